@@ -154,7 +154,6 @@ impl<'n> About<'n> {
 
     /// The path of the request.
     pub fn path(&self) -> String {
-        let encoded = |part: &str| utf8_percent_encode(part, ENCODED).to_string();
         let (namespace, name) = (self.names.namespace.map(encoded), self.names.name.map(encoded));
         (self.path)(ObjectName {
             namespace: namespace.as_deref(),
@@ -263,6 +262,11 @@ impl std::fmt::Display for About<'_> {
             (_, None) => formatter.write_str(plural),
         }
     }
+}
+
+/// A text as a segment of a path, or as a value of a query.
+pub(super) fn encoded(text: &str) -> String {
+    utf8_percent_encode(text, ENCODED).to_string()
 }
 
 /// That nothing came within this time.

@@ -1,47 +1,39 @@
 //! Which cluster to talk to: a kubeconfig, or what stands around the pod.
 //!
-//! kube reads the file. What it reads and does not keep, or reads otherwise than client-go, is settled here: where the CA
-//! data is, so that it is read again; the proxy; which of two tokens counts; and values that are blank or have ends of lines.
+//! Which files and values of a kubeconfig count is the matter of `csi_attacher_kubeconfig`. What kube reads and does not
+//! keep, or takes from elsewhere, is settled here: where the CA data is, so that it is read again; and the proxy.
 //!
 //! The URL of the cluster is shown in logs, metrics, spans and the answers of `/readyz`: user and password are taken out of it here.
 
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
+use csi_attacher_kubeconfig::{Found, find};
 use http::Uri;
 use http::uri::Authority;
-use kube::config::{AuthInfo, Cluster, Config, KubeConfigOptions, Kubeconfig};
-use secrecy::{ExposeSecret as _, SecretString};
+use kube::config::{Cluster, Config};
 
 use super::connect::ConnectError;
 use super::proxy;
 use super::tls::{Source, TlsError, TrustError, authorities, pem_of};
-use super::token_file;
 
 const AUTHORITY: &str = "certificate-authority";
 
-/// Finds out which cluster to talk to: the file that is given, else `KUBECONFIG` or the pod's service account.
+/// Finds out which cluster to talk to: the file that is given, else what `KUBECONFIG` lists or the home directory has, else the pod's
+/// service account.
 pub async fn load_config(kubeconfig: Option<&Path>) -> Result<Config, ConnectError> {
     find_config(kubeconfig).await.map(showable)
 }
 
 async fn find_config(kubeconfig: Option<&Path>) -> Result<Config, ConnectError> {
-    if let Some(path) = kubeconfig {
-        let parsed = Kubeconfig::read_from(path).map_err(|source| unusable(path, source))?;
-        return from_kubeconfig(parsed, path).await;
+    let mut config = match find(kubeconfig, None)? {
+        Some(found) => from_kubeconfig(found).await?,
+        None => with_proxy(Config::incluster().map_err(ConnectError::NoConfiguration)?, None)?,
+    };
+    if kubeconfig.is_none() {
+        config.apply_debug_overrides();
     }
-    if let Ok(parsed) = Kubeconfig::read() {
-        match from_kubeconfig(parsed, Path::new("KUBECONFIG")).await {
-            Ok(mut config) => {
-                config.apply_debug_overrides();
-                return Ok(config);
-            }
-            // As for kube, a file that names no cluster is as good as none.
-            Err(ConnectError::Kubeconfig(..)) => {}
-            Err(other) => return Err(other),
-        }
-    }
-    with_proxy(Config::infer().await.map_err(ConnectError::NoConfiguration)?, None)
+    Ok(config)
 }
 
 /// The cluster of the pod that this process runs in, and nothing else.
@@ -49,33 +41,15 @@ pub fn load_pod_config() -> Result<Config, ConnectError> {
     with_proxy(Config::incluster().map_err(ConnectError::NotInPod)?, None).map(showable)
 }
 
-fn unusable(path: &Path, source: kube::config::KubeconfigError) -> ConnectError {
-    ConnectError::Kubeconfig(path.display().to_string(), source)
-}
-
-async fn from_kubeconfig(mut parsed: Kubeconfig, path: &Path) -> Result<Config, ConnectError> {
-    for user in parsed
-        .auth_infos
-        .iter_mut()
-        .filter_map(|named| named.auth_info.as_mut())
-    {
-        settle_user(user);
-    }
+async fn from_kubeconfig(mut found: Found) -> Result<Config, ConnectError> {
     let (mut authorities, mut proxy) = (None, None);
-    if let Some(cluster) = selected(&mut parsed) {
+    if let Some(cluster) = found.cluster() {
         authorities = settle_authorities(cluster).map_err(|error| ConnectError::Tls(TlsError::Trust(error)))?;
-        proxy = filled(cluster.proxy_url.take());
+        proxy = cluster.proxy_url.take();
         // kube would take that of the environment, for whatever server.
         cluster.proxy_url = Some("http://chosen-below".to_owned());
-        cluster.tls_server_name = filled(cluster.tls_server_name.take());
     }
-    let mut config = Config::from_custom_kubeconfig(parsed, &KubeConfigOptions::default())
-        .await
-        .map_err(|source| unusable(path, source))?;
-    if let Some(path) = config.auth_info.token_file.as_deref().map(Path::new) {
-        // What cannot be read fails at the start, and not as a request without credentials.
-        token_file::read(path).map_err(|source| ConnectError::TokenFile(path.to_owned(), source))?;
-    }
+    let mut config = found.config().await?;
     config.root_cert_file = authorities;
     if let Some(cluster) = config.auth_info.exec.as_mut().and_then(|exec| exec.cluster.as_mut()) {
         cluster.proxy_url.clone_from(&proxy);
@@ -105,20 +79,11 @@ fn without_user(url: Uri) -> Uri {
     proxy::with_authority(url, &host)
 }
 
-/// The cluster of the current context.
-fn selected(parsed: &mut Kubeconfig) -> Option<&mut Cluster> {
-    let current = parsed.current_context.as_ref()?;
-    let context = parsed.contexts.iter().find(|context| context.name == *current)?;
-    let name = &context.context.as_ref()?.cluster;
-    let cluster = parsed.clusters.iter_mut().find(|cluster| cluster.name == *name)?;
-    cluster.cluster.as_mut()
-}
-
 /// Leaves what is a certificate in the CA data, and returns the file that it is from. What stands in the kubeconfig itself
 /// goes before a file.
 fn settle_authorities(cluster: &mut Cluster) -> Result<Option<PathBuf>, TrustError> {
-    let data = filled(cluster.certificate_authority_data.take().map(|data| in_one_line(&data)));
-    let file = file(cluster.certificate_authority.take());
+    let data = cluster.certificate_authority_data.take();
+    let file = cluster.certificate_authority.take();
     if cluster.insecure_skip_tls_verify == Some(true) {
         return Ok(None);
     }
@@ -136,35 +101,6 @@ fn settle_authorities(cluster: &mut Cluster) -> Result<Option<PathBuf>, TrustErr
     let text = base64::engine::general_purpose::STANDARD.encode(pem_of(&found));
     cluster.certificate_authority_data = Some(text);
     Ok(file)
-}
-
-fn settle_user(user: &mut AuthInfo) {
-    user.client_certificate = file(user.client_certificate.take());
-    user.client_key = file(user.client_key.take());
-    user.client_certificate_data = filled(user.client_certificate_data.take().map(|data| in_one_line(&data)));
-    let key = user.client_key_data.take();
-    let key = filled(key.map(|data| in_one_line(data.expose_secret())));
-    user.client_key_data = key.map(SecretString::from);
-    user.token_file = file(user.token_file.take());
-    // kube would take the one that stands in the kubeconfig, for ever; the file is renewed, and read again.
-    if user.token_file.is_some() {
-        user.token = None;
-    }
-}
-
-/// An empty value is none.
-fn filled(value: Option<String>) -> Option<String> {
-    value.filter(|value| !value.is_empty())
-}
-
-/// The name of a file. kube puts the folder of the kubeconfig before an empty one.
-fn file(name: Option<String>) -> Option<String> {
-    filled(name).filter(|name| !name.ends_with('/'))
-}
-
-/// Go passes over ends of lines in base64.
-fn in_one_line(data: &str) -> String {
-    data.replace(['\r', '\n'], "")
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! kube's default client speaks HTTP/1.1 and opens one TLS connection for each request in flight; ours multiplexes all
 //! of them over one HTTP/2 connection, which was five times faster in trials, and finds out about a dead peer by pings.
 
+use csi_attacher_kubeconfig::LoadError;
 use http::{HeaderValue, Request, Uri};
 use hyper::rt::{Read, Write};
 use hyper_rustls::FixedServerNameResolver;
@@ -11,7 +12,6 @@ use kube::Client;
 use kube::client::{Body, ConfigExt};
 use kube::config::Config;
 use rustls::pki_types::ServerName;
-use std::path::PathBuf;
 use std::time::Duration;
 use thiserror::Error;
 use tower::layer::layer_fn;
@@ -37,15 +37,12 @@ const TCP_PROBES: u32 = 2;
 /// Why there is no client.
 #[derive(Debug, Error)]
 pub enum ConnectError {
-    /// The kubeconfig at this path cannot be used.
-    #[error("kubeconfig {0}: {1}")]
-    Kubeconfig(String, #[source] kube::config::KubeconfigError),
-    /// The file with the token cannot be used.
-    #[error("tokenFile {path} of the kubeconfig: {1}", path = .0.display())]
-    TokenFile(PathBuf, #[source] std::io::Error),
+    /// The kubeconfig cannot be used.
+    #[error(transparent)]
+    Load(#[from] LoadError),
     /// Neither a kubeconfig nor a service account was found.
     #[error("no cluster is configured: give --kubeconfig FILE, or run inside a pod with a service account ({0})")]
-    NoConfiguration(kube::config::InferConfigError),
+    NoConfiguration(kube::config::InClusterError),
     /// No kubeconfig was given, and there is no service account.
     #[error("not inside a pod with a service account, and no --kubeconfig FILE is given ({0})")]
     NotInPod(kube::config::InClusterError),
@@ -134,8 +131,9 @@ where
     let url = config.cluster_url.to_string();
     let failed = |source| ConnectError::Setup(url.clone(), Box::new(source));
     let mut config = config.clone();
-    // The connection sends it: kube would send what stands around the token as well.
-    config.auth_info.token_file = None;
+    // The connection sends the token: kube would send what stands around that of a file as well, and asks a plugin for no other one while
+    // the API server refuses the one that it gave.
+    (config.auth_info.token_file, config.auth_info.exec) = (None, None);
     let connector = connector.map_err(Into::<BoxError>::into).map_future(in_time);
     let service = ServiceBuilder::new()
         .layer(layer_fn(|inner| ListWatchService::new(inner, longest, answers.clone())))

@@ -4,7 +4,8 @@
 //! things detect that: HTTP/2 pings, also on an idle connection, so that a watch ends with an error; a request that was
 //! cancelled without an answer, after which the next request uses a new connection, because a proxy may answer pings and
 //! nothing else; and a timeout for connecting. One more thing makes a new connection: a new client certificate, as an API server looks at
-//! that of a connection with each request. Certificate and token are read again after an answer 401.
+//! that of a connection with each request. Certificate and token are read again after an answer 401, be
+//! they of files or of a plugin.
 //!
 //! This module must not send a request twice that the API server may have begun to process: only the caller knows whether that is safe.
 //! What was refused unprocessed is sent again unseen.

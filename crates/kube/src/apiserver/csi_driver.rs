@@ -1,4 +1,4 @@
-//! What a CSIDriver says about attaching.
+//! What a CSIDriver says about attaching and about where pods are scheduled.
 
 use k8s_openapi::api::storage::v1::CSIDriver;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -21,6 +21,14 @@ pub struct CsiDriverWire {
 #[serde(rename_all = "camelCase")]
 struct CsiDriverSpecWire {
     attach_required: Option<bool>,
+    storage_capacity: Option<bool>,
+}
+
+impl CsiDriverWire {
+    /// Whether kube-scheduler goes by the CSIStorageCapacities of the driver.
+    pub fn is_scheduled_by_capacity(&self) -> bool {
+        self.spec.storage_capacity == Some(true)
+    }
 }
 
 crate::kind!(CsiDriverWire, "csidrivers");

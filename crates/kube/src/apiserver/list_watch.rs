@@ -3,7 +3,7 @@
 
 use futures::future::BoxFuture;
 use http::header::ACCEPT;
-use http::{HeaderMap, HeaderValue, Method, Request, Response};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{Either, Full};
 use hyper::body::{Body as HttpBody, Bytes, Frame, SizeHint};
 use kube::Resource as _;
@@ -23,8 +23,8 @@ use tracing::info;
 use super::answer::unanswered;
 use super::connection::copy;
 use super::flow::retry_after::{RequestKind, RetryAfterGate, page_retry_after, retry_after};
-use super::metrics::RetryOf;
-use super::pages::{PageContent, PageSizes, ReadBody, content_of, limit_of, parameter, read, with_limit};
+use super::metrics::{CountedByCaller, RetryOf};
+use super::pages::{KnownLists, PageContent, ReadBody, content_of, limit_of, parameter, read, with_limit};
 use super::requests::METADATA_ONLY;
 use crate::error_chain;
 use crate::objects::NodeLabelsWire;
@@ -67,7 +67,7 @@ pub(super) struct ListWatchService<S> {
     inner: S,
     gate: RetryAfterGate,
     begun: WatchStarts,
-    sizes: PageSizes,
+    known: KnownLists,
     answer: Duration,
     answers: WatchAnswers,
 }
@@ -79,7 +79,7 @@ impl<S> ListWatchService<S> {
             inner,
             gate: RetryAfterGate::default(),
             begun: WatchStarts::default(),
-            sizes: PageSizes::default(),
+            known: KnownLists::default(),
             answer,
             answers,
         }
@@ -93,8 +93,9 @@ enum CollectionRead {
     Watch,
 }
 
+/// What a watcher asks for; nothing in a request of the reconcilers, which says itself how much it takes.
 fn reads(request: &Request<Body>) -> Option<CollectionRead> {
-    if request.method() != Method::GET {
+    if request.method() != Method::GET || request.extensions().get::<CountedByCaller>().is_some() {
         return None;
     }
     let has = |name: &&str| parameter(request.uri(), name).is_some();
@@ -174,7 +175,7 @@ struct Pages<'r, S> {
     inner: &'r mut S,
     kind: &'r RequestKind,
     gate: &'r RetryAfterGate,
-    sizes: &'r PageSizes,
+    known: &'r KnownLists,
     /// How long each answer may take.
     longest: Duration,
 }
@@ -188,11 +189,16 @@ where
 {
     /// Asks for one page. A further page that is refused for now is asked for again: kube's watcher would begin with the first page again,
     /// and of a list of many pages hardly one would come in as a whole. A first page is not, so that readiness and the log tell that lists
-    /// are refused.
+    /// are refused. After a page that came too late (410) the next list has no pages; the token that the API server offers then goes on with
+    /// another state, and is not used.
     async fn page(&mut self, mut request: Request<Body>) -> Result<Response<Full<Bytes>>, BoxError> {
         let is_further = parameter(request.uri(), "continue").is_some();
         let rule: RetryAfterRule = if is_further { page_retry_after } else { retry_after };
         let mut tries_left = if is_further { PAGE_TRIES } else { 1 };
+        // One object is asked for by who wants to know the version only.
+        if !is_further && limit_of(request.uri()) > Some(1) && self.known.takes_whole(self.kind) {
+            request = with_limit(&request, 0)?;
+        }
         loop {
             tries_left -= 1;
             let again = copy(&request).filter(|_| tries_left > 0);
@@ -200,6 +206,13 @@ where
             wait_for_turn(self.gate, self.kind, &mut request).await;
             let page = in_time(self.longest, self.answer(request, rule)).await?;
             let status = page.status().as_u16();
+            if is_further && page.status() == StatusCode::GONE {
+                info!(
+                    path = &**self.kind,
+                    "a page of a list came too late; the next list is asked for as a whole"
+                );
+                self.known.expire(self.kind);
+            }
             match again {
                 Some(same) if rule(status, page.headers()).is_some() => request = same,
                 _ => return Ok(page),
@@ -214,9 +227,9 @@ where
         mut request: Request<Body>,
         rule: RetryAfterRule,
     ) -> Result<Response<Full<Bytes>>, BoxError> {
-        let (kind, sizes) = (self.kind, self.sizes);
+        let (kind, known) = (self.kind, self.known);
         let wanted = limit_of(request.uri());
-        let mut limit = wanted.map(|wanted| sizes.limit(kind, wanted));
+        let mut limit = wanted.map(|wanted| known.limit(kind, wanted));
         loop {
             poll_fn(|context| self.inner.poll_ready(context))
                 .await
@@ -234,8 +247,8 @@ where
             let body = match (read(body, limit.unwrap_or(1)).await?, again, limit) {
                 (ReadBody::Complete(body), ..) => body,
                 (ReadBody::TooLarge(most), Some(again), Some(objects)) if objects > 1 => {
-                    sizes.learn(kind, most, objects);
-                    limit = Some(sizes.limit(kind, objects / 4));
+                    known.learn(kind, most, objects);
+                    limit = Some(known.limit(kind, objects / 4));
                     request = again;
                     continue;
                 }
@@ -248,7 +261,7 @@ where
             {
                 check_list(kind, &content)?;
                 if wanted > Some(1) {
-                    sizes.learn(kind, body.len(), content.objects);
+                    known.learn(kind, body.len(), content.objects);
                 }
             }
             return Ok(Response::from_parts(head, Full::new(body)));
@@ -348,7 +361,7 @@ where
         // The one that is ready is used, and a clone takes its place.
         let spare = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, spare);
-        let (gate, begun, sizes, longest) = (self.gate.clone(), self.begun.clone(), self.sizes.clone(), self.answer);
+        let (gate, begun, known, longest) = (self.gate.clone(), self.begun.clone(), self.known.clone(), self.answer);
         // A list and the watch that follows it are of one kind: they read the same.
         let kind = RequestKind::from(request.uri().path().to_owned());
         if is_metadata_only(&kind) {
@@ -368,7 +381,7 @@ where
                     inner: &mut inner,
                     kind: &kind,
                     gate: &gate,
-                    sizes: &sizes,
+                    known: &known,
                     longest,
                 };
                 let page = pages.page(request).await?;

@@ -4,6 +4,7 @@
 //! retries by itself; a write that timed out may have happened, and only the caller can look.
 
 mod answer;
+mod capacity;
 mod cluster;
 mod connect;
 mod connection;
@@ -17,12 +18,13 @@ mod requests;
 mod secret_data;
 mod secret_poll;
 mod tls;
-mod token_file;
+mod token;
 
 #[cfg(test)]
 pub(crate) mod tests;
 
 pub use answer::ObjectName;
+pub use capacity::CapacityWire;
 pub use cluster::{load_config, load_pod_config};
 #[cfg(test)]
 pub(crate) use connect::over;

@@ -7,7 +7,7 @@ use kube::client::Body;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::pin::Pin;
 use std::sync::Arc;
 use tower::BoxError;
@@ -21,6 +21,9 @@ const PAGE: usize = 4 << 20;
 /// A page that is larger is not read to its end, and asked for again with fewer objects.
 const MAX_PAGE: usize = 4 * PAGE;
 
+/// No list that is asked for as a whole is read that is larger: several kinds may be read at once.
+const MAX_WHOLE: usize = 32 << 20;
+
 /// No object is read that is larger. The largest ones of the API server have a few MiB.
 const MAX_OBJECT: usize = 64 << 20;
 
@@ -30,22 +33,41 @@ const FIRST_LIMIT: usize = 100;
 /// A page of this size is looked through beside the tasks of the runtime, which renew Leases meanwhile.
 const LARGE: usize = 256 << 10;
 
-/// How large the objects of each kind were that were listed last, in bytes.
+/// What is known of the lists of each kind.
 #[derive(Clone, Debug, Default)]
-pub(super) struct PageSizes(Arc<Mutex<HashMap<RequestKind, usize>>>);
+pub(super) struct KnownLists(Arc<Mutex<ListsSeen>>);
 
-impl PageSizes {
+#[derive(Debug, Default)]
+struct ListsSeen {
+    /// How large the objects were that were listed last, in bytes.
+    sizes: HashMap<RequestKind, usize>,
+    /// Those whose last list ended with a page that was asked for too late.
+    expired: HashSet<RequestKind>,
+}
+
+impl KnownLists {
     /// How many objects to ask for instead of `wanted`.
     pub fn limit(&self, kind: &RequestKind, wanted: usize) -> usize {
-        let limit = self.0.lock().get(kind).map_or(FIRST_LIMIT, |size| PAGE / size);
+        let limit = self.0.lock().sizes.get(kind).map_or(FIRST_LIMIT, |size| PAGE / size);
         limit.clamp(1, wanted.max(1))
     }
 
     /// Takes in the size of a page and the number of its objects.
     pub fn learn(&self, kind: &RequestKind, bytes: usize, objects: usize) {
         if let Some(size) = bytes.checked_div(objects) {
-            self.0.lock().insert(kind.clone(), size.max(1));
+            self.0.lock().sizes.insert(kind.clone(), size.max(1));
         }
+    }
+
+    /// The API server does not have the state any more that the pages of a list are of.
+    pub fn expire(&self, kind: &RequestKind) {
+        self.0.lock().expired.insert(kind.clone());
+    }
+
+    /// Whether a list is to be asked for as a whole, as client-go does (`FullListIfExpired`): where each second page comes too late, no list
+    /// of pages would ever come in. Only the next one is: where it is too large or takes too long, pages have their turn again.
+    pub fn takes_whole(&self, kind: &RequestKind) -> bool {
+        self.0.lock().expired.remove(kind)
     }
 }
 
@@ -62,7 +84,11 @@ where
     B: HttpBody<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
-    let most = if objects > 1 { MAX_PAGE } else { MAX_OBJECT };
+    let most = match objects {
+        0 => MAX_WHOLE,
+        1 => MAX_OBJECT,
+        _ => MAX_PAGE,
+    };
     let mut body: Pin<Box<B>> = Box::pin(body);
     let mut read = Vec::new();
     while let Some(frame) = body.frame().await {
@@ -82,12 +108,12 @@ pub(super) fn parameter<'u>(uri: &'u Uri, name: &str) -> Option<&'u str> {
     pairs.find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
 }
 
-/// How many objects a list asks for at a time.
+/// How many objects a list asks for at a time; none when it asks for all.
 pub(super) fn limit_of(uri: &Uri) -> Option<usize> {
-    parameter(uri, "limit")?.parse().ok()
+    parameter(uri, "limit")?.parse().ok().filter(|limit| *limit > 0)
 }
 
-/// The same list, with another number of objects at a time.
+/// The same list, with another number of objects at a time; 0 is all of them.
 pub(super) fn with_limit(request: &Request<Body>, limit: usize) -> Result<Request<Body>, BoxError> {
     let query = request.uri().query().unwrap_or_default();
     let pairs = query.split('&').map(|pair| {
@@ -140,8 +166,8 @@ mod tests {
 
     #[test]
     fn pages_have_as_many_objects_as_fit() {
-        let (sizes, kind) = (PageSizes::default(), RequestKind::from("/api/v1/nodes"));
-        assert_eq!((sizes.limit(&kind, 500), sizes.limit(&kind, 1)), (100, 1));
+        let (known, kind) = (KnownLists::default(), RequestKind::from("/api/v1/nodes"));
+        assert_eq!((known.limit(&kind, 500), known.limit(&kind, 1)), (100, 1));
         for (bytes, objects, limit) in [
             (200_000, 100, 500),
             (0, 0, 500),
@@ -149,8 +175,8 @@ mod tests {
             (30 << 20, 5, 1),
             (4_000, 1, 500),
         ] {
-            sizes.learn(&kind, bytes, objects);
-            assert_eq!(sizes.limit(&kind, 500), limit, "{bytes} bytes, {objects} objects");
+            known.learn(&kind, bytes, objects);
+            assert_eq!(known.limit(&kind, 500), limit, "{bytes} bytes, {objects} objects");
         }
     }
 
@@ -163,6 +189,7 @@ mod tests {
         assert_eq!(smaller.uri(), "/api/v1/pods?&limit=7&continue=a%3D%3D");
         assert_eq!(smaller.headers(), list.headers());
         assert_eq!(limit_of(request("/api/v1/pods?watch=true").uri()), None);
+        assert_eq!(limit_of(with_limit(&list, 0).unwrap().uri()), None, "all of them");
     }
 
     #[test]

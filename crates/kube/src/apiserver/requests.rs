@@ -15,11 +15,12 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 use tower::BoxError;
 
-use super::answer::{About, ObjectName, unanswered, unreadable};
+use super::answer::{About, ObjectName, encoded, unanswered, unreadable};
 use super::flow::retry_after::{RetryAfterGate, retry_after};
 use super::flow::slots::RequestSlots;
 use super::flow::throttle::Throttle;
 use super::flow::{Flow, Rank};
+use super::secret_data::HeldContents;
 use crate::api::names::FIELD_MANAGER;
 use crate::decide::Write;
 use crate::decide::patch::{PatchType, WriteTarget};
@@ -37,6 +38,8 @@ const JSON: &str = "application/json";
 const APPLY: &str = "application/apply-patch+yaml";
 /// Asks the API server for the metadata alone.
 pub(super) const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+/// The same of a list.
+const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
 /// Sends requests over one client.
 #[derive(Clone)]
@@ -45,21 +48,33 @@ pub struct Requests {
     deadline: Duration,
     /// What each passes on its way; none for requests that wait for nothing.
     flow: Option<Flow>,
+    /// Of the Secrets that are read by these requests and copies of them.
+    held: HeldContents,
 }
 
 impl Requests {
     /// Requests over `client` to `host` (for metrics and spans), each of which may take `deadline`. They obey `Retry-After`; each has
     /// a CLIENT span, and is counted.
     pub fn new(client: Client, host: impl AsRef<str>, deadline: Duration, metrics: Metrics) -> Self {
-        let flow = Some(Flow::new(host.as_ref(), metrics));
-        Self { client, deadline, flow }
+        Self {
+            flow: Some(Flow::new(host.as_ref(), metrics)),
+            ..Self::immediate(client, deadline)
+        }
     }
 
     /// Requests that are sent at once whatever the API server asked for, as what keeps a Lease must be. They have no span, and the
     /// connection counts them.
     pub fn immediate(client: Client, deadline: Duration) -> Self {
-        let flow = None;
-        Self { client, deadline, flow }
+        Self {
+            client,
+            deadline,
+            flow: None,
+            held: HeldContents::default(),
+        }
+    }
+
+    pub(super) fn held_contents(&self) -> &HeldContents {
+        &self.held
     }
 
     fn with_flow(mut self, change: impl FnOnce(&mut Flow)) -> Self {
@@ -91,10 +106,11 @@ impl Requests {
         })
     }
 
-    /// The same requests, of which each releases a volume: others of the driver go first.
+    /// The same requests, for which nobody waits, as they release a volume, or note and protect what is attached: others of the driver go
+    /// first.
     #[must_use]
-    pub fn for_releases(&self) -> Self {
-        self.clone().with_flow(|flow| flow.rank = Rank::Release)
+    pub fn for_upkeep(&self) -> Self {
+        self.clone().with_flow(|flow| flow.rank = Rank::Upkeep)
     }
 
     /// The same requests, which only poll for a change: they wait until nothing else makes use of the limits.
@@ -169,6 +185,28 @@ impl Requests {
         let request = read(about.path(), Some(METADATA_ONLY))?;
         let wire: MetadataWire = self.send(request, &about, None, &Span::disabled()).await?;
         Ok(ResourceVersion::of(&wire.metadata))
+    }
+
+    /// Lists objects with these labels, in all namespaces, and not more than so many of them: their metadata, whose contents stay with the
+    /// API server. For no work in particular.
+    pub async fn list_metadata<K: Kind>(&self, selector: &str, limit: usize) -> Result<Vec<K>, ApiError> {
+        #[derive(Deserialize)]
+        struct ListWire<K> {
+            kind: Option<String>,
+            items: Option<Vec<K>>,
+        }
+        let about = About::new::<K>(ObjectName::all_in(None))?;
+        let selector = encoded(selector);
+        let path = format!("{}?labelSelector={selector}&limit={limit}", about.path());
+        let request = read(path, Some(METADATA_LIST))?;
+        let list: ListWire<K> = self.send(request, &about, None, &Span::disabled()).await?;
+        // What is no list has no objects either.
+        match list.kind.as_deref() {
+            Some("PartialObjectMetadataList") => Ok(list.items.unwrap_or_default()),
+            _ => Err(ApiError::garbled(format!(
+                "the answer is no list of {about}; check what is between the operator and the API server"
+            ))),
+        }
     }
 
     /// Makes an object, in this namespace if its kind has namespaces.

@@ -182,11 +182,12 @@ impl ElectionState {
         known.record.holder == self.identity && (!self.competes || by_us())
     }
 
-    /// Whether another process of our name holds the Lease. A record from before our own is not another's: the API server went back.
-    pub fn is_of_namesake(&self) -> bool {
-        let renewed = self.known.as_ref().and_then(|known| known.record.renewed);
-        let is_older = self.attempted().map(|own| own.renewed).min() > Some(renewed);
-        self.holder() == Some(&self.identity) && !self.is_written_by_us() && !is_older
+    /// When the Lease was renewed, if it names us and is not ours. Another process of our name holds it then, or the API server went back to a
+    /// record from before our own: the former alone is renewed again. The times of two processes cannot be compared.
+    pub fn renewed_in_our_name(&self) -> Option<Timestamp> {
+        let names_us = self.holder() == Some(&self.identity) && !self.is_written_by_us();
+        let known = self.known.as_ref().filter(|_| names_us)?;
+        known.record.renewed
     }
 
     /// Who holds the Lease, as far as known.

@@ -57,7 +57,7 @@ pub(super) struct LeaderElector {
     useless_since: Option<Instant>,
     /// What it is among the candidates of one driver.
     member: Membership,
-    /// Whether another process of our name has taken the Lease from us.
+    /// Whether another process of our name renews the Lease.
     namesake: bool,
     /// The Lease as one that is held or about to be taken.
     share: Option<LeaseShareGuard>,
@@ -133,6 +133,7 @@ impl LeaderElector {
         self.show_waiting();
         loop {
             let term = self.acquire().await;
+            self.namesake = false;
             if self.member == Membership::Own {
                 self.share();
             }
@@ -147,16 +148,6 @@ impl LeaderElector {
             }
             self.renew_until_lost(&term).await;
             self.share = None;
-            self.namesake = self.election.is_of_namesake();
-            if self.namesake {
-                self.metrics.lease_identity_conflict(&self.name);
-                error!(
-                    lease = self.name,
-                    identity = self.config.shared.identity,
-                    "another process of the same name writes the Lease; each needs an identity of its own (a sidecar has \
-                     the name of its host: do not run one in the same pod, or with hostNetwork on the same node)"
-                );
-            }
             let (namespace, holder) = (&self.config.namespace, self.election.holder());
             warn!(lease = self.name, namespace, holder, "lost the Lease");
             let until = Instant::now() + term.until_end();
@@ -519,12 +510,32 @@ impl LeaderElector {
             // Somebody can hold it.
             self.useless_since = None;
         }
+        let before = self.election.renewed_in_our_name();
         self.election.observe(record, Instant::now());
         self.known = lease;
+        if let Some((before, renewed)) = before.zip(self.election.renewed_in_our_name())
+            && before != renewed
+        {
+            self.tell_namesake();
+        }
         let Some(holder) = self.other_holder() else { return };
         if holder.reports {
             self.config.shared.shares.observe_other();
         }
+    }
+
+    /// Tells, once until the Lease is ours again, that another process of our name renews it.
+    fn tell_namesake(&mut self) {
+        if std::mem::replace(&mut self.namesake, true) {
+            return;
+        }
+        self.metrics.lease_identity_conflict(&self.name);
+        error!(
+            lease = self.name,
+            identity = self.config.shared.identity,
+            "another process of the same name writes the Lease; each needs an identity of its own (a sidecar has the \
+             name of its host: do not run one in the same pod, or with hostNetwork on the same node)"
+        );
     }
 
     /// Writes the Lease, or creates it; answers when the request was begun.

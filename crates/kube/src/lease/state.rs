@@ -17,7 +17,7 @@ pub struct LeaseHolder {
     pub namespace: String,
     /// Whether it is a replica that writes the status of the AttacherConfig.
     pub reports: bool,
-    /// Whether it is another process of our own name, which has taken the Lease from us.
+    /// Whether it is another process of our own name, which was seen to renew the Lease.
     pub namesake: bool,
 }
 

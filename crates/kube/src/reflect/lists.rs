@@ -8,6 +8,7 @@ use parking_lot::RwLock;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until};
 
+use super::watch_error::is_missing_rule;
 use crate::apiserver::ApiError;
 use crate::kinds::WatchedKind;
 use crate::watch_answers::WatchAnswers;
@@ -32,8 +33,8 @@ pub struct Lists(Arc<ListsInner>);
 
 struct ListsInner {
     state: RwLock<ListsState>,
-    /// Notified of the first part and the end of each list. Waiters wake in the order in which they came, so that a simulation
-    /// can be repeated exactly.
+    /// Notified of the first part and the end of each list, and of what is in the way of one. Waiters wake in the order in which they
+    /// came, so that a simulation can be repeated exactly.
     progress: Notify,
     /// The number of the newest round of lists that was asked for.
     rounds: watch::Sender<u64>,
@@ -175,6 +176,19 @@ impl Lists {
         }
         let round = self.ask(&mut self.0.state.write(), Instant::now());
         self.wait_until(|state| state.are_listed_since(round)).await;
+    }
+
+    /// As [`Lists::relist`]; resolves as well when the API server forbids one of the lists.
+    pub async fn relist_permitted(self) {
+        let is_forbidden = self.wait_until(|state| {
+            let mut failures = state.kinds.values().filter_map(|kind| kind.failure.as_deref());
+            failures.any(is_missing_rule)
+        });
+        tokio::select! {
+            biased;
+            () = self.relist() => {}
+            () = is_forbidden => {}
+        }
     }
 
     /// Asks for a round of lists of all kinds, and answers its number. It begins [`ROUND_DELAY`] after `from`, or together with a
@@ -379,6 +393,7 @@ impl Lists {
     /// Sets why a kind cannot be watched; `None` when its watch works.
     pub fn set_failure(&self, kind: &str, failure: Option<String>) {
         self.change(kind, |kind| kind.failure = failure);
+        self.0.progress.notify_waiters();
     }
 
     /// Why objects cannot be listed or watched, if so.

@@ -33,10 +33,18 @@ use throttle::RequestThrottles;
 pub(super) enum Rank {
     /// Work, and the results of work.
     Work,
-    /// To release a volume: in line they come after the other requests of the driver, for which somebody waits.
-    Release,
-    /// To poll for a change: as releases, and they leave the limits of requests to all others.
+    /// To release a volume, or to note and protect what is attached: in line they come after the other requests of the driver, for which
+    /// somebody waits.
+    Upkeep,
+    /// To poll for a change: as upkeep, and they leave the limits of requests to all others.
     Poll,
+}
+
+impl Rank {
+    /// Whether others go first.
+    fn can_wait(self) -> bool {
+        self != Self::Work
+    }
 }
 
 /// What a request passes. Clones share the pauses, limits and slots.
@@ -93,7 +101,7 @@ impl Flow {
         let verb = method.as_str();
         let waited = match self.rank {
             Rank::Poll => self.limits.wait_until_idle(&self.metrics, verb, &self.host).await,
-            Rank::Work | Rank::Release => self.limits.wait(&self.metrics, verb, &self.host).await,
+            rank => self.limits.wait(rank.can_wait(), &self.metrics, verb, &self.host).await,
         };
         let mut span = self.span(request, about, parent);
         let slot = self.acquire_slot(about, &method, node).await;
@@ -147,7 +155,7 @@ impl Flow {
             driver,
             node,
             kind: about.slot_kind(*method != Method::GET),
-            can_wait: self.rank != Rank::Work,
+            can_wait: self.rank.can_wait(),
         };
         Some(slots.acquire(request).await)
     }

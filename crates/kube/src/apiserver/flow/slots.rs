@@ -10,7 +10,7 @@
 //!   ago. Within the driver the same holds for the kinds, and within a kind the nodes take turns, as in the work queue: while a
 //!   node is drained, an attach to another one does not wait for each of its requests behind those of all detaches that run.
 //! * One kind has at most three quarters of the limit, so that a slow kind of all drivers leaves something to the other kinds.
-//! * Requests that can wait, the releases of volumes, come last in their driver, but are one of 16.
+//! * Requests that can wait, such as the releases of volumes, come last in their driver, but are one of 16.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;

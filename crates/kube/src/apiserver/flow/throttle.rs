@@ -1,4 +1,5 @@
-//! A limit of our own requests to the API server: a token bucket whose waiters are served in the order they came.
+//! A limit of our own requests to the API server: a token bucket whose waiters are served in the order they came. Of the requests that can
+//! wait only one at a time is among them, so that no work stands behind more than that.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -24,6 +25,9 @@ const SLOWEST_PER_SECOND: f64 = 1.0 / (24.0 * 60.0 * 60.0);
 /// The longest pause of a request which gives way: the limit may be another one by then.
 const MAX_IDLE_PAUSE: Duration = Duration::from_secs(1);
 
+/// The longest that a request which can wait lets all others go first: what is to be detached may stand behind it.
+const MAX_GIVE_WAY: Duration = Duration::from_secs(20);
+
 /// Lets requests pass at a limited rate. Clones share the limit.
 #[derive(Clone, Debug)]
 pub struct Throttle(Arc<ThrottleInner>);
@@ -32,6 +36,8 @@ pub struct Throttle(Arc<ThrottleInner>);
 struct ThrottleInner {
     bucket: Mutex<Option<(RateLimit, TokenBucket)>>,
     changed: Notify,
+    /// Held by the one request that can wait and has its turn in the bucket.
+    last: tokio::sync::Mutex<()>,
 }
 
 impl RateLimit {
@@ -48,6 +54,7 @@ impl Throttle {
         Self(Arc::new(ThrottleInner {
             bucket: Mutex::new(limit.into().map(RateLimit::bucket)),
             changed: Notify::new(),
+            last: tokio::sync::Mutex::default(),
         }))
     }
 
@@ -97,6 +104,14 @@ impl Throttle {
             }
         }
     }
+
+    /// As [`Self::wait`], for a request that can wait: it takes its turn when no other one of these has one, or has waited long for that.
+    pub async fn wait_last(&self) -> Option<Duration> {
+        let started = Instant::now();
+        let _alone = tokio::time::timeout(MAX_GIVE_WAY, self.0.last.lock()).await;
+        let before = started.elapsed();
+        self.wait().await.map(|waited| before + waited)
+    }
 }
 
 /// The limits that a request has to pass.
@@ -112,25 +127,30 @@ impl RequestThrottles {
         self.driver.as_ref().map(|(driver, _)| driver)
     }
 
-    /// Waits until nothing else makes use of the limits, then as [`RequestThrottles::wait`].
+    /// Waits until nothing else makes use of the limits, then as the last.
     pub async fn wait_until_idle(&self, metrics: &Metrics, verb: &str, host: &str) -> Option<Duration> {
         loop {
             let of_driver = self.driver.as_ref().map(|(_, throttle)| throttle);
             let busy = self.process.iter().chain(of_driver).map(Throttle::busy_for).max();
             match busy {
                 Some(busy) if !busy.is_zero() => tokio::time::sleep(busy.min(MAX_IDLE_PAUSE)).await,
-                _ => return self.wait(metrics, verb, host).await,
+                _ => return self.wait(true, metrics, verb, host).await,
             }
         }
     }
 
-    /// Waits for the turn of a request; for how long, where there is a limit.
-    pub async fn wait(&self, metrics: &Metrics, verb: &str, host: &str) -> Option<Duration> {
+    /// Waits for the turn of a request, which others go before if it can wait; for how long, where there is a limit.
+    pub async fn wait(&self, can_wait: bool, metrics: &Metrics, verb: &str, host: &str) -> Option<Duration> {
         let mut sum = None;
         let process = self.process.as_ref().map(|throttle| ("", throttle));
         let of_driver = self.driver.as_ref().map(|(driver, throttle)| (&**driver, throttle));
         for (driver, throttle) in process.into_iter().chain(of_driver) {
-            let Some(waited) = throttle.wait().await else { continue };
+            let waited = if can_wait {
+                throttle.wait_last().await
+            } else {
+                throttle.wait().await
+            };
+            let Some(waited) = waited else { continue };
             metrics.request_throttled(driver, verb, host, waited);
             sum = Some(sum.unwrap_or_default() + waited);
         }

@@ -79,3 +79,67 @@ async fn pages_of_large_objects_are_bounded() {
     assert!(largest <= 16 << 20, "{largest} bytes");
     assert!(asked.len() < 25, "{asked:?}");
 }
+
+/// Lists whose further pages always come too late. What was asked for, by the parameters of the requests, and the statuses of the answers,
+/// which are none where an answer is too large. A list as a whole has so many bytes more.
+async fn asked_too_late(requests: &[&str], padding: usize) -> (Vec<String>, Vec<Option<u16>>) {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let log = asked.clone();
+    let server = tower::service_fn(move |request: Request<Body>| {
+        let query = request.uri().query().unwrap_or_default().to_owned();
+        log.lock().push(query.clone());
+        let answer = if query.contains("continue=") {
+            // The API server offers to go on with what is there now.
+            let expired = json!({
+                "kind": "Status", "status": "Failure", "reason": "Expired", "code": 410, "metadata": {"continue": "now"},
+            });
+            Response::builder().status(410).body(expired.to_string())
+        } else {
+            let (next, padding) = if query.contains("limit=0") {
+                ("", padding)
+            } else {
+                ("next", 0)
+            };
+            let list = json!({"kind": "CSINodeList", "metadata": {"continue": next}, "items": [{}]});
+            Response::builder().body(list.to_string() + &" ".repeat(padding))
+        };
+        async move {
+            answer
+                .map(|answer| answer.map(Full::<Bytes>::from))
+                .map_err(io::Error::other)
+        }
+    });
+    let mut service = ListWatchService::new(server, Duration::from_mins(1), WatchAnswers::default());
+    let mut statuses = Vec::new();
+    for query in requests {
+        let uri = format!("/apis/storage.k8s.io/v1/csinodes?{query}");
+        let request = Request::get(uri).body(Body::empty()).unwrap();
+        let answer = service.ready().await.unwrap().call(request).await;
+        statuses.push(answer.ok().map(|answer| answer.status().as_u16()));
+    }
+    let asked = asked.lock().clone();
+    (asked, statuses)
+}
+
+const FIRST: &str = "&limit=500";
+const FURTHER: &str = "&limit=500&continue=next";
+const ONE: &str = "&limit=1";
+
+/// Where the API server forgets fast, no list of more than one page would come in.
+#[tokio::test]
+async fn after_a_page_that_came_too_late_the_list_is_asked_for_as_a_whole_once() {
+    let requests = [FIRST, FURTHER, ONE, FIRST, FIRST, FURTHER, FIRST];
+    let (asked, statuses) = asked_too_late(&requests, 0).await;
+    assert_eq!(
+        asked,
+        ["&limit=100", FURTHER, ONE, "&limit=0", FIRST, FURTHER, "&limit=0"]
+    );
+    assert_eq!(statuses, [200, 410, 200, 200, 200, 410, 200].map(Some));
+}
+
+#[tokio::test]
+async fn a_list_that_is_too_large_as_a_whole_has_pages_again() {
+    let (asked, statuses) = asked_too_late(&[FIRST, FURTHER, FIRST, FIRST], 64 << 20).await;
+    assert_eq!(asked, ["&limit=100", FURTHER, "&limit=0", FIRST]);
+    assert_eq!(statuses, [Some(200), Some(410), None, Some(200)]);
+}

@@ -8,17 +8,19 @@ use axum::extract::Request;
 use axum::response::{IntoResponse as _, Response};
 use http::{HeaderMap, StatusCode, header};
 use http_body_util::Full;
+use k8s_openapi::ByteString;
 use kube::Client;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::apiserver::connect::USER_AGENT;
 use crate::apiserver::{
-    ApiError, ApiErrorKind, CsiDriver, CsiDriverWire, Requests, Returned, SecretData, SecretWire, connect,
+    ApiError, ApiErrorKind, CapacityWire, CsiDriver, CsiDriverWire, HeldSecret, Requests, Returned, SecretData,
+    SecretWire, connect,
 };
 use crate::decide::Write;
 use crate::decide::patch::{PatchType, WriteTarget};
@@ -26,6 +28,7 @@ use crate::objects::{CsiNodeWire, SecretReference};
 use crate::trace_pipeline::pipeline;
 
 use crate::telemetry::{FlushOutcome, Metrics, SHUTDOWN_CAP, Span, SpanKind, SpanOptions};
+use csi_attacher_model::provision::CapacityManager;
 use csi_attacher_testbed::api_answers::not_found;
 use csi_attacher_testbed::otlp::OtlpReceiver;
 
@@ -118,8 +121,23 @@ impl Server {
         secret.await?.try_into()
     }
 
+    /// The Secret `ns/s`, as an attempt reads and holds it.
+    async fn hold_secret(&self) -> Result<HeldSecret, ApiError> {
+        let mut held = HeldSecret::default();
+        let quiet = Span::disabled();
+        held.read(&self.requests, secret_reference(), None, &quiet).await?;
+        Ok(held)
+    }
+
     fn lines(&self) -> Vec<String> {
         self.arrived.lock().iter().map(|arrived| arrived.line.clone()).collect()
+    }
+}
+
+fn secret_reference() -> SecretReference {
+    SecretReference {
+        namespace: "ns".into(),
+        name: "s".into(),
     }
 }
 
@@ -382,6 +400,48 @@ async fn a_secret_that_is_no_text_is_refused() {
     );
 }
 
+/// What a tenant puts into a Secret takes a bounded amount of memory, and the refusal says which one it is.
+#[tokio::test]
+async fn a_secret_beyond_the_bounds_is_refused() {
+    let server = Server::new().await;
+    let secret = |keys: usize, bytes: usize| {
+        let value = ByteString(vec![b'x'; bytes]);
+        let entries = (0..keys).map(|key| (format!("key-{key}"), value.clone()));
+        let data: BTreeMap<String, ByteString> = entries.collect();
+        ok(&json!({"metadata": {"name": "s", "namespace": "ns"}, "data": data}))
+    };
+    // The largest that Kubernetes stores, of one value and of as many as are read.
+    for (keys, bytes) in [(1, 1 << 20), (4096, 256)] {
+        server.answer(secret(keys, bytes));
+        let held = server.hold_secret().await.unwrap();
+        let data = held.of(Some(&secret_reference())).unwrap();
+        assert_eq!(data.expose().len(), keys);
+    }
+    for (keys, bytes) in [(4097, 0), (3, 1 << 20)] {
+        server.answer(secret(keys, bytes));
+        let error = server.hold_secret().await.unwrap_err().to_string();
+        assert!(error.contains("Secret ns/s: it has more than 4096 keys"), "{error}");
+        assert!(error.contains("keep in it what the driver reads"), "{error}");
+    }
+}
+
+/// Thousands of claims may name one Secret, and each reads it.
+#[tokio::test]
+async fn a_secret_that_several_hold_is_kept_once() {
+    let server = Server::new().await;
+    let mut held = Vec::new();
+    for value in ["Ym9i", "Ym9i", "ZXZl"] {
+        server.answer(ok(&json!({"metadata": {"name": "s"}, "data": {"user": value}})));
+        held.push(server.hold_secret().await.unwrap());
+    }
+    let reference = secret_reference();
+    let data = held.iter().map(|held| held.of(Some(&reference)).unwrap());
+    let [one, other, changed] = data.collect::<Vec<&SecretData>>().try_into().unwrap();
+    assert!(std::ptr::eq(one.expose(), other.expose()));
+    assert!(std::ptr::eq(one.values(), other.values()), "sorted once");
+    assert_eq!((&*one.expose()["user"], &*changed.expose()["user"]), ("bob", "eve"));
+}
+
 /// A reference is free text of a volume, or of an annotation.
 #[tokio::test]
 async fn a_reference_leads_to_no_other_object_than_a_secret() {
@@ -427,12 +487,64 @@ async fn a_csi_driver_of_any_case_is_read() {
         &json!({ "metadata": { "name": name, "uid": "u" }, "spec": { "attachRequired": false } }),
     ));
     let driver = server.requests.get::<CsiDriverWire>(name, None, &quiet).await;
-    assert!(!CsiDriver::from(driver.unwrap()).attach_required);
+    let driver = driver.unwrap();
+    assert!(!driver.is_scheduled_by_capacity());
+    assert!(!CsiDriver::from(driver).attach_required);
     let path = format!("/apis/storage.k8s.io/v1/csidrivers/{name}");
     server.answer((StatusCode::NOT_FOUND, axum::Json(not_found(&path))).into_response());
     let driver = server.requests.get::<CsiDriverWire>(name, None, &quiet).await;
     assert_eq!(driver.err().unwrap().kind, ApiErrorKind::NotFound);
     assert_eq!(server.lines(), [format!("GET {path}"), format!("GET {path}")]);
+}
+
+/// Not as a page of a watcher, which would be of another size, and of the whole objects.
+#[tokio::test]
+async fn a_list_of_metadata_is_sent_as_it_is() {
+    let server = Server::new().await;
+    let object = json!({
+        "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
+        "metadata": {
+            "name": "csisc-1", "namespace": "storage", "creationTimestamp": "no time",
+            "labels": {
+                "csi.storage.k8s.io/drivername": "d", "other": "label",
+                "csi.storage.k8s.io/managed-by": "external-provisioner-n1",
+            },
+        },
+    });
+    let list = |items: Value| ok(&json!({ "kind": "PartialObjectMetadataList", "items": items }));
+    let ask = async || server.requests.list_metadata::<CapacityWire>("a/b=d,c!=e", 500).await;
+    server.answer(list(json!([object, {}])));
+    let found = ask().await.unwrap();
+    let found: Vec<CapacityManager> = found.into_iter().map(CapacityManager::from).collect();
+    let first = CapacityManager {
+        namespace: "storage".into(),
+        name: "csisc-1".into(),
+        driver: "d".into(),
+        managed_by: "external-provisioner-n1".into(),
+    };
+    assert_eq!((found.len(), found.first()), (2, Some(&first)));
+    let unserved = (StatusCode::NOT_FOUND, "404 page not found").into_response();
+    let other = |kind: &str| ok(&json!({ "kind": kind, "items": [] }));
+    for (answer, expected) in [
+        (list(json!([])), None),
+        (list(Value::Null), None),
+        (unserved, Some(ApiErrorKind::NotFound)),
+        (status(403, "no"), Some(ApiErrorKind::Forbidden)),
+        (status(503, "no"), Some(ApiErrorKind::Unavailable)),
+        (other("Status"), Some(ApiErrorKind::Malformed)),
+        (other("CSINodeList"), Some(ApiErrorKind::Malformed)),
+        (ok(&json!({ "items": [] })), Some(ApiErrorKind::Malformed)),
+    ] {
+        server.answer(answer);
+        assert_eq!(ask().await.err().map(|error| error.kind), expected);
+    }
+    let arrived = server.arrived.lock();
+    let path = "/apis/storage.k8s.io/v1/csistoragecapacities?labelSelector=a%2Fb%3Dd%2Cc%21%3De&limit=500";
+    for request in arrived.iter() {
+        assert_eq!(request.line, format!("GET {path}"));
+        let accepted = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+        assert_eq!(request.headers[header::ACCEPT], accepted);
+    }
 }
 
 #[tokio::test]

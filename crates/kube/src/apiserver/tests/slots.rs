@@ -11,7 +11,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::apiserver::{RequestSlots, Requests, SecretWire, SlotLimits, Throttle};
+use crate::apiserver::{RateLimit, RequestSlots, Requests, SecretWire, SlotLimits, Throttle};
 use crate::decide::Write;
 use crate::decide::patch::{PatchType, WriteTarget};
 use crate::objects::SecretReference;
@@ -22,6 +22,11 @@ type Log = Arc<Mutex<Vec<String>>>;
 
 /// Requests of one driver with one slot, to an API server that takes a second for each.
 fn requests(log: &Log) -> Requests {
+    throttled(log, Throttle::new(None))
+}
+
+/// The same, with a limit.
+fn throttled(log: &Log, throttle: Throttle) -> Requests {
     let log = log.clone();
     let server = tower::service_fn(move |request: Request<Body>| {
         let path = request.uri().path().trim_end_matches("/status").to_owned();
@@ -43,7 +48,7 @@ fn requests(log: &Log) -> Requests {
     );
     requests
         .with_slots(RequestSlots::new(SlotLimits { min: 1, max: 1 }))
-        .for_driver("driver".into(), Throttle::new(None))
+        .for_driver("driver".into(), throttle)
 }
 
 async fn patch(requests: &Requests, target: WriteTarget) {
@@ -59,7 +64,7 @@ async fn patch(requests: &Requests, target: WriteTarget) {
 async fn releases_of_volumes_let_others_go_first() {
     let log = Log::default();
     let requests = requests(&log);
-    let releases = requests.for_releases();
+    let releases = requests.for_upkeep();
     let attachment = |name: &str| WriteTarget::Attachment(name.into());
     tokio::join!(
         patch(&requests, attachment("first")),
@@ -68,6 +73,26 @@ async fn releases_of_volumes_let_others_go_first() {
         patch(&requests, attachment("third")),
     );
     assert_eq!(*log.lock(), ["first", "second", "third", "volume"]);
+}
+
+/// The limit of requests serves them in order. Of those that can wait one at a time is in it.
+#[tokio::test(start_paused = true)]
+async fn releases_of_volumes_stand_before_others_as_one_at_a_limit() {
+    let log = Log::default();
+    let limit = RateLimit {
+        per_second: 0.1,
+        burst: 1,
+    };
+    let requests = throttled(&log, Throttle::new(limit));
+    let releases = requests.for_upkeep();
+    let volume = |name: &str| WriteTarget::Volume(name.into());
+    tokio::join!(
+        patch(&releases, volume("first")),
+        patch(&releases, volume("second")),
+        patch(&releases, volume("third")),
+        patch(&requests, WriteTarget::Attachment("attachment".into())),
+    );
+    assert_eq!(*log.lock(), ["first", "second", "attachment", "third"]);
 }
 
 /// Results, and failures that are noted, do not wait for claims, nor reads for writes.

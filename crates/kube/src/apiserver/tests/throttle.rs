@@ -39,6 +39,41 @@ async fn waiters_are_served_in_order_and_told_how_long_they_waited() {
     );
 }
 
+/// However many can wait, work stands behind one of them.
+#[tokio::test(start_paused = true)]
+async fn of_those_that_can_wait_one_at_a_time_has_a_turn() {
+    let throttle = Throttle::new(RateLimit {
+        per_second: 1.0,
+        burst: 1,
+    });
+    throttle.wait().await;
+    let can_wait = futures::future::join_all((0..4).map(|_| throttle.wait_last()));
+    let work = futures::future::join_all((0..2).map(|_| throttle.wait()));
+    let (can_wait, work) = tokio::join!(can_wait, work);
+    let seconds = |waits: Vec<Option<Duration>>| -> Vec<u64> {
+        let waits = waits.into_iter();
+        waits.map(|wait| wait.unwrap().as_secs()).collect()
+    };
+    assert_eq!((seconds(can_wait), seconds(work)), (vec![1, 4, 5, 6], vec![2, 3]));
+    // Without a limit they wait for nothing.
+    throttle.set(None);
+    assert_eq!(throttle.wait_last().await, None);
+}
+
+/// Two take turns, and one has waited long when work comes.
+#[tokio::test(start_paused = true)]
+async fn what_can_wait_is_not_put_off_for_ever() {
+    let throttle = Throttle::new(SLOW);
+    throttle.wait().await;
+    let work = async {
+        tokio::time::sleep(Duration::from_secs(50)).await;
+        throttle.wait().await
+    };
+    let waits = tokio::join!(throttle.wait_last(), throttle.wait_last(), work);
+    let seconds = |seconds| Some(Duration::from_secs(seconds));
+    assert_eq!(waits, (seconds(100), seconds(200), seconds(250)));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_rate_that_is_hardly_one_neither_panics_nor_passes() {
     let throttle = Throttle::new(RateLimit {

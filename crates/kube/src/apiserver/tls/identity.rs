@@ -1,4 +1,4 @@
-//! As whom we come: the client certificate and its key, which are read again when they are files, and the file with a token.
+//! As whom we come: the client certificate and its key, which are read again when they are files, and the token, of a file or a plugin.
 //!
 //! An API server looks at the certificate of a connection with each request, so that one which ends makes every request of
 //! the connection fail. Whoever renews the files does so before: the connection is replaced as soon as they hold another
@@ -11,8 +11,7 @@ use std::time::Duration;
 
 use aws_lc_rs::digest::{Context, SHA256};
 use http::HeaderValue;
-use jiff::{SignedDuration, Timestamp};
-use kube::config::{AuthInfo, ExecConfig};
+use kube::config::AuthInfo;
 use parking_lot::Mutex;
 use rustls::SignatureScheme;
 use rustls::client::ResolvesClientCert;
@@ -23,25 +22,20 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::Provider;
-use super::plugin::{self, PluginError};
+use super::plugin::{Plugin, PluginAnswer, PluginError};
 use super::source::{Source, SourceError};
-use crate::apiserver::token_file::TokenFile;
+use crate::apiserver::token::Token;
 use crate::pem::{self, PemError};
 
-/// As whom the requests of a connection come: its client certificate, and the file with their token, if there are any.
+/// As whom the requests of a connection come: its client certificate and their token, if there are any that can be refreshed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Identity {
     certificate: Option<Arc<ClientIdentity>>,
-    token: Option<TokenFile>,
+    token: Option<Token>,
 }
 
 /// How often the files are looked at while requests are sent.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
-
-/// So long before the end of its pair a plugin is run again.
-const PLUGIN_MARGIN: SignedDuration = SignedDuration::from_mins(1);
-/// So long a plugin is not run again, whatever comes of it: it may ask a server.
-const PLUGIN_REST: Duration = Duration::from_secs(5);
 
 /// Why the client certificate cannot be used. Never quotes a key.
 #[derive(Debug, Error)]
@@ -64,7 +58,7 @@ const KEY: &str = "client-key";
 /// Where the pair comes from.
 enum Origin {
     Kubeconfig { certificate: Source, key: Source },
-    Plugin(Box<ExecConfig>),
+    Plugin(Plugin),
 }
 
 /// The client certificate of a kubeconfig. Its `Debug` shows no key.
@@ -81,12 +75,8 @@ struct Pair {
     hash: Vec<u8>,
     /// Which pair it is, counted from 0.
     number: u64,
-    /// When the files were looked at, or the plugin was run.
+    /// When the files were looked at.
     looked_at: Instant,
-    /// When a pair of a plugin ends, as the plugin says.
-    expires: Option<Timestamp>,
-    /// Whether the plugin runs now.
-    is_running: bool,
     /// Whether the log has that they cannot be used.
     is_broken: bool,
 }
@@ -98,11 +88,26 @@ impl fmt::Debug for ClientIdentity {
 }
 
 impl Identity {
+    /// A plugin is run where something is wanted of it, for a pair if it has one, or else for a token.
     pub(super) fn new(auth: &AuthInfo, provider: &Provider) -> Result<Self, IdentityError> {
-        Ok(Self {
-            certificate: ClientIdentity::new(auth, provider)?.map(Arc::new),
-            token: auth.token_file.as_deref().map(TokenFile::new),
-        })
+        let mut identity = Self {
+            certificate: ClientIdentity::of_kubeconfig(auth, provider)?.map(Arc::new),
+            token: auth.token_file.as_deref().map(Token::of_file),
+        };
+        let (wants_pair, wants_token) = (identity.certificate.is_none(), !has_other_credentials(auth));
+        let Some(exec) = auth.exec.as_ref().filter(|_| wants_pair || wants_token) else {
+            return Ok(identity);
+        };
+        let (plugin, answer) = Plugin::first(exec)?;
+        match (answer.pair, answer.token) {
+            (Some(texts), _) if wants_pair => {
+                let certificate = ClientIdentity::with(Origin::Plugin(plugin), &texts, provider)?;
+                identity.certificate = Some(Arc::new(certificate));
+            }
+            (_, Some(token)) if wants_token => identity.token = Some(Token::of_plugin(plugin, token)),
+            _ => {}
+        }
+        Ok(identity)
     }
 
     /// The client certificate, for handshakes.
@@ -116,9 +121,9 @@ impl Identity {
         certificate.map(ClientIdentity::number).unwrap_or_default()
     }
 
-    /// The value of `Authorization`, if a file has it.
+    /// The value of `Authorization`, if a file or a plugin has it.
     pub(in crate::apiserver) fn token(&self) -> Option<HeaderValue> {
-        self.token.as_ref().and_then(TokenFile::header)
+        self.token.as_ref().and_then(Token::header)
     }
 
     /// The API server does not accept whom we come as: all of it is read again.
@@ -132,9 +137,15 @@ impl Identity {
     }
 }
 
+/// Whether a kubeconfig has credentials for the requests that kube takes before those of a plugin.
+fn has_other_credentials(auth: &AuthInfo) -> bool {
+    let is_basic = auth.username.is_some() && auth.password.is_some();
+    auth.auth_provider.is_some() || is_basic || auth.token.is_some() || auth.token_file.is_some()
+}
+
 impl ClientIdentity {
-    /// Nothing if the kubeconfig has no client certificate.
-    fn new(auth: &AuthInfo, provider: &Provider) -> Result<Option<Self>, IdentityError> {
+    /// Nothing if the kubeconfig names no client certificate.
+    fn of_kubeconfig(auth: &AuthInfo, provider: &Provider) -> Result<Option<Self>, IdentityError> {
         let certificate = Source::new(
             CERTIFICATE,
             auth.client_certificate_data.as_deref(),
@@ -144,44 +155,22 @@ impl ClientIdentity {
         let key = Source::new(KEY, data, auth.client_key.as_deref())?;
         let half = |there, missing| Err(IdentityError::Half { there, missing });
         let (certificate, key) = match (certificate, key) {
-            (None, None) => {
-                return match &auth.exec {
-                    Some(exec) => Self::of_plugin(exec, provider),
-                    None => Ok(None),
-                };
-            }
+            (None, None) => return Ok(None),
             (Some(_), None) => return half(CERTIFICATE, KEY),
             (None, Some(_)) => return half(KEY, CERTIFICATE),
             (Some(certificate), Some(key)) => (certificate, key),
         };
         let texts = (certificate.read(CERTIFICATE)?, key.read(KEY)?);
         let origin = Origin::Kubeconfig { certificate, key };
-        Self::with(origin, &texts, None, provider).map(Some)
+        Self::with(origin, &texts, provider).map(Some)
     }
 
-    /// Runs the plugin. Nothing if it has no client certificate.
-    fn of_plugin(exec: &ExecConfig, provider: &Provider) -> Result<Option<Self>, IdentityError> {
-        let Some(found) = plugin::run(exec)? else {
-            return Ok(None);
-        };
-        let texts = (found.certificate, found.key);
-        let origin = Origin::Plugin(Box::new(exec.clone()));
-        Self::with(origin, &texts, found.expires, provider).map(Some)
-    }
-
-    fn with(
-        origin: Origin,
-        texts: &(Vec<u8>, Vec<u8>),
-        expires: Option<Timestamp>,
-        provider: &Provider,
-    ) -> Result<Self, IdentityError> {
+    fn with(origin: Origin, texts: &(Vec<u8>, Vec<u8>), provider: &Provider) -> Result<Self, IdentityError> {
         let pair = Pair {
             current: Arc::new(load(texts, provider)?),
             hash: hash(texts),
             number: 0,
             looked_at: Instant::now(),
-            expires,
-            is_running: false,
             is_broken: false,
         };
         Ok(Self {
@@ -198,7 +187,7 @@ impl ClientIdentity {
             Origin::Kubeconfig { certificate, key } if pair.looked_at.elapsed() >= LOOK_INTERVAL => {
                 self.look(certificate, key, &mut pair);
             }
-            Origin::Plugin(_) if pair.ends_soon() => self.run_again(&mut pair),
+            Origin::Plugin(plugin) if plugin.ends_soon() => self.run_again(plugin),
             Origin::Kubeconfig { .. } | Origin::Plugin(_) => {}
         }
         pair.number
@@ -209,7 +198,7 @@ impl ClientIdentity {
         let mut pair = self.pair.lock();
         match &self.origin {
             Origin::Kubeconfig { certificate, key } => self.look(certificate, key, &mut pair),
-            Origin::Plugin(_) => self.run_again(&mut pair),
+            Origin::Plugin(plugin) => self.run_again(plugin),
         }
     }
 
@@ -219,40 +208,30 @@ impl ClientIdentity {
             return;
         }
         let read = || Ok((certificate.read(CERTIFICATE)?, key.read(KEY)?));
-        self.take(pair, read(), None);
+        self.take(pair, read());
     }
 
-    /// Runs the plugin in a thread of its own, as it may take long. What is in use stays so until it has ended.
-    fn run_again(self: &Arc<Self>, pair: &mut Pair) {
-        if pair.is_running || pair.looked_at.elapsed() < PLUGIN_REST {
-            return;
-        }
-        pair.looked_at = Instant::now();
+    /// What is in use stays so until the plugin has ended.
+    fn run_again(self: &Arc<Self>, plugin: &Plugin) {
         let identity = Arc::clone(self);
-        let started = std::thread::Builder::new()
-            .name("credential-plugin".to_owned())
-            .spawn(move || identity.run_plugin());
-        match started {
-            Ok(_) => pair.is_running = true,
-            Err(error) => warn!(%error, "cannot start a thread for the credential plugin"),
-        }
+        plugin.run_again(move |answer| identity.answered(answer));
     }
 
-    fn run_plugin(&self) {
-        let Origin::Plugin(exec) = &self.origin else { return };
-        let found = plugin::run(exec);
+    /// Takes over what the plugin gave; whether that is a pair.
+    fn answered(&self, answer: Result<PluginAnswer, PluginError>) -> bool {
         let mut pair = self.pair.lock();
-        pair.is_running = false;
-        pair.looked_at = Instant::now();
-        match found {
-            Ok(Some(found)) => self.take(&mut pair, Ok((found.certificate, found.key)), found.expires),
-            Ok(None) => warn!("the credential plugin has no client certificate any more; keeping the former one"),
-            Err(error) => self.take(&mut pair, Err(error.into()), None),
+        match answer.map(|answer| answer.pair) {
+            Ok(Some(texts)) => self.take(&mut pair, Ok(texts)),
+            Ok(None) => {
+                warn!("the credential plugin has no client certificate any more; keeping the former one");
+                false
+            }
+            Err(error) => self.take(&mut pair, Err(error.into())),
         }
     }
 
-    /// Takes over what was read.
-    fn take(&self, pair: &mut Pair, texts: Result<(Vec<u8>, Vec<u8>), IdentityError>, expires: Option<Timestamp>) {
+    /// Takes over what was read; whether it can be used.
+    fn take(&self, pair: &mut Pair, texts: Result<(Vec<u8>, Vec<u8>), IdentityError>) -> bool {
         let loaded = texts.and_then(|texts| {
             let hash = hash(&texts);
             if hash == pair.hash {
@@ -261,32 +240,29 @@ impl ClientIdentity {
             Ok(Some((hash, load(&texts, &self.provider)?)))
         });
         match loaded {
-            Ok(None) => (pair.expires, pair.is_broken) = (expires, false),
+            Ok(None) => {
+                pair.is_broken = false;
+                true
+            }
             Ok(Some((hash, current))) => {
                 *pair = Pair {
                     current: Arc::new(current),
                     hash,
                     number: pair.number + 1,
                     looked_at: pair.looked_at,
-                    expires,
-                    is_running: false,
                     is_broken: false,
                 };
                 info!("the client certificate of the kubeconfig changed; new connections use the new one");
+                true
             }
             // The two files may be between two pairs.
-            Err(error) if !std::mem::replace(&mut pair.is_broken, true) => {
-                warn!(%error, "cannot read the client certificate again; keeping the one that was read before");
+            Err(error) => {
+                if !std::mem::replace(&mut pair.is_broken, true) {
+                    warn!(%error, "cannot read the client certificate again; keeping the one that was read before");
+                }
+                false
             }
-            Err(_) => {}
         }
-    }
-}
-
-impl Pair {
-    fn ends_soon(&self) -> bool {
-        self.expires
-            .is_some_and(|expires| expires.duration_since(Timestamp::now()) <= PLUGIN_MARGIN)
     }
 }
 

@@ -24,6 +24,7 @@ use rustls::crypto::aws_lc_rs::default_provider;
 pub(super) use error::explain;
 pub(super) use identity::Identity;
 use identity::IdentityError;
+pub(super) use plugin::{Plugin, PluginAnswer, PluginError};
 pub(super) use source::Source;
 use trust::ServerVerifier;
 pub(super) use trust::{TrustError, authorities, pem_of};

@@ -1,23 +1,29 @@
-//! A client certificate from a credential plugin (`exec` of a kubeconfig).
+//! A client certificate or a token from a credential plugin (`exec` of a kubeconfig).
 
 use std::io::{self, IsTerminal as _, Read as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kube::config::{ExecConfig, ExecInteractiveMode};
+use parking_lot::Mutex;
 use rustix::process::{Pid, Signal};
 use serde::Deserialize;
 use serde_json::json;
 use thiserror::Error;
+use tracing::warn;
 
 /// How long a plugin may take that nobody answers questions of.
 const LIMIT: Duration = Duration::from_mins(1);
 /// How much a plugin may print: many times what a certificate and a key need.
 const MAX_OUTPUT: u64 = 1 << 20;
+/// So long before the end of what it gave it is run again.
+const MARGIN: SignedDuration = SignedDuration::from_mins(1);
+/// So long it is not run again, whatever comes of it: it may ask a server.
+const REST: Duration = Duration::from_secs(5);
 /// How often it is looked whether it has ended.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -36,12 +42,83 @@ pub enum PluginError {
     Unreadable { command: String },
 }
 
-/// A client certificate and its key as PEM.
-pub(super) struct PluginPair {
-    pub certificate: Vec<u8>,
-    pub key: Vec<u8>,
-    /// When the plugin is to be run again.
+/// What a plugin gives. It cannot be printed.
+pub(in crate::apiserver) struct PluginAnswer {
+    /// A client certificate and its key as PEM.
+    pub pair: Option<(Vec<u8>, Vec<u8>)>,
+    pub token: Option<String>,
+    /// When that ends.
     pub expires: Option<Timestamp>,
+}
+
+/// A plugin that can be run again: not while it runs, and not within a rest after that. Clones are one.
+#[derive(Clone)]
+pub(in crate::apiserver) struct Plugin(Arc<PluginRuns>);
+
+struct PluginRuns {
+    exec: ExecConfig,
+    last: Mutex<LastRun>,
+}
+
+/// The last run, whether it has ended or not.
+struct LastRun {
+    is_running: bool,
+    /// When it began or ended.
+    at: Instant,
+    /// When what is in use ends.
+    expires: Option<Timestamp>,
+}
+
+impl Plugin {
+    /// Runs a plugin for the first time.
+    pub fn first(exec: &ExecConfig) -> Result<(Self, PluginAnswer), PluginError> {
+        let answer = run(exec)?;
+        let last = LastRun {
+            is_running: false,
+            at: Instant::now(),
+            expires: answer.expires,
+        };
+        let runs = PluginRuns {
+            exec: exec.clone(),
+            last: Mutex::new(last),
+        };
+        Ok((Self(Arc::new(runs)), answer))
+    }
+
+    /// Whether what is in use ends soon, as the plugin has said.
+    pub fn ends_soon(&self) -> bool {
+        let ends = |expires: Timestamp| expires.duration_since(Timestamp::now()) <= MARGIN;
+        self.0.last.lock().expires.is_some_and(ends)
+    }
+
+    /// Runs the plugin in a thread of its own, as it may take long. What comes of that is given to `take`, which says
+    /// whether it is in use from then on. Nothing is done while it runs, nor within its rest.
+    pub fn run_again(&self, take: impl FnOnce(Result<PluginAnswer, PluginError>) -> bool + Send + 'static) {
+        let mut last = self.0.last.lock();
+        if last.is_running || last.at.elapsed() < REST {
+            return;
+        }
+        last.at = Instant::now();
+        let plugin = self.clone();
+        let started = thread::Builder::new()
+            .name("credential-plugin".to_owned())
+            .spawn(move || plugin.run_and_give(take));
+        match started {
+            Ok(_) => last.is_running = true,
+            Err(error) => warn!(%error, "cannot start a thread for the credential plugin"),
+        }
+    }
+
+    fn run_and_give(&self, take: impl FnOnce(Result<PluginAnswer, PluginError>) -> bool) {
+        let answer = run(&self.0.exec);
+        let expires = answer.as_ref().ok().and_then(|answer| answer.expires);
+        let is_in_use = take(answer);
+        let mut last = self.0.last.lock();
+        (last.is_running, last.at) = (false, Instant::now());
+        if is_in_use {
+            last.expires = expires;
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -53,12 +130,13 @@ struct Answer {
 #[serde(rename_all = "camelCase")]
 struct Status {
     expiration_timestamp: Option<Timestamp>,
+    token: Option<String>,
     client_certificate_data: Option<String>,
     client_key_data: Option<String>,
 }
 
-/// Runs the plugin to its end. None when it has no client certificate; a token is asked for by kube.
-pub(super) fn run(exec: &ExecConfig) -> Result<Option<PluginPair>, PluginError> {
+/// Runs the plugin to its end.
+fn run(exec: &ExecConfig) -> Result<PluginAnswer, PluginError> {
     let name = exec.command.as_deref().filter(|command| !command.is_empty());
     let name = name.ok_or(PluginError::NoCommand)?;
     let command = || name.to_owned();
@@ -104,11 +182,11 @@ pub(super) fn run(exec: &ExecConfig) -> Result<Option<PluginPair>, PluginError> 
     let status = answer.and_then(|answer| answer.status);
     let status = status.ok_or_else(|| PluginError::Unreadable { command: command() })?;
     let pair = status.client_certificate_data.zip(status.client_key_data);
-    Ok(pair.map(|(certificate, key)| PluginPair {
-        certificate: certificate.into_bytes(),
-        key: key.into_bytes(),
+    Ok(PluginAnswer {
+        pair: pair.map(|(certificate, key)| (certificate.into_bytes(), key.into_bytes())),
+        token: status.token.filter(|token| !token.is_empty()),
         expires: status.expiration_timestamp,
-    }))
+    })
 }
 
 /// How a process ended and what it printed; none when it did not end in time, and was stopped with all that it started.
@@ -154,6 +232,43 @@ fn wait(child: &mut Child, limit: Option<Duration>) -> io::Result<Option<(ExitSt
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A server may stand behind it, and 401 may be the answer to each request.
+    #[test]
+    fn it_is_run_again_after_a_rest_and_not_beside_itself() {
+        let answer = json!({"status": {"token": "one", "expirationTimestamp": "2026-01-01T00:00:00Z"}});
+        let exec = json!({"command": "echo", "args": [answer.to_string()], "interactiveMode": "Never"});
+        let (plugin, answer) = Plugin::first(&serde_json::from_value(exec).unwrap()).unwrap();
+        assert_eq!(answer.token.as_deref(), Some("one"));
+        assert!(answer.pair.is_none() && plugin.ends_soon());
+        let (sender, given) = mpsc::channel();
+        let (go, goes) = mpsc::channel::<()>();
+        let asks = |is_in_use: bool| {
+            let sender = sender.clone();
+            move |answer: Result<PluginAnswer, PluginError>| {
+                sender.send(answer.unwrap().token).unwrap();
+                is_in_use
+            }
+        };
+        plugin.run_again(asks(true));
+        assert!(given.recv_timeout(Duration::from_millis(200)).is_err(), "it rests");
+        let rested = || plugin.0.last.lock().at = Instant::now().checked_sub(REST).unwrap();
+        rested();
+        plugin.run_again(move |_| {
+            goes.recv().unwrap();
+            false
+        });
+        rested();
+        plugin.run_again(asks(true));
+        assert!(given.recv_timeout(Duration::from_millis(200)).is_err(), "it runs");
+        go.send(()).unwrap();
+        while plugin.0.last.lock().is_running {
+            thread::sleep(LOOK_INTERVAL);
+        }
+        rested();
+        plugin.run_again(asks(true));
+        assert_eq!(given.recv().unwrap().as_deref(), Some("one"));
+    }
 
     fn run(script: &str, limit: Option<Duration>) -> Option<(ExitStatus, Vec<u8>)> {
         let mut command = Command::new("sh");

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use tokio::time::{Instant, timeout};
 
 use super::candidate::{LEASE, World, leads, not_leading, pass};
@@ -111,4 +113,34 @@ async fn of_two_processes_of_one_name_at_most_one_leads() {
     // It takes over as from anybody else.
     second.release_and_stop().await;
     leads(&first).await;
+}
+
+/// The clock of the other process is behind. What tells it from a record of before, to which the API server went back, is that it is renewed.
+#[tokio::test(start_paused = true)]
+async fn a_namesake_is_told_when_it_renews_whatever_its_clock_says() {
+    let world = World::new();
+    let candidate = world.candidate("a");
+    leads(&candidate).await;
+    let renew_at = |second: i64| {
+        let renewed = Timestamp::from_second(second).unwrap();
+        world.server.change(|lease| {
+            lease.spec.get_or_insert_default().renew_time = Some(MicroTime(renewed));
+        });
+    };
+    let is_told = || candidate.state().holder().is_some_and(|holder| holder.namesake);
+    renew_at(1_000_000);
+    not_leading(&candidate).await;
+    pass(seconds(12)).await;
+    assert!(matches!(candidate.state(), LeaderState::Waiting { .. }) && !is_told());
+    for second in [1_000_005, 1_000_010] {
+        renew_at(second);
+        pass(seconds(12)).await;
+        assert!(is_told(), "{:?}", candidate.state());
+    }
+    let counted = format!("csi_attacher_lease_identity_conflicts_total{{name=\"{LEASE}\"}} 1");
+    let metrics = world.metrics.encode_prometheus();
+    assert!(metrics.lines().any(|line| line == counted), "{metrics}");
+    // It is gone, and its Lease is taken as from anybody else.
+    leads(&candidate).await;
+    assert!(!is_told());
 }

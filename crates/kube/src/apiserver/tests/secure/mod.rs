@@ -157,6 +157,13 @@ async fn values_are_read_as_by_client_go() {
     assert_eq!(ask(&kubeconfig.connect().await.unwrap()).await, Ok("@".to_owned()));
 }
 
+/// A plugin whose answer is this file.
+fn plugin_that_shows(credential: &impl serde::Serialize) -> serde_json::Value {
+    serde_json::json!({
+        "apiVersion": "client.authentication.k8s.io/v1", "command": "cat", "args": [credential], "interactiveMode": "Never",
+    })
+}
+
 /// A plugin whose answer is the file `credential`, for this client.
 fn answer_of_plugin(kubeconfig: &Kubeconfig, pair: &Pair, expires_in: i64) {
     let expires = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(expires_in);
@@ -175,13 +182,7 @@ async fn a_credential_plugin_is_run_again_before_its_certificate_ends_and_after_
     let server = Server::start(acceptor(&authority.issue(&[HOST], P256), Some(&authority))).await;
     let kubeconfig = Kubeconfig::new(&server.url()).trusts(&authority.certificate);
     let credential = kubeconfig.write("credential", "");
-    let kubeconfig = kubeconfig.user(
-        "exec",
-        serde_json::json!({
-            "apiVersion": "client.authentication.k8s.io/v1", "command": "cat", "args": [credential],
-            "interactiveMode": "Never",
-        }),
-    );
+    let kubeconfig = kubeconfig.user("exec", plugin_that_shows(&credential));
     answer_of_plugin(&kubeconfig, &authority.issue(&["one"], P256), 30);
     let client = kubeconfig.connect().await.unwrap();
     assert_eq!(ask(&client).await, Ok("one@".to_owned()));
@@ -243,6 +244,36 @@ async fn after_a_401_the_token_is_read_again() {
     // Less than the renew deadline of a Lease.
     let accepted = timeout(Duration::from_secs(9), accepted).await;
     accepted.expect("the token is read after a 401");
+    assert_eq!(*server.authorization.lock(), "Bearer two");
+}
+
+/// A plugin that names no end of its token, as some of vendors do: the API server alone says when it has ended.
+#[tokio::test]
+async fn after_a_401_a_credential_plugin_is_asked_for_another_token() {
+    let authority = Authority::new("root", P256);
+    let server = Server::start(acceptor(&authority.issue(&[HOST], P256), None)).await;
+    let kubeconfig = Kubeconfig::new(&server.url()).trusts(&authority.certificate);
+    let answer = |token: &str| serde_json::json!({"kind": "ExecCredential", "status": {"token": token}}).to_string();
+    let credential = kubeconfig.write("credential", &answer("one"));
+    let kubeconfig = kubeconfig.user("exec", plugin_that_shows(&credential));
+    let client = kubeconfig.connect().await.unwrap();
+    assert_eq!(ask(&client).await, Ok("@".to_owned()));
+    assert_eq!(*server.authorization.lock(), "Bearer one");
+    kubeconfig.write("credential", &answer("two"));
+    assert_eq!(ask(&client).await, Ok("@".to_owned()));
+    assert_eq!(
+        *server.authorization.lock(),
+        "Bearer one",
+        "it is not run for each request"
+    );
+    server.refuse("Bearer one");
+    let accepted = async {
+        while ask(&client).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let accepted = timeout(Duration::from_secs(20), accepted).await;
+    accepted.expect("the plugin is run after a 401");
     assert_eq!(*server.authorization.lock(), "Bearer two");
 }
 

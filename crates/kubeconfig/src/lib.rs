@@ -1,0 +1,11 @@
+//! Kubeconfigs as client-go reads them, for whoever comes with one: which files count, which of their values, and tokens in
+//! files.
+//!
+//! Must not know who asks: it makes no connection, and what is trusted or sent over which proxy is up to the caller.
+
+mod find;
+mod settle;
+mod token;
+
+pub use find::{Found, LoadError, find};
+pub use token::{LastToken, MalformedToken, TokenFile};

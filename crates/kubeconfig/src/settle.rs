@@ -1,0 +1,144 @@
+//! Values that kube reads otherwise than client-go: those that are empty, those that have ends of lines, and which of two
+//! tokens counts.
+
+use kube::config::{AuthInfo, Cluster, Kubeconfig};
+use secrecy::{ExposeSecret as _, SecretString};
+
+/// Leaves the values that client-go reads.
+pub(crate) fn settle(kubeconfig: &mut Kubeconfig) {
+    let Kubeconfig {
+        current_context,
+        kind,
+        api_version,
+        ..
+    } = kubeconfig;
+    for value in [current_context, kind, api_version] {
+        *value = filled(value.take());
+    }
+    let contexts = kubeconfig.contexts.iter_mut();
+    for context in contexts.filter_map(|named| named.context.as_mut()) {
+        context.namespace = filled(context.namespace.take());
+    }
+    let clusters = kubeconfig.clusters.iter_mut();
+    clusters
+        .filter_map(|named| named.cluster.as_mut())
+        .for_each(settle_cluster);
+    let users = kubeconfig.auth_infos.iter_mut();
+    users.filter_map(|named| named.auth_info.as_mut()).for_each(settle_user);
+}
+
+fn settle_cluster(cluster: &mut Cluster) {
+    cluster.certificate_authority = file(cluster.certificate_authority.take());
+    cluster.certificate_authority_data = base64(cluster.certificate_authority_data.take());
+    for value in [
+        &mut cluster.server,
+        &mut cluster.proxy_url,
+        &mut cluster.tls_server_name,
+    ] {
+        *value = filled(value.take());
+    }
+}
+
+fn settle_user(user: &mut AuthInfo) {
+    for value in [&mut user.client_certificate, &mut user.client_key, &mut user.token_file] {
+        *value = file(value.take());
+    }
+    user.client_certificate_data = base64(user.client_certificate_data.take());
+    let key = user.client_key_data.take();
+    let key = base64(key.map(|data| data.expose_secret().to_owned()));
+    user.client_key_data = key.map(SecretString::from);
+    for value in [&mut user.impersonate, &mut user.impersonate_uid] {
+        *value = filled(value.take());
+    }
+    user.token = user.token.take().filter(|token| !token.expose_secret().is_empty());
+    // kube would take the one that stands in the kubeconfig, for ever; the file is renewed, and read again.
+    if user.token_file.is_some() {
+        user.token = None;
+    }
+}
+
+/// An empty value is none.
+fn filled(value: Option<String>) -> Option<String> {
+    value.filter(|value| !value.is_empty())
+}
+
+/// The name of a file. kube puts the folder of the kubeconfig before an empty one.
+fn file(name: Option<String>) -> Option<String> {
+    filled(name).filter(|name| !name.ends_with('/'))
+}
+
+/// Go passes over ends of lines in base64.
+fn base64(data: Option<String>) -> Option<String> {
+    filled(data.map(|data| data.replace(['\r', '\n'], "")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exposed(value: Option<&SecretString>) -> Option<&str> {
+        value.map(SecretString::expose_secret)
+    }
+
+    fn settled(user: &serde_json::Value) -> AuthInfo {
+        let mut user: AuthInfo = serde_json::from_value(user.clone()).unwrap();
+        settle_user(&mut user);
+        user
+    }
+
+    #[test]
+    fn empty_credentials_are_none_and_the_file_of_a_token_goes_first() {
+        let user = settled(&serde_json::json!({
+            "client-certificate-data": "", "client-certificate": "/tls.crt",
+            "client-key-data": "\n", "client-key": "/tls.key",
+            "token": "of-the-day", "tokenFile": "/token", "as": "", "as-uid": "",
+        }));
+        assert_eq!(user.client_certificate_data, None);
+        assert_eq!(user.client_certificate.as_deref(), Some("/tls.crt"));
+        assert_eq!(exposed(user.client_key_data.as_ref()), None);
+        assert_eq!(user.client_key.as_deref(), Some("/tls.key"));
+        assert_eq!(exposed(user.token.as_ref()), None);
+        assert_eq!(user.token_file.as_deref(), Some("/token"));
+        assert_eq!((user.impersonate, user.impersonate_uid), (None, None));
+
+        // As kube leaves empty names of files behind.
+        let user = settled(&serde_json::json!({
+            "client-certificate": "/folder/", "client-key": "", "client-key-data": "YQ\n==\r\n",
+            "token": "of-the-day", "tokenFile": "/folder/",
+        }));
+        assert_eq!((user.client_certificate, user.client_key), (None, None));
+        assert_eq!(exposed(user.client_key_data.as_ref()), Some("YQ=="));
+        assert_eq!(exposed(user.token.as_ref()), Some("of-the-day"));
+        assert_eq!(user.token_file, None);
+        assert_eq!(
+            exposed(settled(&serde_json::json!({ "token": "" })).token.as_ref()),
+            None
+        );
+    }
+
+    #[test]
+    fn empty_values_of_clusters_and_contexts_are_none() {
+        let empty = serde_json::json!({
+            "apiVersion": "", "kind": "", "current-context": "",
+            "contexts": [{ "name": "c", "context": { "cluster": "k", "user": "u", "namespace": "" } }],
+            "clusters": [{ "name": "k", "cluster": {
+                "server": "", "proxy-url": "", "tls-server-name": "", "certificate-authority": "",
+                "certificate-authority-data": "YQ\n==",
+            } }],
+        });
+        let mut kubeconfig: Kubeconfig = serde_json::from_value(empty).unwrap();
+        settle(&mut kubeconfig);
+        assert_eq!(kubeconfig.current_context, None);
+        assert_eq!((kubeconfig.kind, kubeconfig.api_version), (None, None));
+        assert_eq!(kubeconfig.contexts[0].context.as_ref().unwrap().namespace, None);
+        let cluster = kubeconfig.clusters[0].cluster.as_ref().unwrap();
+        let names = [
+            &cluster.server,
+            &cluster.proxy_url,
+            &cluster.tls_server_name,
+            &cluster.certificate_authority,
+        ];
+        assert!(names.iter().all(|value| value.is_none()), "{names:?}");
+        assert_eq!(cluster.certificate_authority_data.as_deref(), Some("YQ=="));
+    }
+}
