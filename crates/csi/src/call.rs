@@ -1,6 +1,7 @@
 //! What a call is: what is sent, what of the answer counts, and what the span shows.
 
 use crate::apiserver::SecretData;
+use crate::codec::ElementField;
 use crate::telemetry::Span;
 
 /// A call with its parameters. [`CsiClient::call`](crate::CsiClient::call) makes it.
@@ -10,6 +11,11 @@ pub trait Call: Sync {
     /// Largest answer that is read: a broken driver must not fill the memory of the operator. By default enough for what a driver says
     /// of itself: a name, a version, some dozens of capabilities and a manifest that is not read.
     const MAX_ANSWER_BYTES: usize = 64 << 10;
+    /// Where in the answer elements are, the entries of lists and maps: all of those that [`Self::Response`] has.
+    const ELEMENTS: &'static [ElementField];
+    /// The most elements with which an answer is decoded: decoded, one takes up to some 300 bytes. By default many times what a driver says
+    /// of itself.
+    const MAX_ELEMENTS: usize = 4096;
     /// Message that is sent.
     type Request: prost::Message + Default + 'static;
     /// Message that is received. It may have fewer fields than that of the specification.

@@ -5,7 +5,7 @@ use thiserror::Error;
 use tonic::Code;
 
 use crate::apiserver::SecretData;
-use crate::decide::{Failure, cut, plain, scrub};
+use crate::decide::{Failure, SecretValues, cut, plain, scrub};
 use crate::telemetry::names;
 
 /// Longest text of a driver in an error; the API server takes a quarter of it.
@@ -66,7 +66,7 @@ impl From<&CallError> for Failure {
 
 /// A text of the driver that may be shown: without the secrets of the call, on one line, and at most `limit` bytes long.
 pub(super) fn presentable(text: &str, secrets: Option<&SecretData>, limit: usize) -> String {
-    let values = secrets.into_iter().flat_map(|secrets| secrets.expose().values());
-    let scrubbed = scrub(text, values.map(String::as_str));
+    let none = SecretValues::default();
+    let scrubbed = scrub(text, secrets.map_or(&none, SecretData::values));
     cut(&plain(&scrubbed), limit).to_owned()
 }

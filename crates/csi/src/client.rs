@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tonic::client::Grpc;
 use tonic::{Code, Request, Status};
-use tonic_prost::ProstCodec;
 
 use super::call::Call;
 use super::call_error::{CallError, MAX_MESSAGE_BYTES, presentable};
+use super::codec::BoundedCodec;
 use super::connection::DriverConnection;
 use super::grpc_status::{GrpcStatus, GrpcStatusCell};
 use crate::apiserver::SecretData;
@@ -100,7 +100,7 @@ impl CsiClient {
         let status = GrpcStatusCell::default();
         request.extensions_mut().insert(status.clone());
         let mut client = Grpc::new(self.connection.service.clone()).max_decoding_message_size(C::MAX_ANSWER_BYTES);
-        let codec = ProstCodec::<C::Request, C::Response>::default();
+        let codec = BoundedCodec::of::<C>();
         let pending = self.connection.answers.begin(C::PATH);
         let exchange = client.unary(request, PathAndQuery::from_static(C::PATH), codec);
         // The libraries below may panic about what a driver answers. Its volumes are not to wait for a restart then.

@@ -9,7 +9,7 @@ use tonic::Code;
 use super::call::Call;
 use super::{
     CallError, ControllerGetCapabilities, ControllerPublishVolume, ControllerUnpublishVolume, CsiClient,
-    DriverConnection, GetPluginCapabilities, GetPluginInfo, Probe,
+    DriverConnection, ElementField, GetPluginCapabilities, GetPluginInfo, Probe,
 };
 use crate::api::validated::Endpoint;
 use crate::apiserver::SecretData;
@@ -297,6 +297,7 @@ struct AskForTheUnforeseen;
 
 impl Call for AskForTheUnforeseen {
     const PATH: &'static str = GetPluginInfo::PATH;
+    const ELEMENTS: &'static [ElementField] = &[];
     type Request = <GetPluginInfo as Call>::Request;
     type Response = Unforeseen;
     type Answer = ();

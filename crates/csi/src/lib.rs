@@ -7,6 +7,7 @@ mod call;
 mod call_error;
 mod calls;
 mod client;
+mod codec;
 mod connection;
 mod diagnose;
 mod dial;
@@ -22,6 +23,7 @@ pub use calls::{
     VolumeWithNodes, mode_name,
 };
 pub use client::CsiClient;
+pub use codec::ElementField;
 pub use connection::DriverConnection;
 pub use dial::{DialError, DialFault};
 pub use tls::{ClientCertificates, TlsConnectError, TlsSecretError, TlsTarget};

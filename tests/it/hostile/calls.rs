@@ -11,10 +11,12 @@ use csi_attacher_csi::{
 use csi_attacher_model::api::validated::Endpoint;
 use csi_attacher_model::decide::{AccessMode, Capability, PublishRequest, VolumeAccessType, VolumeOnNode, is_final};
 use csi_attacher_model::objects::StringMap;
+use csi_attacher_proto::v1;
 use csi_attacher_telemetry::{Metrics, Span};
 use futures::stream;
 use hyper::body::{Bytes, Frame};
 use parking_lot::Mutex;
+use prost::Message as _;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio_util::task::AbortOnDropHandle;
@@ -167,9 +169,18 @@ async fn the_deadline_covers_waiting_for_ones_turn() -> Result<()> {
 #[tokio::test]
 async fn what_cannot_be_read_leaves_the_outcome_open() -> Result<()> {
     type Make = fn() -> Answer;
-    let cases: [(&str, Make, bool); 7] = [
+    let cases: [(&str, Make, bool); 8] = [
         ("garbage", || Answer::Bytes(vec![0xff; 64]), false),
         ("larger than what is read", || Answer::Http(large(5 << 20)), false),
+        (
+            "more elements than are decoded",
+            || {
+                let context = (0..70_000).map(|key| (key.to_string(), String::new()));
+                let publish_context = context.collect();
+                Answer::Bytes(v1::ControllerPublishVolumeResponse { publish_context }.encode_to_vec())
+            },
+            false,
+        ),
         ("no message", || Answer::Status(0, String::new()), false),
         (
             "an error that there is not",
@@ -216,6 +227,32 @@ async fn what_cannot_be_read_leaves_the_outcome_open() -> Result<()> {
         let call = ControllerUnpublishVolume { place, secrets: None };
         within(name, client.call(&call, LONG, &quiet)).await?.unwrap();
     }
+    Ok(())
+}
+
+/// An answer that says nothing may be small only, whatever is in it.
+#[tokio::test]
+async fn an_answer_that_says_nothing_is_small() -> Result<()> {
+    let scratch = scratch();
+    // One text in a field that no answer has.
+    let padded = |bytes: usize| v1::DeleteVolumeRequest {
+        volume_id: "x".repeat(bytes),
+        ..Default::default()
+    };
+    let unpublishes = move |method: &str, before| {
+        let bytes = if before == 0 { 1 << 10 } else { 100 << 10 };
+        (method == "ControllerUnpublishVolume").then(|| Answer::Bytes(padded(bytes).encode_to_vec()))
+    };
+    let _server = Server::start(&scratch.socket, "padded", unpublishes)?;
+    let client = client(&scratch.socket);
+    let place = VolumeOnNode::new("v", "n").unwrap();
+    let (call, quiet) = (ControllerUnpublishVolume { place, secrets: None }, Span::disabled());
+    let small = within("a small answer", client.call(&call, LONG, &quiet)).await?;
+    small.unwrap();
+    let large = within("a large one", client.call(&call, LONG, &quiet)).await?;
+    let error = large.unwrap_err();
+    assert!(error.message.contains("too large"), "{error}");
+    assert!(!is_final(error.code.into()), "{error}");
     Ok(())
 }
 

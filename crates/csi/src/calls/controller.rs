@@ -10,6 +10,7 @@ use csi_attacher_proto::v1::{
 use crate::apiserver::SecretData;
 use crate::call::Call;
 use crate::call_error::presentable;
+use crate::codec::ElementField;
 use crate::decide::{AccessMode, Capabilities, Capability, PublishRequest, VolumeAccessType, VolumeOnNode};
 use crate::objects::StringMap;
 use crate::telemetry::Span;
@@ -17,6 +18,8 @@ use crate::telemetry::names::attr;
 
 /// Limit for what a driver answers about one volume.
 pub(super) const MAX_VOLUME_BYTES: usize = 4 << 20;
+/// The same for its elements: a volume is created with up to 10,000 topologies, and each of these has some keys.
+pub(super) const MAX_VOLUME_ELEMENTS: usize = 64 << 10;
 /// Limits of the keys of a publish context on a span: how many, and the length of each.
 const MAX_SPAN_KEYS: usize = 32;
 const MAX_SPAN_KEY_BYTES: usize = 128;
@@ -36,6 +39,7 @@ pub struct CapabilityReport {
 
 impl Call for ControllerGetCapabilities {
     const PATH: &'static str = "/csi.v1.Controller/ControllerGetCapabilities";
+    const ELEMENTS: &'static [ElementField] = &[ElementField::repeated(1, &[])];
     type Request = v1::ControllerGetCapabilitiesRequest;
     type Response = v1::ControllerGetCapabilitiesResponse;
     type Answer = CapabilityReport;
@@ -80,6 +84,8 @@ pub struct ControllerPublishVolume<'a> {
 impl Call for ControllerPublishVolume<'_> {
     const PATH: &'static str = "/csi.v1.Controller/ControllerPublishVolume";
     const MAX_ANSWER_BYTES: usize = MAX_VOLUME_BYTES;
+    const ELEMENTS: &'static [ElementField] = &[ElementField::repeated(1, &[])];
+    const MAX_ELEMENTS: usize = MAX_VOLUME_ELEMENTS;
     type Request = v1::ControllerPublishVolumeRequest;
     type Response = v1::ControllerPublishVolumeResponse;
     type Answer = StringMap;
@@ -132,7 +138,7 @@ pub struct ControllerUnpublishVolume<'a> {
 
 impl Call for ControllerUnpublishVolume<'_> {
     const PATH: &'static str = "/csi.v1.Controller/ControllerUnpublishVolume";
-    const MAX_ANSWER_BYTES: usize = MAX_VOLUME_BYTES;
+    const ELEMENTS: &'static [ElementField] = &[];
     type Request = v1::ControllerUnpublishVolumeRequest;
     type Response = v1::ControllerUnpublishVolumeResponse;
     type Answer = ();

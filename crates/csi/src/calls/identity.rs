@@ -3,6 +3,7 @@
 use csi_attacher_proto::v1::{self, plugin_capability as plugin};
 
 use crate::call::Call;
+use crate::codec::ElementField;
 use crate::telemetry::Span;
 
 /// Asks whether the driver is ready. An answer that does not say counts as ready (CSI spec, "Probe").
@@ -11,6 +12,7 @@ pub struct Probe;
 
 impl Call for Probe {
     const PATH: &'static str = "/csi.v1.Identity/Probe";
+    const ELEMENTS: &'static [ElementField] = &[];
     type Request = v1::ProbeRequest;
     type Response = v1::ProbeResponse;
     type Answer = bool;
@@ -35,6 +37,8 @@ pub struct PluginInfo {
 
 impl Call for GetPluginInfo {
     const PATH: &'static str = "/csi.v1.Identity/GetPluginInfo";
+    /// The manifest.
+    const ELEMENTS: &'static [ElementField] = &[ElementField::repeated(3, &[])];
     type Request = v1::GetPluginInfoRequest;
     type Response = v1::GetPluginInfoResponse;
     type Answer = PluginInfo;
@@ -62,6 +66,7 @@ pub struct PluginCapabilities {
 
 impl Call for GetPluginCapabilities {
     const PATH: &'static str = "/csi.v1.Identity/GetPluginCapabilities";
+    const ELEMENTS: &'static [ElementField] = &[ElementField::repeated(1, &[])];
     type Request = v1::GetPluginCapabilitiesRequest;
     type Response = v1::GetPluginCapabilitiesResponse;
     type Answer = PluginCapabilities;

@@ -3,7 +3,12 @@
 use csi_attacher_proto::v1;
 
 use crate::call::Call;
+use crate::codec::ElementField;
 use crate::telemetry::Span;
+
+/// Elements of an entry: the nodes in its status.
+const IN_ENTRY: &[ElementField] = &[ElementField::single(2, IN_STATUS)];
+const IN_STATUS: &[ElementField] = &[ElementField::repeated(1, &[])];
 
 /// Asks for one page of the volumes that the driver knows.
 #[derive(Clone, Copy, Debug)]
@@ -18,6 +23,9 @@ impl Call for ListVolumes<'_> {
     const PATH: &'static str = "/csi.v1.Controller/ListVolumes";
     /// A driver that answers everything at once has some 200 bytes for each volume: this is enough for more than 100,000 of them.
     const MAX_ANSWER_BYTES: usize = 32 << 20;
+    const ELEMENTS: &'static [ElementField] = &[ElementField::repeated(1, IN_ENTRY)];
+    /// More than an answer of that size has: a volume or a node with an ID of 14 bytes or more takes at least 16 bytes of it.
+    const MAX_ELEMENTS: usize = 2 << 20;
     type Request = v1::ListVolumesRequest;
     type Response = ListVolumesPage;
     type Answer = VolumePage;

@@ -4,14 +4,20 @@ use std::collections::BTreeMap;
 
 use csi_attacher_proto::v1;
 
-use super::controller::{MAX_VOLUME_BYTES, capability_of, exposed, owned};
+use super::controller::{MAX_VOLUME_BYTES, MAX_VOLUME_ELEMENTS, capability_of, exposed, owned};
 use crate::apiserver::SecretData;
 use crate::call::Call;
+use crate::codec::ElementField;
 use crate::objects::StringMap;
 use crate::telemetry::Span;
 use crate::telemetry::names::attr;
 use csi_attacher_model::provision::topology::Segment;
 use csi_attacher_model::provision::{AnsweredVolume, ClaimAccessType, CreatePlan, DeletePlan, VolumeCapability};
+
+/// Elements of a volume: its context and its topologies.
+const IN_VOLUME: &[ElementField] = &[ElementField::repeated(3, &[]), ElementField::repeated(5, IN_TOPOLOGY)];
+/// Elements of a topology: its segments.
+const IN_TOPOLOGY: &[ElementField] = &[ElementField::repeated(1, &[])];
 
 /// Makes a volume; the answer is what the driver says of it, unchecked, or none when it says nothing.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +31,8 @@ pub struct CreateVolume<'a> {
 impl Call for CreateVolume<'_> {
     const PATH: &'static str = "/csi.v1.Controller/CreateVolume";
     const MAX_ANSWER_BYTES: usize = MAX_VOLUME_BYTES;
+    const ELEMENTS: &'static [ElementField] = &[ElementField::single(1, IN_VOLUME)];
+    const MAX_ELEMENTS: usize = MAX_VOLUME_ELEMENTS;
     type Request = v1::CreateVolumeRequest;
     type Response = v1::CreateVolumeResponse;
     type Answer = Option<AnsweredVolume>;
@@ -94,6 +102,7 @@ pub struct DeleteVolume<'a> {
 
 impl Call for DeleteVolume<'_> {
     const PATH: &'static str = "/csi.v1.Controller/DeleteVolume";
+    const ELEMENTS: &'static [ElementField] = &[];
     type Request = v1::DeleteVolumeRequest;
     type Response = v1::DeleteVolumeResponse;
     type Answer = ();
