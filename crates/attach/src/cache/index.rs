@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::cause::EnqueueCause;
 use super::links::{Counts, Links, pending_since};
 use super::routing::AttacherKey;
-use super::sharing::{OfVolume, noted};
+use super::sharing::{OfHandle, OfVolume, Places, noted};
 use super::view::AttachmentView;
 use crate::decide::patch::WriteTarget;
 use crate::decide::{self, DriverFacts, Snapshot, VolumeOnNode};
@@ -192,6 +192,10 @@ pub(super) struct Influence {
     leaving: bool,
     /// How many nodes its volume leaves, counted up to 2: more make no difference.
     leaving_nodes: usize,
+    /// Whether its detach is not over, so that an attach on another node may fail.
+    detaching: bool,
+    /// On how many nodes that is so of its volume, counted up to 2.
+    detaching_nodes: usize,
     /// Whether a detach of the same handle from the same machine waits until it is not in use any more.
     in_use: bool,
     /// The attachments that may wait because of `in_use`.
@@ -206,9 +210,12 @@ impl Influence {
         } else {
             Vec::new()
         };
+        let finalizer = index.links.finalizer_of(&record.attacher);
         Self {
-            leaving: decide::is_leaving(record, index.links.finalizer_of(&record.attacher)),
-            leaving_nodes: leaving_nodes(index, record),
+            leaving: decide::is_leaving(record, finalizer),
+            leaving_nodes: leaving_nodes(index, record, |it| &it.leaving),
+            detaching: decide::is_detaching(record, finalizer),
+            detaching_nodes: leaving_nodes(index, record, |it| &it.detaching),
             in_use,
             kept,
             record: record.clone(),
@@ -229,17 +236,19 @@ impl Influence {
     }
 }
 
-/// How many nodes those attachments of a volume are leaving that noted the same handle, counted up to 2. Not known of one attachment alone.
-fn leaving_nodes(index: &Index, record: &Attachment) -> usize {
+/// How many nodes those attachments of a volume are leaving that noted the same handle, counted up to 2: of the set that `places` says.
+/// Not known of one attachment alone.
+fn leaving_nodes(index: &Index, record: &Attachment, places: fn(&OfHandle) -> &Places) -> usize {
     let shared = index.view(record).shared();
     let of_handle = shared.and_then(|shared| shared.that_noted(noted(record)));
-    of_handle.map_or(0, |it| it.leaving.count_nodes(&record.attacher))
+    of_handle.map_or(0, |it| places(it).count_nodes(&record.attacher))
 }
 
 /// The attachments that may have waited for a change of another one: for what it was `before`, and is now.
 ///
 /// An attach waits while some attachment of its volume leaves another node. That is so before and after the change when
-/// there are two such nodes or more, so that a volume that leaves thousands of nodes wakes nobody in between.
+/// there are two such nodes or more, so that a volume that leaves thousands of nodes wakes nobody in between. One that failed beside a
+/// detach that had failed is woken in the same way when that detach is over at last.
 pub(super) fn waiting_for_change(
     index: &Index,
     before: Option<Influence>,
@@ -254,8 +263,12 @@ pub(super) fn waiting_for_change(
     for (influence, other) in [(&before, &now), (&now, &before)] {
         let Some(influence) = influence else { continue };
         let goes_on = |as_before: fn(&Influence) -> bool| stays && other.as_ref().is_some_and(as_before);
-        let nodes = influence.leaving_nodes.min(leaving_nodes(index, &influence.record));
-        if influence.leaving && !goes_on(|other| other.leaving) && nodes < 2 {
+        let nodes = |places: fn(&OfHandle) -> &Places| leaving_nodes(index, &influence.record, places);
+        let leaves = influence.leaving && !goes_on(|other| other.leaving);
+        let detaches = influence.detaching && !goes_on(|other| other.detaching);
+        if (leaves && influence.leaving_nodes.min(nodes(|it| &it.leaving)) < 2)
+            || (detaches && influence.detaching_nodes.min(nodes(|it| &it.detaching)) < 2)
+        {
             waiting.extend(waiting_attaches(index, &influence.record));
         }
         if influence.in_use && !goes_on(|other| other.in_use) {

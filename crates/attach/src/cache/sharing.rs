@@ -93,6 +93,8 @@ pub(super) struct OfHandle {
     pub deleting: Places,
     /// For whose detach an attach on another node waits ([`decide::is_leaving`]).
     pub leaving: Places,
+    /// Whose detach is not over, whether it failed or not ([`decide::is_detaching`]).
+    pub detaching: Places,
     /// Attached, and not to be detached ([`decide::is_in_use`]).
     pub in_use: Places,
     /// Wanted, and attached or carrying the driver's finalizer ([`decide::holds_its_place`]).
@@ -157,12 +159,14 @@ impl OfHandle {
         let Self {
             deleting,
             leaving,
+            detaching,
             in_use,
             claimed,
         } = self;
         for (belongs, places) in [
             (record.deleting.is_some(), deleting),
             (decide::is_leaving(record, finalizer), leaving),
+            (decide::is_detaching(record, finalizer), detaching),
             (decide::is_in_use(record), in_use),
             (decide::holds_its_place(record, finalizer), claimed),
         ] {
@@ -173,7 +177,13 @@ impl OfHandle {
     }
 
     fn is_empty(&self) -> bool {
-        let all = [&self.deleting, &self.leaving, &self.in_use, &self.claimed];
+        let all = [
+            &self.deleting,
+            &self.leaving,
+            &self.detaching,
+            &self.in_use,
+            &self.claimed,
+        ];
         all.iter().all(|places| places.is_empty())
     }
 }

@@ -169,7 +169,8 @@ impl<'a> AttachmentView<'a> {
         neighbours
     }
 
-    /// Some attachments of the same volume on other nodes that are to be detached: one that others wait for first.
+    /// Some attachments of the same volume on other nodes that are to be detached: first one that others wait for, and one that is not
+    /// detached yet.
     fn leaving_elsewhere(&self, handle: Option<&str>) -> Vec<Arc<Attachment>> {
         let mut elsewhere: Vec<Arc<Attachment>> = Vec::new();
         let Some(shared) = self.shared() else {
@@ -180,9 +181,10 @@ impl<'a> AttachmentView<'a> {
             let of_handles = shared.of_handle(handle);
             of_handles.flat_map(move |it| places(it).elsewhere(driver, node))
         };
-        let first = names(|it| &it.leaving).take(1).chain(names(|it| &it.deleting));
+        let first = names(|it| &it.leaving).take(1).chain(names(|it| &it.detaching).take(1));
+        let names = first.chain(names(|it| &it.deleting));
         let volume = self.volume_record();
-        for name in first.take(MAX_ELSEWHERE + 1) {
+        for name in names.take(MAX_ELSEWHERE + 2) {
             let Some(other) = self.index.attachments.get(name) else {
                 continue;
             };

@@ -14,8 +14,13 @@ use crate::cache::Marks;
 use crate::decide::{DriverFacts, ReleaseWithoutCall};
 use crate::telemetry::Span;
 use csi_attacher_runtime::Refusal;
+use csi_attacher_runtime::connect::handshake::RETRY;
+use std::time::Duration;
 
 use super::shared_context::SharedContext;
+
+/// How often the CSIDriver is asked for again while an engine goes by what it said: as often as by a driver that is stalled for it.
+pub(super) const CSI_DRIVER_PAUSE: Duration = RETRY.saturating_mul(10);
 
 /// Whether a person confirmed something else by now than what an engine goes by, which has no calls.
 pub(super) fn is_confirmed_otherwise(
@@ -32,6 +37,23 @@ pub(super) fn is_confirmed_otherwise(
         ReleaseWithoutCall::Unclaimed => confirmed && !marks().is_empty(),
         ReleaseWithoutCall::Nothing => confirmed,
         ReleaseWithoutCall::AttachNotRequired => false,
+    }
+}
+
+/// Resolves when an engine goes by a CSIDriver that needs no attach, and the CSIDriver does not say so any more: it was created again with
+/// another answer, or is gone. That it cannot be read says nothing.
+pub(super) async fn may_need_attach(context: &SharedContext, facts: &DriverFacts, pause: Duration) {
+    if facts.release != ReleaseWithoutCall::AttachNotRequired {
+        return std::future::pending().await;
+    }
+    loop {
+        tokio::time::sleep(pause).await;
+        let answer = context.requests.find::<CsiDriverWire>(&*facts.name).await;
+        if let Ok(found) = answer
+            && found.map(CsiDriver::from).is_none_or(|driver| driver.attach_required)
+        {
+            return;
+        }
     }
 }
 

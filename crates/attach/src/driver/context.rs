@@ -6,6 +6,7 @@ use tokio::sync::Notify;
 
 use super::attempt::failure_writes::FailureWriteLimiter;
 use super::attempt::in_flight::InFlightCalls;
+use super::reconcile_sync::turns::ListTurns;
 use super::secret_waiters::SecretWaits;
 use super::shared_context::SharedContext;
 use crate::cache::{AttacherKey, Snapshot};
@@ -20,6 +21,8 @@ pub struct DriverContext {
     /// Held while a live volume is released: other than one that is being deleted, it may be attached again meanwhile.
     pub(super) live_release: tokio::sync::Mutex<()>,
     pub(super) in_flight: InFlightCalls,
+    /// The listings for requests to release.
+    pub(super) list_turns: ListTurns,
     /// The Secrets that attachments wait for.
     pub(super) secrets: Arc<SecretWaits>,
     /// Which failures are written on the attachments.

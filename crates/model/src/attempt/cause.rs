@@ -1,6 +1,7 @@
 //! Why an attempt failed, beside what the driver answered.
 
 use crate::answer::{ApiError, ApiErrorKind};
+use crate::decide::Failure;
 
 /// Why an attempt failed, beside what the driver answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -11,6 +12,8 @@ pub enum FailureCause {
     Conflict,
     /// The driver refuses a detach at a former ID of the node, about which a person can do something.
     FormerNode,
+    /// The driver attached the volume, and that cannot be stored.
+    NotRecorded,
     /// The driver's answer, or anything else.
     Other,
 }
@@ -33,12 +36,19 @@ impl FailureCause {
         }
     }
 
+    /// The failure of a [`FailureCause::NotRecorded`], and why the result is not stored.
+    pub(super) fn not_recorded(why: &str) -> Failure {
+        Failure::plain(format!(
+            "the driver attached the volume; the result cannot be stored: {why}"
+        ))
+    }
+
     /// Value of the attribute `error.type`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Missing(what) => what,
             Self::Conflict => "conflict",
-            Self::FormerNode | Self::Other => "_OTHER",
+            Self::FormerNode | Self::NotRecorded | Self::Other => "_OTHER",
         }
     }
 }

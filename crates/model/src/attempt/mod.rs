@@ -360,6 +360,9 @@ impl Attempt {
                 if !view.is_of_one_state() {
                     return self.end(Verdict::AwaitLists);
                 }
+                if let Err(refusal) = decide::check_age(&plan.request, view.now()) {
+                    return self.refuse_release(view, seen, refusal);
+                }
                 let places = plan.places.iter().map(|place| (*place).into()).collect();
                 self.take(places)
             }

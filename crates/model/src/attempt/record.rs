@@ -305,13 +305,13 @@ impl Attempt {
         }
         // The volume is attached: an attachError would be wrong. The next attempt calls again, which the CSI spec makes harmless, and
         // records the answer.
-        let failure = Failure::plain(format!("could not mark as attached: {error}"));
+        let why = format!("could not mark as attached: {error}");
         if matches!(record.result, Recorded::Published(_)) {
-            self.note_failure(about, failure, FailureCause::Other);
+            self.note_failure(about, FailureCause::not_recorded(&why), FailureCause::NotRecorded);
             let end = End::Over(self.failed(view));
             return self.publish_recorded(view, end, false);
         }
-        self.fail(view, about, failure, FailureCause::Other)
+        self.fail(view, about, Failure::plain(why), FailureCause::Other)
     }
 
     fn result_taken(&mut self, view: &dyn View, end: End) -> Step {
@@ -472,7 +472,7 @@ impl Attempt {
 
 /// The failure as the VolumeAttachment shows it: with the ID of the trace. The ID is the same for each attempt of a lifecycle, so that
 /// the kubelet's Event about it stays one.
-fn with_trace_id(failure: &Failure, trace: Option<String>) -> Failure {
+pub(super) fn with_trace_id(failure: &Failure, trace: Option<String>) -> Failure {
     let Some(id) = trace else {
         return failure.clone();
     };

@@ -143,17 +143,25 @@ impl Attempt {
     }
 
     fn take_back_answered(&mut self, view: &dyn View, mut undo: Undo, answer: Result<StringMap, CallEnd>) -> Step {
-        match answer {
-            Ok(_) => {
-                self.note(Note::Undo(Undone::Vanished(Vanished::Detached)));
-                self.finish_undo(view, undo)
-            }
+        let answer = match answer {
             Err(CallEnd::LeaseLost(lost)) => {
                 // Whoever holds the Lease next finds no object that speaks of this volume.
                 self.note(Note::Undo(Undone::Vanished(Vanished::LeaseLost)));
-                self.lease_lost(lost)
+                return self.lease_lost(lost);
             }
-            Err(CallEnd::Failed(failure)) => {
+            Err(CallEnd::Failed(failure)) => Err(failure),
+            Ok(_) => Ok(()),
+        };
+        match decide::unpublished(&self.policy, answer) {
+            Ok(orphan) => {
+                let place = self.publish.as_ref().map(|publish| publish.place.clone());
+                if let Some((orphan, place)) = orphan.zip(place) {
+                    self.note(Note::Orphaned(place, orphan));
+                }
+                self.note(Note::Undo(Undone::Vanished(Vanished::Detached)));
+                self.finish_undo(view, undo)
+            }
+            Err(failure) => {
                 self.note(Note::Undo(Undone::CannotDetach(failure, undo.pause)));
                 let rest = undo.pause;
                 undo.pause *= 2;

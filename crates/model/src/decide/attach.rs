@@ -11,7 +11,7 @@ use super::driver_facts::{DriverFacts, ReleaseWithoutCall};
 use super::message::shown_handle;
 use super::observed::{DetachWait, NodeEntry, Observed, SecretState};
 use super::refusal::Refusal;
-use super::{is_claimed, patch, protect, published_volume, volume};
+use super::{is_claimed, patch, protect, published_volume, volume, was_called_for};
 use crate::objects::{
     Attachment, AttachmentSource, CsiSource, SecretReference, Volume, VolumeSource, VolumeSpec, is_blank,
 };
@@ -34,18 +34,19 @@ pub(super) fn decide<'a>(observed: &Observed<'a>) -> Action<'a> {
     }
 }
 
-/// What is still to be written about an attachment that is attached: that its volume must not vanish, and which volume it is. No call
-/// to the driver comes of it.
+/// What is still to be written about an attachment that is attached: that its volume must not vanish, which volume it is, and at which
+/// node ID. No call to the driver comes of it.
 fn keep_attached<'a>(observed: &Observed<'a>) -> Action<'a> {
     let (attachment, driver) = (observed.attachment, observed.driver);
     if let Some(volume) = protect::unprotected(attachment, observed.volume, driver) {
         return Action::ProtectVolume(patch::protect_volume(volume, &driver.finalizer));
     }
-    match without_note(attachment, observed.volume, driver) {
-        Some((node_id, source)) if allowed(observed, source).is_ok() => claim(observed, node_id, source).ok(),
-        _ => None,
-    }
-    .unwrap_or(Action::Ignore(IgnoreReason::AlreadyAttached))
+    let claim = partly_noted(attachment, observed.volume, driver).and_then(|(noted, source)| {
+        let node_id = noted.or_else(|| attach_node_id(observed).ok())?;
+        allowed(observed, source).ok()?;
+        claim(observed, node_id, source).ok()
+    });
+    claim.unwrap_or(Action::Ignore(IgnoreReason::AlreadyAttached))
 }
 
 /// The claim for a place; a refusal when its note would be too large.
@@ -59,36 +60,42 @@ fn claim<'a>(observed: &Observed<'_>, node_id: &str, source: &CsiSource) -> Resu
 }
 
 /// Whether what a call attached has lost our finalizer: a webhook or another controller took it off. The API server would let it go as
-/// soon as it is deleted, and the volume would stay attached. That there was a call shows the node ID, which is noted together with
-/// the finalizer before the first one: what was marked as attached without a call has neither.
+/// soon as it is deleted, and the volume would stay attached. That there was a call shows what was noted together with the finalizer
+/// ([`was_called_for`]): what was marked as attached without a call has neither.
 pub fn has_lost_finalizer(attachment: &Attachment, driver: &DriverFacts) -> bool {
     let described = matches!(
         attachment.source,
         AttachmentSource::PersistentVolume(_) | AttachmentSource::Inline(_)
     );
     let attached = attachment.attached && attachment.deleting.is_none();
-    attached && described && attachment.node_id.is_some() && !attachment.finalizers.contains(&driver.finalizer)
+    attached && described && was_called_for(attachment) && !attachment.finalizers.contains(&driver.finalizer)
 }
 
-/// The node ID and the volume of what the sidecar attached, which writes no note of the volume. It gets one while its PersistentVolume
-/// is there: one that is made again under the same name would be another volume.
-pub(super) fn without_note<'a>(
+/// The volume of what is attached and of whose claim a part is missing, with the node ID that it has: the sidecar writes no note of the
+/// volume, and somebody may have taken the node ID away. What is missing is written while there is what tells it: a PersistentVolume that
+/// is made again under the same name would be another volume, and a node that is gone has no CSINode.
+pub(super) fn partly_noted<'a>(
     attachment: &'a Attachment,
     volume: Option<&'a Volume>,
     driver: &DriverFacts,
-) -> Option<(&'a str, &'a CsiSource)> {
+) -> Option<(Option<&'a str>, &'a CsiSource)> {
     let attached = attachment.attached && attachment.deleting.is_none();
-    let noted = attachment.volume_note.is_some() || attachment.note_too_large.is_some();
-    if !attached || noted || !attachment.finalizers.contains(&driver.finalizer) {
+    if !attached || attachment.note_too_large.is_some() || !attachment.finalizers.contains(&driver.finalizer) {
         return None;
     }
-    let AttachmentSource::PersistentVolume(_) = attachment.source else {
-        return None;
+    let (noted, node_id) = (attachment.volume_note.as_deref(), attachment.node_id.as_deref());
+    let spec: &'a VolumeSpec = match (&attachment.source, noted, node_id) {
+        (AttachmentSource::PersistentVolume(_), None, Some(_)) => {
+            let volume = volume.filter(|volume| !published_volume::was_made_later(volume, attachment));
+            &volume?.spec
+        }
+        (AttachmentSource::PersistentVolume(_), Some(_), None) => &volume?.spec,
+        (AttachmentSource::Inline(spec), Some(_), None) => spec,
+        _ => return None,
     };
-    let node_id = attachment.node_id.as_deref()?;
-    let volume = volume.filter(|volume| !published_volume::was_made_later(volume, attachment))?;
-    let source = volume.spec.csi().filter(|source| source.driver == driver.name)?;
-    (!is_blank(&source.handle)).then_some((node_id, source))
+    let source = spec.csi().filter(|source| source.driver == driver.name)?;
+    let is_noted = noted.is_none_or(|note| note.handle == source.handle);
+    (is_noted && !is_blank(&source.handle)).then_some((node_id, source))
 }
 
 fn steps<'a>(observed: &Observed<'a>) -> Result<Action<'a>, Refusal> {
@@ -165,16 +172,27 @@ fn published<'a>(observed: &Observed<'a>) -> Result<(&'a VolumeSpec, &'a CsiSour
 }
 
 /// What is attached stands for the volume that was claimed. The one that has its name now is not published in its place.
-pub(super) fn not_replaced(attachment: &Attachment, volume: &Volume) -> Result<(), Refusal> {
-    match published_volume::replaced(attachment, volume) {
-        Some((attached, now)) if attachment.attached => Err(Refusal::VolumeReplaced {
-            attachment: attachment.name.clone(),
-            volume: volume.name.clone(),
-            attached: shown_handle(attached),
-            now: shown_handle(now),
-        }),
-        _ => Ok(()),
-    }
+pub fn not_replaced(attachment: &Attachment, volume: &Volume) -> Result<(), Refusal> {
+    let Some((noted, now)) = published_volume::replaced(attachment, volume).filter(|_| attachment.attached) else {
+        return Ok(());
+    };
+    let (noted, now) = (shown_handle(noted), shown_handle(now));
+    let (attachment_name, volume_name) = (attachment.name.clone(), volume.name.clone());
+    Err(if published_volume::contradicts_note(volume, attachment) {
+        Refusal::NoteContradicted {
+            attachment: attachment_name,
+            volume: volume_name,
+            noted,
+            now,
+        }
+    } else {
+        Refusal::VolumeReplaced {
+            attachment: attachment_name,
+            volume: volume_name,
+            attached: noted,
+            now,
+        }
+    })
 }
 
 /// What is too large is not kept, and a volume is not published without its attributes.
@@ -220,7 +238,20 @@ pub(super) fn leaving<'a>(observed: &Observed<'a>) -> Option<&'a Arc<Attachment>
 /// Whether an attachment is about to give up its volume: its detach is under way and has not failed. `finalizer` is that
 /// of its driver. A refusal that is recorded says nothing of a later call, whose outcome was perhaps not written down.
 pub fn is_leaving(attachment: &Attachment, finalizer: &str) -> bool {
-    attachment.deleting.is_some() && attachment.detach_error.is_none() && attachment.finalizers.contains(finalizer)
+    is_detaching(attachment, finalizer) && attachment.detach_error.is_none()
+}
+
+/// Whether the detach of an attachment is not over, however often it failed. An attach elsewhere does not wait for it once it failed;
+/// where that fails too, as the driver has the volume at the first node, the end of the detach is what helps it.
+pub fn is_detaching(attachment: &Attachment, finalizer: &str) -> bool {
+    attachment.deleting.is_some() && attachment.finalizers.contains(finalizer)
+}
+
+/// Whether an attachment of the volume on another node is not detached yet.
+pub(super) fn is_held_elsewhere(observed: &Observed<'_>) -> bool {
+    let finalizer = &observed.driver.finalizer;
+    let mut elsewhere = observed.neighbours.elsewhere.iter();
+    elsewhere.any(|other| is_detaching(other, finalizer))
 }
 
 /// The PersistentVolume, if it may be attached.

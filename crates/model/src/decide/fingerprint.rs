@@ -39,6 +39,7 @@ pub fn attachment_fingerprint(observed: &Observed<'_>) -> u64 {
             .hash(&mut hasher);
     } else {
         attach::leaving(observed).is_some().hash(&mut hasher);
+        attach::is_held_elsewhere(observed).hash(&mut hasher);
         // A person was asked to note it. We note what is known only.
         let claimed = published_volume::published_volume(attachment, observed.volume);
         matches!(claimed, Err(Refusal::VolumeUnknown { .. })).hash(&mut hasher);

@@ -43,9 +43,15 @@ pub(crate) fn test_finalizer(at: usize, finalizer: &str) -> Value {
     test(&format!("{FINALIZERS}/{at}"), finalizer)
 }
 
-/// Takes away the finalizer at this place.
-pub(crate) fn remove_finalizer(at: usize) -> Value {
-    json!({"op": "remove", "path": format!("{FINALIZERS}/{at}")})
+/// What takes a finalizer out of a list, from each of its places in it; none when it is not there. The last one goes first, so that the
+/// places of the others stay the same.
+pub(crate) fn without_finalizer(places: impl DoubleEndedIterator<Item = usize>, finalizer: &str) -> Option<Vec<Value>> {
+    let remove = |at: usize| json!({"op": "remove", "path": format!("{FINALIZERS}/{at}")});
+    let operations: Vec<Value> = places
+        .rev()
+        .flat_map(|at| [test_finalizer(at, finalizer), remove(at)])
+        .collect();
+    (!operations.is_empty()).then_some(operations)
 }
 
 /// Sets annotations; where there is no map of annotations yet, it is made.

@@ -1,5 +1,7 @@
 //! Whether a request to let a VolumeAttachment go counts, and whether the evidence allows it: see `release_request.rs`.
 
+use jiff::Timestamp;
+
 use super::action::Action;
 use super::message::{cut, plain, shown_error};
 use super::observed::Observed;
@@ -82,6 +84,15 @@ pub fn release_answer(attachment: &Attachment, refusal: &ReleaseRefusal) -> Opti
     serde_json::to_string(&answer).ok()
 }
 
+/// Whether a request is recent enough to count. That is asked before the driver is asked to list its volumes, which costs the more the
+/// more it has, and again with the evidence: a listing takes its time.
+pub fn check_age(request: &ReleaseRequest, now: Timestamp) -> Result<(), ReleaseRefusal> {
+    if now.duration_since(request.at).abs() > MAX_REQUEST_AGE {
+        return Err(ReleaseRefusal::Expired(request.at));
+    }
+    Ok(())
+}
+
 /// Whether the evidence allows a release, and what it rests on.
 ///
 /// What the driver lists is proof only for an attach that ended well: one that timed out may still be in progress at the driver, and
@@ -91,9 +102,7 @@ pub fn judge_release(
     plan: &ReleasePlan<'_>,
     evidence: &ReleaseEvidence,
 ) -> Result<ReleaseBasis, ReleaseRefusal> {
-    if evidence.now.duration_since(plan.request.at).abs() > MAX_REQUEST_AGE {
-        return Err(ReleaseRefusal::Expired(plan.request.at));
-    }
+    check_age(&plan.request, evidence.now)?;
     if let Some(other) = evidence.here.as_ref() {
         return Err(ReleaseRefusal::InUseOnNode(other.clone()));
     }

@@ -25,10 +25,10 @@ pub fn shown_error(text: &str) -> Cow<'_, str> {
 }
 
 /// Most bytes of a handle in a text that goes on with what to do: that must not be what is cut off.
-const MAX_SHOWN_HANDLE: usize = 256;
+pub(super) const MAX_SHOWN_HANDLE: usize = 256;
 
 /// A handle in such a text.
-pub(super) fn shown_handle(handle: &str) -> Box<str> {
+pub fn shown_handle(handle: &str) -> Box<str> {
     match cut(handle, MAX_SHOWN_HANDLE) {
         beginning if beginning.len() < handle.len() => format!("{beginning}...").into(),
         whole => whole.into(),

@@ -21,6 +21,7 @@
 mod action;
 mod attach;
 mod calls;
+mod command;
 mod detach;
 mod driver_facts;
 mod fingerprint;
@@ -44,24 +45,25 @@ mod snapshot;
 mod volume;
 
 pub use action::{Action, IgnoreReason};
-pub use attach::{has_lost_finalizer, is_leaving};
+pub use attach::{has_lost_finalizer, is_detaching, is_leaving, not_replaced};
 pub use calls::{
     AccessMode, Capability, OwnedVolumeOnNode, PublishRequest, UnpublishRequest, VolumeAccessType, VolumeOnNode,
 };
+pub use command::{command_word, is_plain_command};
 pub use driver_facts::{Capabilities, DriverFacts, ReleaseWithoutCall};
 pub use fingerprint::{attachment_fingerprint, volume_fingerprint};
-pub use judge_release::{judge_release, release_answer};
-pub use message::{MAX_ERROR_BYTES, cut, plain, shown_error};
+pub use judge_release::{check_age, judge_release, release_answer};
+pub use message::{MAX_ERROR_BYTES, cut, plain, shown_error, shown_handle};
 pub use observed::{
     Claimant, DetachWait, Neighbours, NodeEntry, Observed, OrphanPolicy, Policy, PublishSecrets, SecretState,
 };
 pub use outcome::{Failure, Outcome};
 pub use patch::Write;
 pub use protect::{KeepReason, VolumeAction, may_release, volume};
-pub use publication::{Publication, is_claimed, is_final, publication};
+pub use publication::{Publication, is_claimed, is_final, publication, was_called_for};
 pub use published_volume::{
-    former_place, holds_its_place, is_claimed_for, is_in_use, is_same_volume, known_handle, published_beside_note,
-    published_volume, replaced, wanted_handle,
+    FormerPlace, contradicts_note, former_place, holds_its_place, is_claimed_for, is_in_use, is_same_volume,
+    known_handle, published_beside_note, published_volume, replaced, wanted_handle,
 };
 pub use record::{CallAt, is_in_the_way, is_same_work, is_settled, may_be_in_use, may_note_failure};
 pub use refusal::Refusal;
@@ -69,7 +71,7 @@ pub use release_request::{
     ListedEvidence, MAX_REQUEST_AGE, ReleaseAnswer, ReleaseBasis, ReleaseEvidence, ReleasePlan, ReleaseProof,
     ReleaseRefusal, ReleaseRequest,
 };
-pub use scrub::scrub;
+pub use scrub::{SecretValues, scrub};
 pub use settle::{check_publish_context, settle, unpublished};
 pub use snapshot::{Snapshot, observe};
 pub use volume::{check_access_modes, is_for_one_node};
@@ -118,5 +120,5 @@ pub fn needs_work(attachment: &Attachment, volume: Option<&Volume>, driver: &Dri
         || (driver.capabilities.publish_unpublish
             && (has_lost_finalizer(attachment, driver)
                 || protect::unprotected(attachment, volume, driver).is_some()
-                || attach::without_note(attachment, volume, driver).is_some()))
+                || attach::partly_noted(attachment, volume, driver).is_some()))
 }

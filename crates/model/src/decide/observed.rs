@@ -60,7 +60,7 @@ pub enum SecretState {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Neighbours {
     /// Some of those of the same volume that name the same PersistentVolume, on other nodes, and are being deleted: first one that is leaving
-    /// (`is_leaving`), if there is any.
+    /// (`is_leaving`), and one that is not detached yet (`is_detaching`), if there is any.
     pub elsewhere: Vec<Arc<Attachment>>,
     /// Of those of the same volume handle on the same node, or on one that has its ID: one that is in use (`is_in_use`). Looked for
     /// only when the attachment is being deleted.

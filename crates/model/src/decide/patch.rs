@@ -15,8 +15,8 @@ use std::sync::Arc;
 
 use super::driver_facts::DriverFacts;
 use super::json_patch::{
-    add_annotation, add_finalizer, annotate, makes_annotations, patch_of, remove_finalizer, test_annotation,
-    test_finalizer, test_version,
+    add_annotation, add_finalizer, annotate, makes_annotations, patch_of, test_annotation, test_version,
+    without_finalizer,
 };
 use super::outcome::Failure;
 use super::publication::{Publication, publication};
@@ -24,8 +24,7 @@ use crate::api::names::{
     NODE_ID_ANNOTATION, RELEASE_ANNOTATION, RELEASE_REFUSED_ANNOTATION, TRACEPARENT_ANNOTATION, VOLUME_ANNOTATION,
 };
 use crate::objects::{
-    Attachment, CsiSource, Finalizers, FormerVolumeOnNode, OversizedField, ResourceVersion, StringMap, Volume,
-    VolumeAnnotation,
+    Attachment, CsiSource, FormerVolumeOnNode, OversizedField, ResourceVersion, StringMap, Volume, VolumeAnnotation,
 };
 
 /// The object that a write goes to.
@@ -71,17 +70,8 @@ pub fn protect_volume(volume: &Volume, finalizer: &str) -> Write {
 
 /// Takes our finalizer from a PersistentVolume; none when it is not there.
 pub fn release_volume(volume: &Volume, finalizer: &str) -> Option<Write> {
-    Some(on_volume(volume, without_finalizer(&volume.finalizers, finalizer)?))
-}
-
-/// What takes a finalizer out of a list, wherever it is in it; none when it is not there. The last one goes first, so that the places of
-/// the others stay the same.
-fn without_finalizer(finalizers: &Finalizers, finalizer: &str) -> Option<Vec<Value>> {
-    let removals = finalizers.positions(finalizer).rev();
-    let operations: Vec<Value> = removals
-        .flat_map(|at| [test_finalizer(at, finalizer), remove_finalizer(at)])
-        .collect();
-    (!operations.is_empty()).then_some(operations)
+    let operations = without_finalizer(volume.finalizers.positions(finalizer), finalizer)?;
+    Some(on_volume(volume, operations))
 }
 
 /// As [`release_volume`], for a volume that is not being deleted: on condition that nobody changed it since it was read. It may
@@ -221,7 +211,7 @@ fn former(attachment: &Attachment, driver: &DriverFacts, node_id: &str, source: 
 
 /// Takes our finalizer from an attachment; none when it is not there.
 pub fn release(attachment: &Attachment, finalizer: &str) -> Option<Write> {
-    let operations = without_finalizer(&attachment.finalizers, finalizer)?;
+    let operations = without_finalizer(attachment.finalizers.positions(finalizer), finalizer)?;
     Some(on_attachment(attachment, operations))
 }
 

@@ -20,15 +20,20 @@ pub enum Publication {
 /// Whether an attachment carries our finalizer from a publish: a call may have been made for it, so the finalizer goes only
 /// after ControllerUnpublishVolume answered OK.
 ///
-/// The finalizer and the node ID are written together, before the first call, by the Go sidecar as by us. A finalizer that
-/// stands there alone, on an attachment that was never attached, comes from no publish.
+/// A finalizer that stands there alone, on an attachment that was never attached, comes from no publish.
 pub fn is_claimed(attachment: &Attachment, driver: &DriverFacts) -> bool {
-    let used = attachment.node_id.is_some()
+    let used = was_called_for(attachment) || attachment.attached || attachment.has_publish_context;
+    used && attachment.finalizers.contains(&driver.finalizer)
+}
+
+/// Whether an attachment was claimed for a call: its node ID or the note of its volume tells it. Both are written together with the
+/// finalizer, before the first call; the Go sidecar writes no note. What was marked as attached without a call has neither. What somebody
+/// blanked or made too large was there.
+pub fn was_called_for(attachment: &Attachment) -> bool {
+    attachment.node_id.is_some()
+        || attachment.node_id_is_blank
         || attachment.volume_note.is_some()
         || attachment.note_too_large.is_some()
-        || attachment.attached
-        || attachment.has_publish_context;
-    used && attachment.finalizers.contains(&driver.finalizer)
 }
 
 /// Reads the state from what is stored on the object. In doubt it is uncertain: an error of ours that came after a call

@@ -5,11 +5,12 @@
 //! made for a guess.
 
 use jiff::SignedDuration;
-use std::borrow::Cow;
+use std::fmt;
 use std::sync::Arc;
 
 use super::attach::{csi_source, node_refusal};
 use super::calls::VolumeOnNode;
+use super::command::command_word;
 use super::message::shown_handle;
 use super::observed::{Claimant, NodeEntry, Observed};
 use super::refusal::Refusal;
@@ -24,8 +25,8 @@ const CLOCK_DIFFERENCE: SignedDuration = SignedDuration::from_secs(2);
 /// carries; else its PersistentVolume, unless that was created after the attachment was claimed.
 ///
 /// A handle never changes, so a PersistentVolume with another one than the note was made later under the same name: it is not
-/// the volume that was published. One that is being deleted is fine, it waits for this very detach; one that was removed by force
-/// leaves the note.
+/// the volume that was published. Where it is older than that, the note is wrong, and both are detached ([`published_beside_note`]). One
+/// that is being deleted is fine, it waits for this very detach; one that was removed by force leaves the note.
 pub fn published_volume<'a>(
     attachment: &'a Attachment,
     volume: Option<&'a Volume>,
@@ -96,8 +97,10 @@ pub fn is_same_volume(one: (&Attachment, Option<&Volume>), other: (&Attachment, 
     }
 }
 
-/// The handle that the PersistentVolume of an attachment has now, where the note has another one and a sidecar may have published it
-/// since: it goes by the PersistentVolume, and changes no note. Before a call it puts the finalizer on it, as we do. After the call it
+/// The handle that the PersistentVolume of an attachment has now, where the note has another one and this one may be published as well:
+/// the note is wrong ([`contradicts_note`]), or a sidecar published it since.
+///
+/// A sidecar goes by the PersistentVolume, and changes no note. Before a call it puts the finalizer on it, as we do. After the call it
 /// writes the status, in a later second than the PersistentVolume was made in; where it was ended before that, what is not attached shows
 /// nothing of the call.
 pub fn published_beside_note<'a>(attachment: &Attachment, volume: Option<&'a Volume>) -> Option<&'a str> {
@@ -105,12 +108,23 @@ pub fn published_beside_note<'a>(attachment: &Attachment, volume: Option<&'a Vol
     let (_, now) = replaced(attachment, volume)?;
     let is_protected = volume.finalizers.contains(&finalizer_name(&attachment.attacher));
     let writer = attachment.other_writer.as_ref();
-    let may_be_of_sidecar = !attachment.attached || writer.is_some_and(|writer| Some(writer.time) > volume.created);
-    (is_protected && may_be_of_sidecar && !is_blank(now)).then_some(now)
+    let is_later = || writer.is_some_and(|writer| Some(writer.time) > volume.created);
+    let may_be_of_sidecar = is_protected && (!attachment.attached || is_later());
+    ((may_be_of_sidecar || contradicts_note(volume, attachment)) && !is_blank(now)).then_some(now)
+}
+
+/// Whether the note of an attachment names another handle than its PersistentVolume, which is older than the attachment: it was not
+/// made again after the claim, and the API server lets nobody change the handle of a CSI volume, so somebody changed the note. What is
+/// translated from an in-tree volume is left out, as its labels may change. Both times are those of the API server, in seconds: what
+/// was made in one second may have been made in any order.
+pub fn contradicts_note(volume: &Volume, attachment: &Attachment) -> bool {
+    let times = volume.created.zip(attachment.created);
+    let is_older = times.is_some_and(|(volume, attachment)| volume < attachment);
+    is_older && volume.in_tree.is_none() && replaced(attachment, volume).is_some()
 }
 
 /// Whether the PersistentVolume that an attachment names has another handle than the attachment was claimed for: it was made
-/// again under its name. Answers both handles, that of the attachment first.
+/// again under its name, unless it [contradicts the note](contradicts_note). Answers both handles, that of the attachment first.
 pub fn replaced<'n, 'v>(attachment: &'n Attachment, volume: &'v Volume) -> Option<(&'n str, &'v str)> {
     let noted = &*attachment.volume_note.as_ref()?.handle;
     let now = handle(volume)?;
@@ -144,7 +158,7 @@ fn handle(volume: &Volume) -> Option<&str> {
 /// Every place where the volume may be. First where the CSINode says, as the Go sidecar does. A node that is shut down or
 /// gone has no CSINode, or one without the driver: then what was noted when the attachment was claimed. A node that came
 /// back under its name with another ID leaves the volume with the old one, where the sidecar forgets it; we do not, unless a
-/// person confirmed that it is not there. After it, what a sidecar may have published ([`published_beside_note`]). What is confirmed is the
+/// person confirmed that it is not there. After it, what may be published beside the note ([`published_beside_note`]). What is confirmed is the
 /// first list; the second is asked for, and is never empty.
 pub(super) fn places<'a>(
     observed: &Observed<'a>,
@@ -182,27 +196,59 @@ pub(super) fn places<'a>(
         return Err(node_refusal(observed, observed.node));
     };
     let is_confirmed =
-        |place: &VolumeOnNode<'_>| former_place(*place, current).is_some_and(|word| is_not_at(attachment, &word));
+        |place: &VolumeOnNode<'_>| former_place(*place, current).is_some_and(|former| is_not_at(attachment, former));
     Ok(places.into_iter().partition(is_confirmed))
 }
 
-/// What names a former place in the annotation by which a person says that the volume is not there: its node ID or, where only the handle is
-/// a former one, that and the ID. None for the place that a detach begins with: its driver has to confirm it.
-pub fn former_place<'a>(place: VolumeOnNode<'a>, current: VolumeOnNode<'_>) -> Option<Cow<'a, str>> {
+/// A place where the volume was formerly. As text, it is what names the place in the annotation by which a person says that the volume is
+/// not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FormerPlace<'a> {
+    /// The node ID is a former one.
+    Node(&'a str),
+    /// Only the handle is.
+    Volume(VolumeOnNode<'a>),
+}
+
+/// The former place; none for the place that a detach begins with: its driver has to confirm it.
+pub fn former_place<'a>(place: VolumeOnNode<'a>, current: VolumeOnNode<'_>) -> Option<FormerPlace<'a>> {
     if place.node_id != current.node_id {
-        Some(place.node_id.into())
+        Some(FormerPlace::Node(place.node_id))
     } else if place.volume_id != current.volume_id {
-        Some(format!("{}@{}", place.volume_id, place.node_id).into())
+        Some(FormerPlace::Volume(place))
     } else {
         None
     }
 }
 
+impl FormerPlace<'_> {
+    /// The same in a command: what a shell would not take as it is, a person has to fill in.
+    pub fn in_command(self) -> String {
+        match self {
+            Self::Node(node_id) => command_word(node_id, "ID").to_owned(),
+            Self::Volume(place) => {
+                let handle = command_word(place.volume_id, "HANDLE");
+                format!("{handle}@{}", command_word(place.node_id, "ID"))
+            }
+        }
+    }
+}
+
+impl fmt::Display for FormerPlace<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Node(node_id) => f.write_str(node_id),
+            Self::Volume(place) => write!(f, "{}@{}", place.volume_id, place.node_id),
+        }
+    }
+}
+
 /// Whether a person said by the annotation that the volume is not attached at a former place.
-fn is_not_at(attachment: &Attachment, place: &str) -> bool {
+fn is_not_at(attachment: &Attachment, place: FormerPlace<'_>) -> bool {
     let Some(said) = attachment.not_attached_at.as_deref() else {
         return false;
     };
+    let place = place.to_string();
     // There may be a comma in it.
     said == place || said.split(',').any(|named| named.trim() == place)
 }

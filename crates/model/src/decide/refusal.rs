@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use thiserror::Error;
 
+use super::command::command_word;
 use crate::api::names::{NODE_ID_ANNOTATION, VOLUME_ANNOTATION};
 use crate::objects::{ENTRY_SIZE, MAX_VOLUME_FIELD, SecretReference, TranslationError};
 
@@ -49,12 +50,25 @@ pub enum Refusal {
         attached: Box<str>,
         now: Box<str>,
     },
+    /// The note names another volume than the PersistentVolume, which is older than what is attached.
+    #[error(
+        "annotation {VOLUME_ANNOTATION} of VolumeAttachment {attachment} names volume {noted}, and PersistentVolume {volume}, which was \
+         there before and never changes its handle, is volume {now}: the annotation is wrong; a detach takes both volumes from the node; run \
+         kubectl annotate volumeattachment {} {VOLUME_ANNOTATION}- to have it written again",
+        command_word(attachment, "NAME")
+    )]
+    NoteContradicted {
+        attachment: Arc<str>,
+        volume: Arc<str>,
+        noted: Box<str>,
+        now: Box<str>,
+    },
     /// The PersistentVolume is younger than what is attached or claimed, and there is no note of the one before.
     #[error(
         "PersistentVolume {volume} was created after VolumeAttachment {attachment} was {}, and nothing says which volume \
          was: it may be another one than {handle}; find out which one {} attached to node {node}, and run kubectl annotate \
-         volumeattachment {attachment} '{VOLUME_ANNOTATION}={{\"handle\":\"ID\"}}'",
-        was(*attached), is(*attached)
+         volumeattachment {} '{VOLUME_ANNOTATION}={{\"handle\":\"ID\"}}'",
+        was(*attached), is(*attached), command_word(attachment, "NAME")
     )]
     VolumeUnknown {
         attachment: Arc<str>,
@@ -139,7 +153,9 @@ impl Refusal {
             | Self::DriverNotOnNode { .. }
             | Self::BlankNodeId { .. }
             | Self::BlankNodeAnnotation(_) => "csinode_missing",
-            Self::VolumeReplaced { .. } | Self::VolumeUnknown { .. } => "volume_unknown",
+            Self::VolumeReplaced { .. } | Self::NoteContradicted { .. } | Self::VolumeUnknown { .. } => {
+                "volume_unknown"
+            }
             Self::SharedOnNode { .. } => "volume_shared",
             Self::CapabilityLost(_) => "capability_lost",
             Self::Leaving(_) => "config_deleting",

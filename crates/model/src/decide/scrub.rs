@@ -4,6 +4,7 @@
 //! way is deterministic, so that a secret is looked for without a list of all its forms; and all secrets are looked for
 //! at the same time, in one sorted list, so that their number hardly matters.
 
+use std::fmt;
 use std::ops::Range;
 
 /// Values shorter than this are left alone: scrubbing "1" from a message would destroy it and hide nothing.
@@ -24,14 +25,13 @@ const STRIPPED: &str = "***stripped***";
 ///
 /// Of a text longer than 16 KiB only the beginning is kept; what may be the beginning of a value at its end goes as
 /// well. Should the search take too long, nothing of the text is kept.
-pub fn scrub<'a>(text: &str, secrets: impl IntoIterator<Item = &'a str>) -> String {
-    let values = Values::new(secrets);
+pub fn scrub(text: &str, values: &SecretValues) -> String {
     let kept = super::cut(text, MAX_TEXT_BYTES);
     let is_cut = kept.len() < text.len();
-    if values.0.is_empty() {
+    if values.places.is_empty() {
         return kept.to_owned();
     }
-    let Some(found) = search(kept.as_bytes(), &values, is_cut) else {
+    let Some(found) = search(kept.as_bytes(), values, is_cut) else {
         return format!("{STRIPPED} (the text took too long to be searched for secrets)");
     };
     let mut scrubbed = String::with_capacity(kept.len());
@@ -45,34 +45,68 @@ pub fn scrub<'a>(text: &str, secrets: impl IntoIterator<Item = &'a str>) -> Stri
     scrubbed
 }
 
-/// What is looked for, sorted, so that those with one beginning stand together.
-struct Values<'a>(Vec<&'a [u8]>);
+/// What is looked for in texts: the values of secrets and their lines. It prints as a count.
+#[derive(Default)]
+pub struct SecretValues {
+    /// All values, one after the other.
+    text: Box<[u8]>,
+    /// Where in it what is looked for stands, sorted by what it is, so that those with one beginning stand together.
+    places: Box<[Range<usize>]>,
+}
 
-impl<'a> Values<'a> {
-    fn new(secrets: impl IntoIterator<Item = &'a str>) -> Self {
-        let whole_and_lines = |secret: &'a str| std::iter::once(secret).chain(secret.lines());
-        let values = secrets.into_iter().flat_map(whole_and_lines).map(str::trim);
-        let long_enough = values.filter(|value| value.len() >= SHORTEST_SECRET);
-        let mut values: Vec<&[u8]> = long_enough.map(str::as_bytes).collect();
-        values.sort_unstable();
-        values.dedup();
-        Self(values)
+impl SecretValues {
+    /// Sorts what is looked for. That takes longer than to search a text, so who searches several keeps it.
+    pub fn new<'a>(secrets: impl IntoIterator<Item = &'a str>) -> Self {
+        let (mut text, mut places) = (String::new(), Vec::new());
+        for secret in secrets {
+            let mut at = text.len();
+            text.push_str(secret);
+            places.push(trimmed(secret, at));
+            for line in secret.split_inclusive('\n') {
+                places.push(trimmed(line, at));
+                at += line.len();
+            }
+        }
+        let text = text.into_bytes().into_boxed_slice();
+        let value = |place: &Range<usize>| text.get(place.clone()).unwrap_or_default();
+        places.retain(|place| place.len() >= SHORTEST_SECRET);
+        places.sort_unstable_by(|one, other| value(one).cmp(value(other)));
+        places.dedup_by(|one, other| value(one) == value(other));
+        let places = places.into_boxed_slice();
+        Self { text, places }
+    }
+
+    /// The byte after the first `depth` ones of a value.
+    fn byte(&self, place: &Range<usize>, depth: usize) -> Option<&u8> {
+        self.text.get(place.clone())?.get(depth)
     }
 
     /// Those of `range`, which have `depth` bytes in common, that go on with this byte.
     fn narrow(&self, range: Range<usize>, depth: usize, byte: u8) -> Range<usize> {
-        let Some(values) = self.0.get(range.clone()) else {
+        let Some(places) = self.places.get(range.clone()) else {
             return 0..0;
         };
-        let start = values.partition_point(|value| value.get(depth) < Some(&byte));
-        let end = values.partition_point(|value| value.get(depth) <= Some(&byte));
+        let start = places.partition_point(|place| self.byte(place, depth) < Some(&byte));
+        let end = places.partition_point(|place| self.byte(place, depth) <= Some(&byte));
         range.start + start..range.start + end
     }
 
     /// Whether there is a value in `range`, which have `depth` bytes in common, that is no longer than that.
     fn ends(&self, range: &Range<usize>, depth: usize) -> bool {
-        self.0.get(range.start).is_some_and(|value| value.len() == depth)
+        self.places.get(range.start).is_some_and(|place| place.len() == depth)
     }
+}
+
+impl fmt::Debug for SecretValues {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "<{} redacted>", self.places.len())
+    }
+}
+
+/// Where a part that begins at `at` is without the blanks around it.
+fn trimmed(part: &str, at: usize) -> Range<usize> {
+    let start = at + part.len() - part.trim_start().len();
+    start..start + part.trim().len()
 }
 
 /// A way to print bytes.
@@ -103,7 +137,7 @@ const ENCODINGS: [Encoding; 8] = [
 ];
 
 /// The parts of a text that are secret, in their order and apart from each other; none when that takes too long.
-fn search(text: &[u8], values: &Values<'_>, is_cut: bool) -> Option<Vec<Range<usize>>> {
+fn search(text: &[u8], values: &SecretValues, is_cut: bool) -> Option<Vec<Range<usize>>> {
     let mut found: Vec<Range<usize>> = Vec::new();
     let mut steps = 0;
     for start in 0..text.len() {
@@ -129,12 +163,12 @@ fn longest(
     text: &[u8],
     start: usize,
     encoding: Encoding,
-    values: &Values<'_>,
+    values: &SecretValues,
     is_cut: bool,
     steps: &mut usize,
 ) -> Option<usize> {
     let mut reader = Reader::new(text, start, encoding);
-    let mut range = 0..values.0.len();
+    let mut range = 0..values.places.len();
     let (mut depth, mut end) = (0, None);
     while *steps <= MAX_STEPS {
         *steps += 1;

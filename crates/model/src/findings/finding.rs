@@ -13,7 +13,8 @@ named! {
     pub enum FindingKind {
         /// A volume that one node at a time may have is attached to two.
         AttachedTwice = "attached_twice",
-        /// The PersistentVolume of what is attached was created again with another handle: its name stands for another volume now.
+        /// The PersistentVolume of what is attached has another handle than was noted: it was created again, and its name stands for
+        /// another volume now, or the note is wrong.
         VolumeReplaced = "volume_replaced",
         /// The CSINode names another node ID than the one at which the volume was published: it may be another machine.
         NodeIdChanged = "node_id_changed",

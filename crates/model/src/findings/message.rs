@@ -1,7 +1,7 @@
 //! The sentence about each finding. It does not change while the finding stays: it has times, not ages.
 
 use super::finding::{FindingInput, FindingKind};
-use crate::decide::{NodeEntry, plain, replaced};
+use crate::decide::{NodeEntry, Refusal, not_replaced, plain, replaced};
 use crate::objects::Attachment;
 
 /// What is wrong with one VolumeAttachment, and what a person should do.
@@ -79,6 +79,12 @@ fn volume_replaced(input: &FindingInput<'_>) -> String {
     let volume = input.attachment.volume_name().map_or("", |name| name);
     let handles = input.volume.and_then(|volume| replaced(input.attachment, volume));
     let (attached, now) = handles.unwrap_or_default();
+    let refusal = input
+        .volume
+        .and_then(|volume| not_replaced(input.attachment, volume).err());
+    if let Some(wrong_note @ Refusal::NoteContradicted { .. }) = refusal {
+        return wrong_note.to_string();
+    }
     format!(
         "VolumeAttachment {name}: volume {attached} is attached to node {node}, and PersistentVolume {volume} is volume {now} since it was \
          created again; delete the VolumeAttachment once no pod on the node uses the volume"

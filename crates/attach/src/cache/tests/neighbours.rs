@@ -4,7 +4,8 @@ use super::{DRIVER, FINALIZER, attachment, detaching, facts, fail_next, node, re
 use crate::cache::{AttacherKey, AttachmentView, Index, Store};
 use crate::decide::{self, Action, Policy, SecretState, VolumeOnNode};
 use crate::objects::{
-    Attachment, AttachmentSource, CsiNode, Finalizers, FormerVolumeOnNode, Volume, VolumeAnnotation, VolumeSource,
+    Attachment, AttachmentSource, CsiNode, Finalizers, FormerVolumeOnNode, Volume, VolumeAnnotation, VolumeError,
+    VolumeSource,
 };
 use crate::queue::Queue;
 use crate::reflect::Tables as _;
@@ -147,6 +148,28 @@ async fn an_attach_is_woken_by_the_answer_that_ends_the_detach_elsewhere() {
     assert_eq!(woken(&queue), ["new"]);
     removed(&store, "old");
     assert_eq!(woken(&queue), [""; 0]);
+}
+
+/// It does not wait for a detach that failed. Where it fails as well, the end of the detach is what it needs.
+#[tokio::test(start_paused = true)]
+async fn an_attach_is_woken_when_a_detach_elsewhere_that_failed_once_succeeds() {
+    let (store, queue, _registration) = served();
+    let mut leaving = waited_for(&store, &queue);
+    leaving.resource_version.0 = 3;
+    leaving.detach_error = Some(Box::new(VolumeError {
+        time: None,
+        message: "busy".into(),
+        code: None,
+    }));
+    store.apply_response(leaving.clone());
+    // The detach, and the attach.
+    fail_next(&queue);
+    fail_next(&queue);
+    assert_eq!(woken(&queue), [""; 0], "both are held back");
+    leaving.resource_version.0 = 4;
+    leaving.finalizers = Finalizers::default();
+    store.apply_response(leaving);
+    assert_eq!(woken(&queue), ["new"]);
 }
 
 /// The sidecar notes no volume. What it attached keeps its place all the same, and so does what it claimed, whoever asks.
@@ -366,15 +389,15 @@ async fn a_detach_is_woken_when_a_machine_that_moved_is_free() {
         fail_next(&queue);
     };
     wait();
-    // It loses its node ID, and its node has none.
+    // It loses its node ID, which is to be written again, and its node has none.
     wanted.resource_version.0 = 3;
     store.apply(noted(wanted.clone(), "h", &[]));
-    assert_eq!(woken(&queue), ["leaving"]);
+    assert_eq!(woken(&queue), ["leaving", "wanted"]);
     store.apply(node("o", 1, &[(DRIVER, "id-o")]));
     store.apply(with_id(detaching("leaving", 4), "id-o"));
     wait();
     store.apply(node("o", 2, &[(DRIVER, "id-p")]));
-    assert_eq!(woken(&queue), ["leaving"]);
+    assert_eq!(woken(&queue), ["leaving", "wanted"]);
     store.apply(node("o", 3, &[(DRIVER, "id-o")]));
     store.apply(with_id(detaching("leaving", 5), "id-o"));
     wait();

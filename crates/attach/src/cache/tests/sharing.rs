@@ -87,31 +87,36 @@ fn ids(record: &Attachment) -> Vec<&str> {
     record.node_id.as_deref().into_iter().chain(registered).collect()
 }
 
-/// Whether an attach has to wait for a detach elsewhere, and a detach for who is there: by going through all.
-fn waits(all: &BTreeMap<String, Attachment>, name: &str) -> (bool, bool) {
+/// Whether an attach has to wait for a detach elsewhere, whether one is not over there, and whether a detach has to wait for who is there:
+/// by going through all.
+fn waits(all: &BTreeMap<String, Attachment>, name: &str) -> [bool; 3] {
     let one = &all[name];
     let others = || {
         all.values()
             .filter(|other| *other.name != *name && other.attacher == one.attacher && handle(other) == handle(one))
     };
     let same_volume = |other: &Attachment| other.volume_name() == one.volume_name();
-    let leaving =
-        others().any(|other| same_volume(other) && other.node != one.node && decide::is_leaving(other, FINALIZER));
+    let elsewhere = || others().filter(|other| same_volume(other) && other.node != one.node);
+    let leaving = elsewhere().any(|other| decide::is_leaving(other, FINALIZER));
+    let detaching = elsewhere().any(|other| decide::is_detaching(other, FINALIZER));
     let in_use = others().any(|other| {
         let machine = ids(other).iter().any(|id| ids(one).contains(id));
         (other.node == one.node || machine) && decide::is_in_use(other)
     });
-    (leaving && one.deleting.is_none(), in_use && one.deleting.is_some())
+    let live = one.deleting.is_none();
+    [live && leaving, live && detaching, !live && in_use]
 }
 
-fn known(index: &Index, name: &str) -> (bool, bool) {
+fn known(index: &Index, name: &str) -> [bool; 3] {
     let snapshot = index.snapshot(name).unwrap();
     let live = snapshot.attachment.deleting.is_none();
-    let mut elsewhere = snapshot.neighbours.elsewhere.iter();
-    (
-        live && elsewhere.any(|other| decide::is_leaving(other, FINALIZER)),
-        snapshot.neighbours.here.is_some_and(|other| decide::is_in_use(&other)),
-    )
+    let elsewhere = || snapshot.neighbours.elsewhere.iter();
+    let here = snapshot.neighbours.here.as_ref();
+    [
+        live && elsewhere().any(|other| decide::is_leaving(other, FINALIZER)),
+        live && elsewhere().any(|other| decide::is_detaching(other, FINALIZER)),
+        here.is_some_and(|other| decide::is_in_use(other)),
+    ]
 }
 
 proptest! {
@@ -149,7 +154,7 @@ proptest! {
                 prop_assert_eq!(known(&index, other), now, "{}", other);
                 let was = before.get(other);
                 // Whoever may go on is woken; that somebody has to wait from now on is no reason to.
-                let freed = was.is_some_and(|was| (was.0 && !now.0) || (was.1 && !now.1));
+                let freed = was.is_some_and(|was| was.iter().zip(now).any(|(was, now)| *was && !now));
                 let live = all[other].deleting.is_none();
                 let may_matter = !live || !all[other].attached;
                 if *other != name && freed && may_matter && all[other].attacher == DRIVER.into() {

@@ -48,6 +48,7 @@ pub(in crate::driver) fn reason_of(operation: Operation, failure: &Failure, caus
         // The node takes no more volumes (CSI spec, "ControllerPublishVolume Errors").
         (Operation::Attach, Some(grpc_code::RESOURCE_EXHAUSTED)) => EventReason::LimitReached,
         (Operation::Attach, Some(code)) if !is_final(code) => EventReason::AttachUncertain,
+        (Operation::Attach, _) if cause == FailureCause::NotRecorded => EventReason::AttachUncertain,
         (Operation::Attach, _) => EventReason::AttachFailed,
         (Operation::Detach, None) if matches!(cause, FailureCause::Missing(_)) => EventReason::DetachBlocked,
         (Operation::Detach, _) => EventReason::DetachFailed,
@@ -91,7 +92,8 @@ pub(in crate::driver) fn failure_event(
         attempt: shell.attempt(),
         operation,
         node: &snapshot.attachment.node,
-        uncertain: reason == EventReason::AttachUncertain,
+        // What the driver did is known where only the record of it is missing.
+        uncertain: reason == EventReason::AttachUncertain && cause != FailureCause::NotRecorded,
         delay,
         message: &failure.message,
     };
@@ -301,6 +303,12 @@ mod tests {
                 plain.clone(),
                 FailureCause::Missing("csinode_missing"),
                 EventReason::AttachFailed,
+            ),
+            (
+                Operation::Attach,
+                plain.clone(),
+                FailureCause::NotRecorded,
+                EventReason::AttachUncertain,
             ),
             (
                 Operation::Detach,

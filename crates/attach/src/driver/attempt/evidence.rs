@@ -3,15 +3,15 @@
 
 use std::sync::Arc;
 
-use super::super::reconcile_sync::list::{ListError, ListLimits, ListProgress, list};
+use super::super::reconcile_sync::list::ListLimits;
 use super::shell::Shell;
 use crate::cache::Snapshot;
 use crate::clock;
-use crate::decide::reconcile::{DesiredState, Expectation, Listing};
+use crate::decide::reconcile::{DesiredState, Expectation};
 use crate::decide::{self, Action, ListedEvidence, ReleaseEvidence, ReleasePlan};
 use crate::objects::InTreePlugin;
 use csi_attacher_model::attempt::{Attempt, View};
-use csi_attacher_runtime::fence::{CallFailure, LeaseLost};
+use csi_attacher_runtime::fence::LeaseLost;
 
 /// Attachments that are examined without a pause.
 const AT_ONCE: usize = 256;
@@ -55,7 +55,6 @@ impl Shell<'_> {
             former_node_id: None,
             wanted: DesiredState::Unpublished,
         });
-        let mut listing = Listing::about(expectations.collect());
         let settings = work.config.borrow().clone();
         let deadline = settings.timeouts.list_volumes;
         let limits = ListLimits {
@@ -63,12 +62,9 @@ impl Shell<'_> {
             deadline,
             whole: deadline.saturating_mul(LISTING_PAGES),
         };
-        let mut progress = ListProgress::default();
-        match list(|| work.client(), limits, &mut listing, &mut progress).await {
-            Ok(()) => Ok(listing.evidence()),
-            Err(ListError::Call(CallFailure::Lease(lost))) => Err(lost),
-            Err(error) => Ok(ListedEvidence::Failed(error.to_string())),
-        }
+        work.list_turns
+            .evidence(expectations.collect(), || work.client(), limits)
+            .await
     }
 
     /// Other attachments of the volume that are claimed or attached: one on the same machine, and one on another node.

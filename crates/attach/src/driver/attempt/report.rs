@@ -6,7 +6,7 @@ use super::super::context::DriverContext;
 use super::events;
 use super::shell::Shell;
 use crate::apiserver::{ApiError, ApiErrorKind};
-use crate::cache::{self, AttacherKey, LANE_NAMES, Snapshot};
+use crate::cache::{self, AttacherKey, LANE_NAMES, Snapshot, VOLUME};
 use crate::clock;
 use crate::decide::patch::WriteTarget;
 use crate::decide::{self, Failure, ReleaseRefusal, ReleaseWithoutCall, VolumeOnNode};
@@ -58,7 +58,14 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &Attempt, about: Option<&Sn
         Note::LeaseLost(lost) => return lease_lost(shell, lost),
         note => note,
     };
-    let Some(snapshot) = about else { return };
+    // An attempt that takes back what a former engine left has decided nothing.
+    let left = match about {
+        Some(_) => None,
+        None => shell.watched().map(|publish| publish.snapshot.clone()),
+    };
+    let Some(snapshot) = about.or(left.as_ref()) else {
+        return;
+    };
     match note {
         Note::NothingToDo(reason) => traced!(
             debug,
@@ -193,16 +200,29 @@ fn lease_lost(shell: &mut Shell<'_>, lost: LeaseLost) {
 
 /// The driver was asked to take a volume back from the place of an earlier attempt.
 fn retracted(shell: &Shell<'_>, place: VolumeOnNode<'_>, error: Option<&str>) {
-    traced!(
-        info,
-        shell.span,
-        driver = &*shell.work.facts.name,
-        VolumeAttachment = &*shell.name,
-        volumeHandle = place.volume_id,
-        nodeID = place.node_id,
-        error,
-        "unpublished the volume from the node of an earlier attempt"
-    );
+    let (driver, name) = (&*shell.work.facts.name, &*shell.name);
+    if let Some(error) = error {
+        traced!(
+            warn,
+            shell.span,
+            driver,
+            VolumeAttachment = name,
+            volumeHandle = place.volume_id,
+            nodeID = place.node_id,
+            error,
+            "could not unpublish the volume from the node of an earlier attempt"
+        );
+    } else {
+        traced!(
+            info,
+            shell.span,
+            driver,
+            VolumeAttachment = name,
+            volumeHandle = place.volume_id,
+            nodeID = place.node_id,
+            "unpublished the volume from the node of an earlier attempt"
+        );
+    }
 }
 
 /// That the API server is out of order, or the object is gone, is reported elsewhere.
@@ -266,6 +286,10 @@ fn answer_not_saved(shell: &Shell<'_>, failure: &Failure) {
 /// A write on the way to the call was made: that of the VolumeAttachment adds our finalizer, if it was not there.
 fn prepared_write(shell: &mut Shell<'_>, snapshot: &Snapshot, target: &WriteTarget) {
     let (facts, attachment) = (&shell.work.facts, &snapshot.attachment);
+    if let Some(run) = shell.run.filter(|run| run.lane() == VOLUME) {
+        // What is attached has all that it needs, unless somebody took it away, and does so again.
+        shell.work.queue.count_put_back(run);
+    }
     let held = attachment.finalizers.contains(&facts.finalizer);
     if matches!(target, WriteTarget::Attachment(_)) && !held {
         shell.span.set(attr::FINALIZER_ACTION, "added");
@@ -332,10 +356,11 @@ fn success(shell: &mut Shell<'_>, snapshot: &Snapshot) {
     about!(info, shell, snapshot, attempt = attempts, "{}ed", operation.as_str());
 }
 
-/// What was attached was published once more. It is counted, and becomes an Event, where ListVolumes is compared.
+/// What was attached was published once more, or what was detached was taken back once more. It is counted, and becomes an Event, where
+/// ListVolumes is compared.
 fn repaired(shell: &mut Shell<'_>, snapshot: &Snapshot) {
     shell.ended = AttemptResult::Succeeded;
-    about!(info, shell, snapshot, "attached again");
+    about!(info, shell, snapshot, "{}ed again", snapshot.operation().as_str());
 }
 
 /// An attempt failed and will be made again. Logged once, here.

@@ -1,5 +1,6 @@
 //! Performs the steps of one attempt: requests, calls behind the fence, places, pauses; and reports what happened.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,8 +19,8 @@ use super::requests::{apply_response, apply_write_response};
 use super::unfinished::{PublishGuard, UnfinishedPublish};
 use crate::KeyMemory;
 use crate::api::validated::DriverConfig;
-use crate::apiserver::{ApiError, ApiErrorKind, HeldSecret, Returned};
-use crate::cache::{AttacherKey, DETACH, Snapshot, lane_of};
+use crate::apiserver::{ApiError, ApiErrorKind, HeldSecret, Requests, Returned};
+use crate::cache::{AttacherKey, DETACH, Snapshot, VOLUME, lane_of};
 use crate::clock;
 use crate::csi::{ControllerPublishVolume, ControllerUnpublishVolume, mode_name};
 use crate::decide::patch::{self, WriteTarget};
@@ -46,6 +47,8 @@ pub(in crate::driver) struct Shell<'w> {
     /// The number of the attempt in its life cycle.
     number: u32,
     client: FencedClient,
+    /// In a run that needs no call those that others go before.
+    requests: Cow<'w, Requests>,
     began: Instant,
     /// Opened by the first step that does something: a settled object makes no span.
     pub span: Span,
@@ -160,6 +163,11 @@ impl<'w> Shell<'w> {
             config,
             number: 1,
             client: work.client(),
+            requests: if run.is_some_and(|run| run.lane() == VOLUME) {
+                Cow::Owned(work.context.requests.for_upkeep())
+            } else {
+                Cow::Borrowed(&work.context.requests)
+            },
             began: Instant::now(),
             span: Span::disabled(),
             lifecycle: None,
@@ -197,8 +205,8 @@ impl<'w> Shell<'w> {
                 Step::Write(write) => self.write(write).await,
                 Step::Read(read) => Event::Read(self.read(read).await),
                 Step::Secret(reference) => {
-                    let (requests, node) = (&self.work.context.requests, self.group());
-                    Event::Secret(self.secret.read(requests, reference, node, &self.span).await)
+                    let node = self.group();
+                    Event::Secret(self.secret.read(&self.requests, reference, node, &self.span).await)
                 }
                 Step::Take(take) => self.take(&take),
                 Step::Call(call) => {
@@ -378,7 +386,7 @@ impl<'w> Shell<'w> {
     }
 
     async fn send(&self, write: &Write, copy: &Snapshot, resends: u32) -> Result<bool, ApiError> {
-        let requests = self.work.context.requests.with_resends(resends);
+        let requests = self.requests.with_resends(resends);
         let outcome = requests.write(write, self.group(), &self.span).await;
         let (uid, version) = (copy.uid(&write.target), copy.version(&write.target));
         let finalizer = &*self.work.facts.finalizer;
@@ -395,7 +403,7 @@ impl<'w> Shell<'w> {
     }
 
     async fn read(&self, read: Read) -> Answer {
-        let (store, requests) = (&self.work.context.store, &self.work.context.requests);
+        let (store, requests) = (&self.work.context.store, &self.requests);
         match read {
             Read::Again(target, copy) => {
                 let outcome = requests.read(&target, self.group(), &self.span).await;
@@ -435,7 +443,7 @@ impl<'w> Shell<'w> {
 
     /// Reads a PersistentVolume whose watch may be late. One that has gone meanwhile is not taken in.
     async fn read_volume(&self, name: &Arc<str>, known: Option<&str>) -> Answer {
-        let (store, requests) = (&self.work.context.store, &self.work.context.requests);
+        let (store, requests) = (&self.work.context.store, &self.requests);
         let target = WriteTarget::Volume(name.clone());
         let reading = store.read::<Volume>(name);
         match (requests.read(&target, self.group(), &self.span).await, known) {

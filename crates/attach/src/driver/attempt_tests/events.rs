@@ -1,6 +1,7 @@
 //! What Events say of an attempt, and on which objects. The API server takes none, so that each occurrence is sent.
 
 use super::*;
+use crate::api::OrphanPolicy;
 use crate::events::EventRecorder;
 use csi_mock_driver::Rule;
 use tonic::Code;
@@ -112,4 +113,54 @@ async fn what_is_about_one_volume_is_not_told_on_the_claim_of_another() {
         assert!(!told.is_empty(), "{reason}");
         assert!(told.iter().all(|(kind, _)| kind == "VolumeAttachment"), "{told:?}");
     }
+}
+
+/// The driver answered OK, and the API server refuses that the volume is attached.
+#[tokio::test]
+async fn an_attach_that_cannot_be_recorded_is_not_told_as_one_that_failed() {
+    let stage = AttemptFixture::retrying_fast().await.sending_events().await;
+    let refusal = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403, "message": "no"});
+    stage
+        .api
+        .answer_untruly(Method::PATCH, "/va0/status", 1, 403, &refusal.to_string());
+    stage.volume(&json!({"finalizers": [FINALIZER]}));
+    stage.attachment("va0", "n0", &json!({}));
+    let is_told = |api: &Api| !events(api, "AttachUncertain").is_empty();
+    stage.api.until(is_told).await;
+    let (_, told) = events(&stage.api, "AttachUncertain").swap_remove(0);
+    assert!(
+        told.contains("the driver attached the volume; the result cannot be stored: could not mark as attached"),
+        "{told}"
+    );
+    assert!(!told.contains("may still be in progress"), "{told}");
+    stage.api.until(|api| AttemptFixture::is_attached(api, "va0")).await;
+    assert_eq!(events(&stage.api, "AttachFailed"), []);
+}
+
+/// What is taken back after its attachment vanished is detached by the same policy as anything else.
+#[tokio::test]
+async fn what_vanished_counts_as_detached_by_the_orphan_policy() {
+    let stage = AttemptFixture::with(Api::default(), DRIVER, |spec| {
+        spec.orphan_policy = OrphanPolicy::TreatNotFoundAsDetached;
+    });
+    let stage = stage.await.sending_events().await;
+    stage.store.apply(CsiNode::new("n0", &[(DRIVER, "id0")]));
+    let publish = Rule::on(Call::ControllerPublishVolume).times(1);
+    stage.driver.script(publish.delay(Duration::from_secs(5)));
+    let not_found = Rule::on(UNPUBLISH).times(1).fail(Code::NotFound, "no such volume");
+    stage.driver.script(not_found);
+    stage.volume(&json!({"finalizers": [FINALIZER]}));
+    stage.attachment("va0", "n0", &json!({}));
+    let called = stage
+        .driver
+        .wait_for_call(|call| call.method == Call::ControllerPublishVolume);
+    tokio::time::timeout(LIMIT, called).await.expect("in time");
+    stage.api.objects.lock().remove(&format!("{ATTACHMENTS}va0"));
+    stage
+        .store
+        .mark_deleted(&WriteTarget::Attachment("va0".into()), "va0-uid");
+    let is_told = |api: &Api, part: &str| events(api, "Detached").iter().any(|(_, told)| told.contains(part));
+    let parts = ["treated as detached because of spec.orphanPolicy", "was detached again"];
+    stage.api.until(|api| parts.iter().all(|part| is_told(api, part))).await;
+    assert_eq!(stage.calls(UNPUBLISH), 1);
 }

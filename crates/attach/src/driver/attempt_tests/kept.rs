@@ -1,6 +1,7 @@
 //! A mutating admission webhook changes what was written: the API server answers OK, and the object does not show it.
 
 use super::*;
+use crate::driver::capability::may_need_attach;
 
 const DELETED: &str = "2026-01-01T00:00:00Z";
 const NODE_ID: &str = "csi.alpha.kubernetes.io/node-id";
@@ -226,6 +227,27 @@ async fn a_finalizer_goes_beside_another_one_that_goes() {
     assert_eq!(stage.patches(), [tried(), ("va0".to_owned(), 200)]);
 }
 
+/// What a CSIDriver says cannot be changed, but it can be created again with another answer.
+#[tokio::test]
+async fn an_engine_that_goes_by_a_csi_driver_notices_that_it_says_otherwise() {
+    let stage = AttemptFixture::named(Api::default(), TRIVIAL).await;
+    let path = format!("/apis/storage.k8s.io/v1/csidrivers/{TRIVIAL}");
+    let says = |required: bool| {
+        let object = json!({"metadata": {"name": TRIVIAL, "uid": "u"}, "spec": {"attachRequired": required}});
+        stage.api.put(path.clone(), object)
+    };
+    let facts = DriverFacts::new(TRIVIAL, Capabilities::default()).releasing(ReleaseWithoutCall::AttachNotRequired);
+    says(false);
+    let mut doubts = std::pin::pin!(may_need_attach(&stage.context, &facts, Duration::from_millis(10)));
+    let is_read_again = |api: &Api| api.reads.lock().iter().filter(|read| **read == path).count() > 2;
+    tokio::select! {
+        () = &mut doubts => panic!("it says the same"),
+        () = stage.api.until(is_read_again) => {}
+    }
+    says(true);
+    tokio::time::timeout(LIMIT, doubts).await.expect("in time");
+}
+
 /// The claim of another attachment that a detach renews first.
 #[tokio::test]
 async fn a_renewal_that_is_not_kept_is_told_before_the_driver_is_asked() {
@@ -343,6 +365,55 @@ async fn what_is_attached_gets_the_finalizer_again_that_somebody_took_off() {
     assert_eq!(stage.patches(), [("va0".to_owned(), 200)]);
     assert_eq!(stage.calls(Call::ControllerPublishVolume), 0);
     assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 0);
+}
+
+/// Takes all finalizers off an object each time that ours was put back and the key is settled; how long so many rounds take.
+async fn fought_over(stage: &AttemptFixture, path: &str, rounds: usize) -> Duration {
+    let begin = std::time::Instant::now();
+    for round in 1..=rounds {
+        let mut object = stage.api.get(path).unwrap();
+        object["metadata"].as_object_mut().unwrap().remove("finalizers");
+        match path.strip_prefix(ATTACHMENTS) {
+            Some(name) => stage.put_attachment(name, object),
+            None => stage.put_volume(object),
+        }
+        stage.api.until(|api| api.patches.lock().len() >= round).await;
+        let settled = async {
+            while !stage.engine.queue().is_empty() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(LIMIT, settled).await.expect("in time");
+    }
+    begin.elapsed()
+}
+
+/// A controller that goes by a policy takes it off each time. A deletion does not wait for the pause.
+#[tokio::test]
+async fn a_finalizer_that_is_taken_off_again_and_again_is_put_back_with_pauses_that_grow() {
+    for contended in [format!("{ATTACHMENTS}va0"), format!("{VOLUMES}pv1")] {
+        let stage = AttemptFixture::with(Api::default(), DRIVER, |spec| {
+            spec.backoff.initial = "400ms".parse().unwrap();
+            spec.backoff.max = "800ms".parse().unwrap();
+        })
+        .await;
+        stage.store.apply(CsiNode::new("n0", &[(DRIVER, "id0")]));
+        stage.driver.drift_attach("h", "id0");
+        stage.volume(&json!({"finalizers": [FINALIZER]}));
+        let mut object = attached_by_sidecar();
+        object["metadata"]["annotations"][NOTE] = r#"{"handle":"h"}"#.into();
+        stage.put_attachment("va0", object);
+        // At once, and after 400, 800 and 800 ms.
+        let lasted = fought_over(&stage, &contended, 4).await;
+        assert!(lasted >= Duration::from_secs(2), "{contended}: {lasted:?}");
+        assert_eq!(stage.patches().len(), 4, "{contended}: {:?}", stage.patches());
+        assert_eq!(counted_failure(&stage), None);
+        let mut deleted = stage.api.get(&format!("{ATTACHMENTS}va0")).unwrap();
+        deleted["metadata"]["deletionTimestamp"] = DELETED.into();
+        stage.put_attachment("va0", deleted);
+        stage.detached().await;
+        assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 1);
+    }
 }
 
 /// The sidecar attached it and left no note. That none can be written is no failed attach, and not told as one.

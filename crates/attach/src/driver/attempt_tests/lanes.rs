@@ -179,6 +179,37 @@ async fn without_calls_there_is_no_rate_of_calls() {
     assert_eq!(limited(false), [false, false, false]);
 }
 
+/// Nobody waits for the notes on what a sidecar attached: an attach does not stand behind all of them at the limit of requests.
+#[tokio::test]
+async fn an_attach_goes_before_the_notes_on_what_is_attached() {
+    const ATTACHED: usize = 400;
+    let stage = AttemptFixture::with(Api::default(), DRIVER, |spec| spec.kubernetes_api.qps = 4).await;
+    stage.volume(&json!({"finalizers": [FINALIZER]}));
+    stage.nodes(1);
+    for number in 0..ATTACHED {
+        let name = format!("old{number}");
+        let mut object = json!({
+            "metadata": claimed(&format!("old-id{number}"), false),
+            "spec": {
+                "attacher": DRIVER, "nodeName": format!("old-n{number}"), "source": {"persistentVolumeName": "pv1"},
+            },
+            "status": {"attached": true},
+        });
+        json_patch::merge(
+            &mut object["metadata"],
+            &json!({"name": name, "uid": format!("{name}-uid")}),
+        );
+        stage.put_attachment(&name, object);
+    }
+    // The burst is used up.
+    stage.api.until(|api| api.patches.lock().len() > 4).await;
+    stage.attachment("va0", "n0", &json!({}));
+    stage.attaches("va0").await;
+    let patches = stage.patches();
+    let notes = patches.iter().filter(|(path, _)| path.starts_with("old")).count();
+    assert!(notes < ATTACHED / 2, "{notes} notes came first");
+}
+
 /// The limit of requests holds the attaches back until it is raised, and never the end of the driver.
 #[tokio::test]
 async fn requests_wait_for_the_limit_of_the_driver_but_not_at_its_end() {

@@ -55,17 +55,25 @@ fn ask_again(stage: &AttemptFixture, request: &str) {
 }
 
 fn put(stage: &AttemptFixture, request: &str, status: &Value) {
+    put_numbered(stage, 0, request, status);
+}
+
+/// The same for the attachment, node and node ID of this number.
+fn put_numbered(stage: &AttemptFixture, number: usize, request: &str, status: &Value) {
+    let name = format!("va{number}");
     let annotations = json!({
-        "csi.alpha.kubernetes.io/node-id": "id0", "attacher.csi.dev/volume": "{\"handle\":\"h\"}", RELEASE_ANNOTATION: request,
+        "csi.alpha.kubernetes.io/node-id": format!("id{number}"), "attacher.csi.dev/volume": "{\"handle\":\"h\"}",
+        RELEASE_ANNOTATION: request,
     });
     let object = json!({
         "metadata": {
-            "name": "va0", "uid": "va0-uid", "finalizers": [finalizer_name(stage.name)], "deletionTimestamp": DELETED, "annotations": annotations,
+            "name": name, "uid": format!("{name}-uid"), "finalizers": [finalizer_name(stage.name)], "deletionTimestamp": DELETED,
+            "annotations": annotations,
         },
-        "spec": {"attacher": stage.name, "nodeName": "n0", "source": {"persistentVolumeName": "pv1"}},
+        "spec": {"attacher": stage.name, "nodeName": format!("n{number}"), "source": {"persistentVolumeName": "pv1"}},
         "status": status,
     });
-    let object = stage.api.put(format!("{ATTACHMENTS}va0"), object);
+    let object = stage.api.put(format!("{ATTACHMENTS}{name}"), object);
     stage
         .store
         .apply::<Attachment>(serde_json::from_value::<VolumeAttachmentWire>(object).unwrap().into());
@@ -256,6 +264,42 @@ async fn a_listing_that_fails_is_in_doubt() {
         said["message"].as_str().unwrap().contains("did not list its volumes"),
         "{said}"
     );
+}
+
+/// A listing costs the driver as much as it has volumes, and a request that has expired can bring nothing.
+#[tokio::test]
+async fn an_expired_request_is_refused_before_the_driver_lists() {
+    let stage = stage_of(LISTING).await;
+    stage.driver.create_volume("h");
+    ask_again(&stage, &request(&json!({"at": DELETED, "proof": "Confirmed"})));
+    stage.api.until(|api| answer(api).is_some()).await;
+    assert_eq!(answer(&stage.api).unwrap()["reason"], "Expired");
+    assert_eq!(stage.calls(Call::ListVolumes), 0);
+}
+
+#[tokio::test]
+async fn requests_that_are_judged_together_share_listings() {
+    const COUNT: usize = 20;
+    let stage = stage_of(LISTING).await;
+    stage.driver.create_volume("h");
+    let slow = Rule::on(Call::ListVolumes).delay(Duration::from_secs(1));
+    stage.driver.script(slow);
+    let failed = json!({"message": "never", "time": DELETED});
+    for number in 0..COUNT {
+        let (node, node_id) = (format!("n{number}"), format!("id{number}"));
+        stage.store.apply(CsiNode::new(&node, &[(LISTING, &node_id)]));
+        let request = request(&json!({"uid": format!("va{number}-uid")}));
+        let status = json!({"attached": true, "detachError": failed});
+        put_numbered(&stage, number, &request, &status);
+    }
+    let is_gone = |api: &Api, number: usize| api.get(&format!("{ATTACHMENTS}va{number}")).is_none();
+    stage
+        .api
+        .until(|api| (0..COUNT).all(|number| is_gone(api, number)))
+        .await;
+    assert_eq!(stage.driver.in_flight_of(Call::ListVolumes).peak, 1);
+    let listings = stage.calls(Call::ListVolumes);
+    assert!(listings < COUNT / 2, "{listings} listings for {COUNT} requests");
 }
 
 /// The driver is asked to detach after a request that is refused, though the API server does not take the answer: it drops it, denies it,

@@ -1,10 +1,13 @@
 //! The release of a PersistentVolume while watches break.
 
+use std::borrow::Cow;
+
 use futures::stream::{self, BoxStream, StreamExt as _};
 use kube::runtime::watcher::{self, Event};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::*;
+use crate::driver::release::requests_about;
 use crate::objects::CsiNodeWire;
 use crate::reflect::{WatchedKind, follow_from_list};
 use csi_attacher_base::health::Health;
@@ -148,4 +151,17 @@ async fn a_volume_that_a_list_shows_to_be_named_is_kept() {
         .expect("attachments are listed again");
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert_eq!(stage.patches(), []);
+}
+
+/// Nobody waits for the release of a volume that is being deleted, and attaches wait for that of a live one.
+#[tokio::test]
+async fn only_the_release_of_a_deleted_volume_lets_others_go_first() {
+    let stage = AttemptFixture::of(Api::default()).await;
+    let deleted = json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["a/b"]});
+    for (metadata, lets_others_go_first) in [(json!({}), false), (deleted, true)] {
+        stage.volume(&metadata);
+        let (volume, _) = stage.store.volume("pv1").unwrap();
+        let requests = requests_about(stage.engine.work(), &volume);
+        assert_eq!(matches!(requests, Cow::Owned(_)), lets_others_go_first, "{metadata}");
+    }
 }

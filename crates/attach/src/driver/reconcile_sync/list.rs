@@ -69,12 +69,12 @@ pub(in crate::driver) struct ListProgress {
     pub volumes: usize,
 }
 
-/// Asks for all pages, and tells how far it has come. The client is taken again for each page: the driver may have been
-/// connected again since the last one.
+/// Asks for all pages for these listings, and tells how far it has come. The client is taken again for each page: the driver may have been
+/// connected again since the last one. One at a time for each driver: see [`super::turns`].
 pub(in crate::driver) async fn list(
     client: impl Fn() -> FencedClient,
     limits: ListLimits,
-    listing: &mut Listing,
+    listings: &mut [Listing],
     progress: &mut ListProgress,
 ) -> Result<(), ListError> {
     let ends = Instant::now() + limits.whole;
@@ -93,8 +93,10 @@ pub(in crate::driver) async fn list(
         let page = page.map_err(|_| ListError::TooSlow(pages, limits.whole.as_secs()))??;
         progress.pages += 1;
         progress.volumes += page.volumes.len();
-        for volume in &page.volumes {
-            listing.add(&volume.handle, volume.nodes.as_deref());
+        for listing in &mut *listings {
+            for volume in &page.volumes {
+                listing.add(&volume.handle, volume.nodes.as_deref());
+            }
         }
         if page.next_token.is_empty() {
             return Ok(());

@@ -8,6 +8,7 @@ pub(super) mod list;
 pub(super) mod span;
 #[cfg(test)]
 mod tests;
+pub(super) mod turns;
 
 use jiff::Timestamp;
 use std::collections::{HashMap, HashSet};
@@ -64,51 +65,64 @@ pub(super) async fn run(work: Arc<DriverContext>) {
     let mut config = work.config.clone();
     let mut memory = ReconcileSyncState::default();
     work.context.metrics.init_reconcile_sync(&work.facts.name);
+    // When the last pass ended, and how long the pause after it is as a share of the interval; none where the next pass is due at once.
+    let mut last: Option<(Instant, f64)> = None;
     loop {
         let settings = config.borrow_and_update().reconcile_sync.clone();
         if settings.enabled {
-            let began = Instant::now();
-            work.context
-                .metrics
-                .reconcile_sync_interval(&work.facts.name, settings.interval);
-            tokio::select! {
-                outcome = run_pass(&work, &settings, &mut memory) => report(&work, outcome, began.elapsed()),
-                // A pass may be long; it is not to go on after it was switched off.
-                () = switched_off(config.clone()) => {}
-            }
+            show_interval(&work, &settings);
         } else {
-            memory = ReconcileSyncState::default();
-            work.publisher.lasting_mismatches(None);
-            work.context.metrics.reset_reconcile_sync(&work.facts.name);
-            forget_repairs(&work, |_| true);
+            forget(&work, &mut memory);
+            last = None;
         }
-        let ended = Instant::now();
-        let share = 1.0 + JITTER * fastrand::f64();
-        loop {
-            let settings = config.borrow_and_update().reconcile_sync.clone();
-            let next = ended + settings.interval.mul_f64(share);
-            tokio::select! {
-                () = sleep_until(next), if settings.enabled => break,
-                // A change of the settings counts from the end of the last pass.
-                changed = config.changed() => match changed {
-                    Ok(()) => {
-                        let now = config.borrow().reconcile_sync.enabled;
-                        if now != settings.enabled {
-                            break;
-                        }
-                    }
-                    Err(_) => return,
-                },
+        // A change of the settings counts from the end of the last pass.
+        let due = last.map_or_else(Instant::now, |(ended, share)| ended + settings.interval.mul_f64(share));
+        tokio::select! {
+            biased;
+            changed = config.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+                continue;
             }
+            () = sleep_until(due), if settings.enabled => {}
+        }
+        let began = Instant::now();
+        tokio::select! {
+            outcome = run_pass(&work, &settings, &mut memory) => {
+                report(&work, outcome, began.elapsed());
+                last = Some((Instant::now(), 1.0 + JITTER * fastrand::f64()));
+            }
+            // A pass may be long; it is not to go on after it was switched off.
+            () = switched_off(&work, config.clone()) => last = None,
         }
     }
 }
 
-/// Resolves when the settings forbid passes; never when they do not change any more.
-async fn switched_off(mut config: watch::Receiver<Arc<DriverConfig>>) {
-    if config.wait_for(|config| !config.reconcile_sync.enabled).await.is_err() {
-        std::future::pending::<()>().await;
+/// Shows the interval, whatever the loop waits for.
+fn show_interval(work: &DriverContext, settings: &ReconcileSync) {
+    let metrics = &work.context.metrics;
+    metrics.reconcile_sync_interval(&work.facts.name, settings.interval);
+}
+
+/// Nothing stays of the passes, as no more are made.
+fn forget(work: &DriverContext, memory: &mut ReconcileSyncState) {
+    *memory = ReconcileSyncState::default();
+    work.publisher.lasting_mismatches(None);
+    work.context.metrics.reset_reconcile_sync(&work.facts.name);
+    forget_repairs(work, |_| true);
+}
+
+/// Resolves when the settings forbid passes; never when they do not change any more. Shows what else changes meanwhile.
+async fn switched_off(work: &DriverContext, mut config: watch::Receiver<Arc<DriverConfig>>) {
+    while config.changed().await.is_ok() {
+        let settings = config.borrow_and_update().reconcile_sync.clone();
+        if !settings.enabled {
+            return;
+        }
+        show_interval(work, &settings);
     }
+    std::future::pending::<()>().await;
 }
 
 /// What a pass found that was made to its end.
@@ -138,7 +152,8 @@ async fn run_pass(
         deadline,
         whole: deadline.saturating_mul(PASS_PAGES).max(settings.interval),
     };
-    match list(|| work.client(), limits, &mut listing, &mut trace.progress).await {
+    let listings = std::slice::from_mut(&mut listing);
+    match list(|| work.client(), limits, listings, &mut trace.progress).await {
         Ok(()) => {}
         Err(ListError::Call(CallFailure::Lease(lost))) => {
             // The driver did not fail, and this engine ends with its term of the Lease.

@@ -13,7 +13,9 @@ use csi_mock_driver::deadline_ms;
 use tonic::{Request, Response, Status};
 
 use super::list::{ListError, ListLimits, ListProgress, MAX_EMPTY_PAGES, MAX_PAGES, list};
+use super::turns::ListTurns;
 use crate::csi::{CsiClient, DriverConnection};
+use crate::decide::ListedEvidence;
 use crate::decide::reconcile::{DesiredState, Expectation, Listing};
 use crate::driver::simulation::listed_entry;
 use crate::telemetry::Metrics;
@@ -105,7 +107,8 @@ async fn listed(
     let mut listing = Listing::about(expectations);
     let client = lister.client();
     let mut progress = ListProgress::default();
-    let outcome = list(|| client.clone(), LIMITS, &mut listing, &mut progress)
+    let listings = std::slice::from_mut(&mut listing);
+    let outcome = list(|| client.clone(), LIMITS, listings, &mut progress)
         .await
         .map(|()| (progress.pages, progress.volumes));
     let wrong = listing.compare().contradicted.into_iter();
@@ -196,9 +199,9 @@ async fn a_pass_has_a_deadline_of_its_own() {
         takes: LIMITS.deadline.saturating_sub(Duration::from_secs(1)),
         ..Lister::of(pages)
     });
-    let mut listing = Listing::about(vec![expected("a")]);
+    let mut listings = [Listing::about(vec![expected("a")])];
     let client = slow.client();
-    let outcome = list(|| client.clone(), LIMITS, &mut listing, &mut ListProgress::default()).await;
+    let outcome = list(|| client.clone(), LIMITS, &mut listings, &mut ListProgress::default()).await;
     let error = outcome.unwrap_err();
     assert_eq!(error.code(), "pass_too_long");
     assert_eq!(error.to_string(), "ListVolumes: no end after 15 pages in 60 s");
@@ -219,4 +222,52 @@ fn what_is_not_told_is_neither_wrong_nor_right() {
     let names = |found: &[Expectation]| -> Vec<String> { found.iter().map(|it| it.name.to_string()).collect() };
     assert_eq!(names(&compared.agreed), ["told"]);
     assert_eq!(names(&compared.contradicted), ["elsewhere", "nowhere"]);
+}
+
+/// A driver that takes a second for its only page, with "a" at the node and "b" at another one.
+fn slow_lister() -> Arc<Lister> {
+    let pages: Pages = Box::new(|_, _| Ok(page(&[("a", Some(&["n"])), ("b", Some(&["m"]))], "")));
+    Arc::new(Lister {
+        takes: Duration::from_secs(1),
+        ..Lister::of(pages)
+    })
+}
+
+/// A hundred requests may be judged at once.
+#[tokio::test(start_paused = true)]
+async fn requests_that_wait_share_a_listing_that_begins_after_they_asked() {
+    let (lister, turns) = (slow_lister(), ListTurns::default());
+    let client = lister.client();
+    let (client, turns) = (&client, &turns);
+    let ask = move |handle: &'static str| turns.evidence(vec![expected(handle)], move || client.clone(), LIMITS);
+    let first = ask("a");
+    // They ask while the listing for the first one is on its way.
+    let others = futures::future::join_all(["a", "b", "c"].repeat(30).into_iter().map(ask));
+    let (first, others) = tokio::join!(first, others);
+    let at_node = || ListedEvidence::At("n".to_owned());
+    assert_eq!(first, Ok(at_node()));
+    let wanted = [at_node(), ListedEvidence::NotThere, ListedEvidence::Silent];
+    for (number, evidence) in others.into_iter().enumerate() {
+        assert_eq!(evidence.as_ref(), Ok(&wanted[number % 3]), "{number}");
+    }
+    assert_eq!(lister.asked.lock().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_a_listing_that_is_cancelled_lists_again() {
+    let (lister, turns) = (slow_lister(), Arc::new(ListTurns::default()));
+    let turn = turns.begin().await;
+    let asks = ["a", "b"].map(|handle| {
+        let (client, turns) = (lister.client(), turns.clone());
+        tokio::spawn(async move { turns.evidence(vec![expected(handle)], || client.clone(), LIMITS).await })
+    });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(lister.asked.lock().len(), 0);
+    drop(turn);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(lister.asked.lock().len(), 1);
+    let [first, second] = asks;
+    first.abort();
+    assert_eq!(second.await.unwrap(), Ok(ListedEvidence::NotThere));
+    assert_eq!(lister.asked.lock().len(), 2);
 }

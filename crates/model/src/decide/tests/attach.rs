@@ -3,7 +3,7 @@
 use serde_json::json;
 use std::collections::BTreeMap;
 
-use super::builders::{GCE_DRIVER, GCE_FINALIZER, NODE_ID, attachment, gce_volume, volume};
+use super::builders::{FINALIZER, GCE_DRIVER, GCE_FINALIZER, NODE_ID, attachment, gce_volume, volume};
 use super::table::{Row, play, row, tally};
 use super::world::{Answer, DecideModel, gce_world, world};
 use crate::decide::{Capabilities, Failure};
@@ -331,9 +331,11 @@ fn attaching_with_care() {
 
 /// Beyond the sidecar: without the finalizer the API server would let it go without a detach.
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
 fn what_is_attached_gets_the_finalizer_again() {
     let lost = || attachment().noted_node(NODE_ID).attached();
     let noted = |handle: &str| lost().noted_volume(&json!({"handle": handle}));
+    let without_node_id = || attachment().attached().noted_volume(&json!({"handle": "handle1"}));
     let bare = || world().pv(volume()).node();
     let mut rows = vec![
         row("of the sidecar", ready().va(lost()), "FIN again | NOTE", "F"),
@@ -359,6 +361,42 @@ fn what_is_attached_gets_the_finalizer_again() {
             "F",
         ),
         row("attached without a call", ready().va(attachment().attached()), "", "F"),
+        row(
+            "its node ID taken away",
+            ready().va(without_node_id()),
+            "FIN again | NOTE",
+            "F",
+        ),
+        row(
+            "its node ID blanked",
+            ready().va(without_node_id().noted_node(" ")),
+            "FIN again | NOTE",
+            "F",
+        ),
+        row(
+            "its node ID taken away, and its node gone",
+            world().pv(volume().protected()).va(without_node_id()),
+            "FIN again",
+            "F",
+        ),
+        row(
+            "its node ID taken away, and another volume by its name",
+            ready().va(attachment().attached().noted_volume(&json!({"handle": "other"}))),
+            "FIN again",
+            "F",
+        ),
+        row(
+            "its node ID taken away, and in line",
+            world().node().va(without_node_id().inline(&volume())),
+            "FIN again | NOTE",
+            "F",
+        ),
+        row(
+            "the node ID alone taken away",
+            ready().va(without_node_id().finalizers(&[FINALIZER])),
+            "NOTE",
+            "F",
+        ),
         row(
             "being deleted",
             ready().va(lost().finalizers(&["a/b"]).deleting()),

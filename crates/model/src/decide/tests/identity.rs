@@ -43,11 +43,21 @@ fn former() -> Pv {
     volume().protected().set("/metadata/creationTimestamp", BEFORE)
 }
 
+/// The volume that was there long before the attachment.
+fn older() -> Pv {
+    volume().set("/metadata/creationTimestamp", "2025-01-01T00:00:00Z")
+}
+
 /// Another volume under the same name, created after the attachment was attached.
 fn remade() -> Pv {
     volume()
         .set("/metadata/creationTimestamp", LATER)
         .set("/spec/csi/volumeHandle", "handle2")
+}
+
+/// What a person wrote in the place of the note of a claim.
+fn noted_wrongly() -> Va {
+    of_sidecar().noted_volume(&json!({"handle": "handleX"}))
 }
 
 fn forced(mut world: DecideModel) -> DecideModel {
@@ -128,6 +138,10 @@ fn a_blank_id_is_no_id() {
 fn what_is_attached_is_never_published_as_another_volume() {
     let replaced = "AERR(VolumeAttachment pv1-node1 is attached with volume handle1, and PersistentVolume pv1 is volume handle2 \
                     since it was created again; delete the VolumeAttachment once no pod on the node uses the volume)";
+    let contradicted = "AERR(annotation attacher.csi.dev/volume of VolumeAttachment pv1-node1 names volume handleX, and PersistentVolume \
+                        pv1, which was there before and never changes its handle, is volume handle1: the annotation is wrong; a detach \
+                        takes both volumes from the node; run kubectl annotate volumeattachment pv1-node1 attacher.csi.dev/volume- to \
+                        have it written again)";
     play(
         vec![
             row(
@@ -146,6 +160,53 @@ fn what_is_attached_is_never_published_as_another_volume() {
                 "it stands there without being compared",
                 world().pv(remade().protected()).node().va(of_operator()),
                 "",
+                "F",
+            ),
+            row(
+                "the volume was not made again, and its note was changed",
+                forced(world().pv(older()).node().va(noted_wrongly())),
+                contradicted,
+                "R",
+            ),
+        ],
+        DecideModel::attempt,
+    );
+}
+
+#[test]
+fn a_note_that_an_older_volume_contradicts_does_not_outweigh_it() {
+    let not_attached = || noted_wrongly().set("/status/attached", false);
+    let in_tree = |pv: Pv| pv.in_tree("cinder").set("/spec/cinder/volumeID", "handle1");
+    play(
+        vec![
+            row(
+                "it was made in the second of the attachment, before it or again after it",
+                world().pv(former()).node().va(noted_wrongly().deleting()),
+                "unpub handleX nodeID1 | FIN- | DET",
+                "F",
+            ),
+            row(
+                "it was made long before, and has lost our finalizer",
+                world().pv(older()).node().va(noted_wrongly().deleting()),
+                "unpub handleX nodeID1 | unpub handle1 nodeID1 | FIN- | DET",
+                "F",
+            ),
+            row(
+                "it may be attached",
+                world().pv(older()).node().va(not_attached().deleting()),
+                "unpub handleX nodeID1 | unpub handle1 nodeID1 | FIN- | DET",
+                "F",
+            ),
+            row(
+                "it is not known when it was made",
+                world().pv(volume()).node().va(noted_wrongly().deleting()),
+                "unpub handleX nodeID1 | FIN- | DET",
+                "F",
+            ),
+            row(
+                "what is translated from an in-tree volume may have another handle",
+                world().pv(in_tree(older())).node().va(noted_wrongly().deleting()),
+                "unpub handleX nodeID1 | FIN- | DET",
                 "F",
             ),
         ],

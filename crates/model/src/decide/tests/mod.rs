@@ -9,6 +9,7 @@ pub(crate) mod api_server;
 mod attach;
 mod builders;
 mod capabilities;
+mod commands;
 mod detach;
 mod identity;
 mod large;

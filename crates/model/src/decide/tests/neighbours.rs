@@ -290,6 +290,13 @@ fn neighbours_show_in_the_fingerprint() {
     };
     let alone = single();
     assert_ne!(fingerprint(&alone), fingerprint(&alone.clone().elsewhere(&leaving())));
+    // An attach that failed beside a detach that failed before is tried again when that succeeds.
+    let failed = leaving().set("/status/detachError", json!({"message": "busy"}));
+    let detached = failed.clone().finalizers(&["someone/else"]);
+    let beside = |other: &Va| fingerprint(&alone.clone().elsewhere(other));
+    assert_ne!(beside(&failed), beside(&detached));
+    assert_ne!(beside(&failed), beside(&leaving()));
+    assert_eq!(beside(&detached), fingerprint(&alone));
     let settled = attachment().claimed().attached();
     assert_eq!(fingerprint(&alone), fingerprint(&alone.clone().elsewhere(&settled)));
     let detaching = world().pv(volume().protected()).node().va(leaving());

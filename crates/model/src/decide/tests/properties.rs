@@ -319,7 +319,8 @@ proptest! {
         let attachment = &snapshot.attachment;
         let own = attachment.attacher == world.driver.name && world.driver.capabilities.publish_unpublish;
         let is_described = matches!(attachment.source, AttachmentSource::PersistentVolume(_) | AttachmentSource::Inline(_));
-        if own && is_described && attachment.attached && attachment.deleting.is_none() && attachment.node_id.is_some() {
+        let was_called_for = attachment.node_id.is_some() || attachment.volume_note.is_some();
+        if own && is_described && attachment.attached && attachment.deleting.is_none() && was_called_for {
             prop_assert!(attachment.finalizers.contains(FINALIZER));
         }
     }

@@ -4,9 +4,13 @@ use k8s_openapi::ByteString;
 use proptest::prelude::*;
 use std::fmt::Write as _;
 
-use crate::decide::scrub;
+use crate::decide::{self, SecretValues};
 
 const STRIPPED: &str = "***stripped***";
+
+fn scrub<'a>(text: &str, secrets: impl IntoIterator<Item = &'a str>) -> String {
+    decide::scrub(text, &SecretValues::new(secrets))
+}
 
 #[test]
 fn secrets_are_replaced_wherever_they_stand() {
@@ -236,6 +240,18 @@ proptest! {
         // The beginning of a base64 form ends with bits of the next byte.
         prop_assert!(shown.len() <= 24 && form.starts_with(&shown), "{shown}");
     }
+}
+
+/// Values are sorted once for all texts, and shown nowhere.
+#[test]
+fn values_serve_for_many_texts() {
+    let values = SecretValues::new(["swordfish\r\n  hunter2 \n\nabc", "hunter2"]);
+    assert_eq!(format!("{values:?}"), "<3 redacted>", "the whole, and two lines");
+    for text in ["swordfish", "hunter2"] {
+        let scrubbed = decide::scrub(&format!("no {text}, abc"), &values);
+        assert_eq!(scrubbed, format!("no {STRIPPED}, abc"));
+    }
+    assert_eq!(decide::scrub("swordfish", &SecretValues::default()), "swordfish");
 }
 
 /// The cost is bounded, whatever driver and secrets are.

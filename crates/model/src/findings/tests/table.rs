@@ -5,6 +5,7 @@ use super::FindingKind::{
     VolumeGone,
 };
 use super::*;
+use crate::objects::VolumeAnnotation;
 
 /// An hour in which nothing changes.
 const LATER: i64 = 3600;
@@ -191,6 +192,40 @@ fn words_name_the_object_the_error_and_since_when() {
             "{text}"
         );
     }
+}
+
+/// The volume was there before the attachment: it was not created again, and what is attached is not another volume for sure.
+#[test]
+fn a_note_that_an_older_volume_contradicts_is_told_as_wrong() {
+    let text = |made: i64| {
+        well().with_input(|input| {
+            let mut attachment = input.attachment.clone();
+            attachment.volume_note = Some(Box::new(VolumeAnnotation {
+                handle: "x".into(),
+                secret: None,
+                former: Vec::new(),
+                renewed: 0,
+            }));
+            let mut volume = input.volume.unwrap().clone();
+            volume.created = Some(at(made));
+            let input = FindingInput {
+                attachment: &attachment,
+                volume: Some(&volume),
+                ..*input
+            };
+            let found: Vec<_> = findings(&input, at(10), &RULES).iter().collect();
+            assert_eq!(found, [FindingKind::VolumeReplaced]);
+            finding_message(FindingKind::VolumeReplaced, &input)
+        })
+    };
+    assert_eq!(
+        text(-1),
+        "annotation attacher.csi.dev/volume of VolumeAttachment va names volume x, and PersistentVolume pv, which was there before \
+         and never changes its handle, is volume h: the annotation is wrong; a detach takes both volumes from the node; run kubectl \
+         annotate volumeattachment va attacher.csi.dev/volume- to have it written again"
+    );
+    let later = text(0);
+    assert!(later.contains("is volume h since it was created again"), "{later}");
 }
 
 #[test]

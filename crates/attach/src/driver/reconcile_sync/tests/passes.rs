@@ -6,14 +6,14 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tonic::Status;
 
-use super::{Answer, Lister, Pages, page};
+use super::{Answer, LIMITS, Lister, Pages, expected, page};
 use crate::api::{AttacherConfigSpec, DriverConfig, GoDuration, PublishSecretsSpec, ReconcileSyncMode};
 use crate::apiserver::{Requests, connect};
 use crate::cache::Store;
-use crate::decide::{Capabilities, DriverFacts};
+use crate::decide::{Capabilities, DriverFacts, ListedEvidence};
 use crate::driver::SharedContext;
 use crate::driver::engine::{self, Engine};
 use crate::objects::{Attachment, CsiNode, PersistentVolumeWire, ResourceVersion, Volume, VolumeAttachmentWire};
@@ -44,13 +44,17 @@ struct Stage {
     status: watch::Receiver<DriverState>,
     settings: watch::Sender<Arc<DriverConfig>>,
     spec: AttacherConfigSpec,
-    _engine: Engine,
+    engine: Engine,
 }
 
 impl Stage {
     fn of(pages: Pages) -> Self {
+        Self::over(Lister::of(pages))
+    }
+
+    fn over(lister: Lister) -> Self {
         drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
-        let lister = Arc::new(Lister::of(pages));
+        let lister = Arc::new(lister);
         let metrics = Metrics::default();
         // Nobody listens there: nothing is written in these tests.
         let nowhere = kube::Config::new("http://127.0.0.1:9".parse().unwrap());
@@ -90,7 +94,7 @@ impl Stage {
             status,
             settings,
             spec,
-            _engine: engine,
+            engine,
         }
     }
 
@@ -102,6 +106,10 @@ impl Stage {
 
     fn last(&self) -> ReconcileSyncResult {
         self.status.borrow().last_reconcile.clone().expect("a pass has ended")
+    }
+
+    fn last_pass_ended(&self) -> bool {
+        self.status.borrow().last_reconcile.is_some()
     }
 
     /// Attachments that were to be published or detached once more.
@@ -116,6 +124,23 @@ impl Stage {
                 .and_then(|value| value.parse().ok())
                 .expect("it is counted from the start")
         })
+    }
+
+    /// The interval that alerts go by, in seconds.
+    fn shown_interval(&self) -> Option<String> {
+        let text = self.metrics.encode_prometheus();
+        let start = format!("csi_attacher_reconcile_sync_interval_seconds{{driver_name=\"{DRIVER}\"}} ");
+        text.lines()
+            .find_map(|line| line.strip_prefix(&start).map(ToOwned::to_owned))
+    }
+
+    /// How many attachments are worked on only because they are to be repaired.
+    fn repairs(&self) -> usize {
+        let mut repairs = 0;
+        self.engine
+            .queue()
+            .remember_all(|_, memory| repairs += usize::from(memory.forced.is_some()));
+        repairs
     }
 
     fn configure(&mut self, enabled: bool) {
@@ -236,6 +261,62 @@ fn nothing() -> Pages {
     Box::new(|_, _| Ok(page(&[], "")))
 }
 
+/// Nothing stays of the passes, whether one runs when it is switched off or not.
+#[tokio::test(start_paused = true)]
+async fn switched_off_at_whatever_time_it_leaves_nothing() {
+    for in_a_pass in [false, true] {
+        let slow = Lister {
+            takes: Duration::from_secs(2),
+            ..Lister::of(nothing())
+        };
+        let mut stage = Stage::over(slow);
+        // Two passes find both volumes missing. The third has begun.
+        while stage.tokens().len() < 3 {
+            sleep(Duration::from_secs(1)).await;
+        }
+        if !in_a_pass {
+            sleep(INTERVAL / 10).await;
+        }
+        assert_eq!(stage.repairs(), 2, "in a pass: {in_a_pass}");
+        assert_eq!(stage.shown_interval().as_deref(), Some("100.0"));
+        stage.configure(false);
+        sleep(Duration::from_millis(10)).await;
+        assert_eq!(stage.repairs(), 0, "in a pass: {in_a_pass}");
+        assert_eq!(stage.shown_interval(), None, "in a pass: {in_a_pass}");
+        let before = stage.tokens().len();
+        sleep(passes(10)).await;
+        assert_eq!(stage.tokens().len(), before);
+        // Switched on again, two more passes are enough, and not one.
+        stage.configure(true);
+        sleep(Duration::from_secs(5)).await;
+        assert_eq!((stage.tokens().len(), stage.repairs()), (before + 1, 0));
+    }
+}
+
+/// An alert goes by the interval: it must not be late by the interval itself.
+#[tokio::test(start_paused = true)]
+async fn another_interval_is_shown_at_once() {
+    for in_a_pass in [false, true] {
+        let slow = Lister {
+            takes: Duration::from_secs(2),
+            ..Lister::of(nothing())
+        };
+        let mut stage = Stage::over(slow);
+        sleep(Duration::from_secs(if in_a_pass { 1 } else { 10 })).await;
+        assert_eq!(stage.last_pass_ended(), !in_a_pass);
+        stage.spec.reconcile_sync.interval = GoDuration::from_secs(3600);
+        stage.configure(true);
+        sleep(Duration::from_millis(10)).await;
+        assert_eq!(
+            stage.shown_interval().as_deref(),
+            Some("3600.0"),
+            "in a pass: {in_a_pass}"
+        );
+        sleep(passes(5)).await;
+        assert_eq!(stage.tokens().len(), 1);
+    }
+}
+
 /// An attach goes by the CSINode alone: without it a repair is refused, and none is told of.
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_repaired_is_not_told_of_as_a_mismatch() {
@@ -279,4 +360,26 @@ async fn a_volume_with_a_secret_is_compared_if_the_driver_may_be_given_it() {
         "{attaches} attaches, {detaches} detaches"
     );
     assert_eq!(stage.last().mismatches, 1);
+}
+
+/// A pass may last for hours, and a request has a place among the detaches meanwhile.
+#[tokio::test(start_paused = true)]
+async fn a_request_does_not_wait_for_the_end_of_a_pass() {
+    let takes = Duration::from_secs(4);
+    let stage = Stage::over(Lister {
+        takes,
+        ..Lister::of(nothing())
+    });
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(stage.tokens().len(), 1, "the pass has begun");
+    let work = stage.engine.work();
+    let asked = Instant::now();
+    let expectations = vec![expected("a")];
+    let evidence = work.list_turns.evidence(expectations, || work.client(), LIMITS).await;
+    assert_eq!(evidence, Ok(ListedEvidence::Silent));
+    assert!(
+        asked.elapsed() < takes + Duration::from_secs(1),
+        "{:?}",
+        asked.elapsed()
+    );
 }
