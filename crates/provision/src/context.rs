@@ -1,5 +1,7 @@
 //! What all drivers share, and what every attempt of one driver shares.
 
+use parking_lot::Mutex;
+use std::collections::HashSet;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,7 +29,7 @@ use crate::provision::{
 use crate::queue::Item;
 use crate::runtime::Workplace;
 use crate::runtime::secret_waits::SecretWaits;
-use crate::telemetry::metrics::Metrics;
+use crate::telemetry::metrics::{Metrics, QueueCounts};
 use crate::telemetry::{Redaction, Span, Tracer};
 use crate::topology_waits::TopologyWaits;
 use crate::traces::LeftOpen;
@@ -80,6 +82,8 @@ pub struct DriverContext {
     pub(crate) identity: Arc<str>,
     pub(crate) secrets: SecretWaits<WorkKey>,
     pub(crate) topology: TopologyWaits,
+    /// Whether the role was on when the settings were looked at last.
+    pub(crate) served: AtomicBool,
     pub(crate) stopping: AtomicBool,
     /// Whether the connection is lost.
     pub(crate) away: AtomicBool,
@@ -89,6 +93,53 @@ pub struct DriverContext {
     pub(crate) open_calls: Arc<OpenCalls>,
     /// Traces of what has no attempt any more.
     pub(crate) left_open: Arc<LeftOpen>,
+    /// Volumes that are to be saved.
+    pub(crate) unsaved: UnsavedVolumes,
+}
+
+/// The claims whose volume is created, and that no PersistentVolume is known to name yet: they are shown as the queue that
+/// external-provisioner has for them.
+pub(crate) struct UnsavedVolumes {
+    /// None once the engine has ended.
+    claims: Mutex<Option<HashSet<ClaimKey>>>,
+    series: QueueCounts,
+}
+
+impl UnsavedVolumes {
+    /// None yet.
+    pub fn new(series: QueueCounts) -> Self {
+        let claims = Mutex::new(Some(HashSet::new()));
+        Self { claims, series }
+    }
+
+    /// Whether the volume of a claim is one of them, from now on.
+    pub fn set(&self, claim: &ClaimKey, is_unsaved: bool) {
+        let mut claims = self.claims.lock();
+        let Some(claims) = &mut *claims else { return };
+        let is_new = if is_unsaved {
+            claims.insert(claim.clone())
+        } else {
+            claims.remove(claim)
+        };
+        if !is_new {
+            return;
+        }
+        if is_unsaved {
+            self.series.added();
+        }
+        self.series.depth(claims.len());
+    }
+
+    /// One of them could not be saved, and is saved again.
+    pub fn retried(&self) {
+        self.series.retried();
+    }
+
+    /// Nobody saves them here any more; what an attempt says that is cut off late counts no more.
+    pub fn end(&self) {
+        *self.claims.lock() = None;
+        self.series.depth(0);
+    }
 }
 
 impl Deref for DriverContext {
@@ -275,7 +326,7 @@ impl ClaimRoute for DriverContext {
         let Some(look) = self.look(&of) else { return };
         let now = look.now();
         // It comes with all the others, as when the role begins or was switched on: others may have served it until now.
-        let was_there = matches!(cause, ClaimCause::Resync | ClaimCause::Config);
+        let was_there = cause == ClaimCause::Resync;
         let remembered = self.queue.remember(&key, |memory| {
             let is_asked = memory.retries.is_asked(claim.retry_now.as_deref(), now);
             (is_asked, memory.claim.known.creation().cloned())

@@ -9,20 +9,22 @@ use crate::api::validated::DriverConfig;
 use crate::attempt;
 use crate::cache::Registration;
 use crate::clock;
-use crate::context::{DriverContext, SharedContext, provisioner_facts};
+use crate::context::{DriverContext, SharedContext, UnsavedVolumes, provisioner_facts};
 use crate::decide::DriverFacts;
 use crate::deletion;
-use crate::key::{ClaimCause, WorkKey};
+use crate::key::{ClaimCause, ClaimKey, WorkKey};
 use crate::lanes::{LANE_NAMES, limits};
 use crate::nodes::DriverNodes;
 use crate::open_calls::OpenCalls;
+use crate::provision::RolePhase;
 use crate::queue::{Backoff, Queue, QueueLimits, Run, RunResult};
 use crate::runtime::queue_metrics::LaneNames;
 use crate::runtime::secret_waits::SecretWaits;
 use crate::runtime::{Engine, Start, Work, Workplace, backoff};
 use crate::telemetry::Tracer;
+use crate::telemetry::names::QUEUE_UNSAVED_VOLUMES;
 use crate::topology_waits::TopologyWaits;
-use crate::traces::{Lifecycle, LifecycleOutcome, describe, describe_volume, made_in};
+use crate::traces::{Lifecycle, LifecycleOutcome, describe, describe_volume};
 
 /// How long the end of a role waits for markers that go.
 const MARKERS_OFF_WITHIN: Duration = Duration::from_secs(5);
@@ -42,17 +44,20 @@ pub(crate) fn start(context: SharedContext, start: Start, open_calls: Arc<OpenCa
         identity: identity(name).into(),
         secrets: SecretWaits::new(place.queue.clone(), ClaimCause::Secret),
         topology: TopologyWaits::new(nodes),
+        served: false.into(),
         stopping: false.into(),
         away: false.into(),
         epoch: 0.into(),
         open_calls,
         left_open: Arc::default(),
+        unsaved: UnsavedVolumes::new(context.metrics.queue_counts(name, QUEUE_UNSAVED_VOLUMES)),
         context: SharedContext { requests, ..context },
         place,
     });
     let registration = work.context.store.register(work.clone())?;
     work.open_calls.hand_over(&work);
     work.context.store.tell_classes(&*work);
+    work.served.store(work.role() == RolePhase::Serving, Ordering::Relaxed);
     work.enqueue_all(ClaimCause::Resync);
     Some(Engine::start(work, registration))
 }
@@ -76,7 +81,13 @@ impl Work for DriverContext {
 
     async fn run(&self, run: &Run<WorkKey>) -> RunResult {
         match run.key() {
-            WorkKey::Claim(key) => attempt::run(self, run, key).await,
+            WorkKey::Claim(key) => {
+                let result = attempt::run(self, run, key).await;
+                if matches!(result, RunResult::FailedWith { .. }) {
+                    self.tell_left(key);
+                }
+                result
+            }
             WorkKey::Volume(key) => deletion::run(self, run, key).await,
         }
     }
@@ -97,8 +108,14 @@ impl Work for DriverContext {
     fn reconfigured(&self, _: &DriverConfig) {
         self.epoch.fetch_add(1, Ordering::Relaxed);
         self.queue.wake_all(ClaimCause::Config.into());
+        let serves = self.role() == RolePhase::Serving;
+        let was_on = self.served.swap(serves, Ordering::Relaxed);
         // Nothing is remembered of claims that were looked at while the role was off.
-        self.enqueue_all(ClaimCause::Config);
+        self.enqueue_all(if serves && !was_on {
+            ClaimCause::Resync
+        } else {
+            ClaimCause::Config
+        });
     }
 
     /// Every claim has its turn once more, without a call: the markers that no open call needs go. Whether the role ends for
@@ -116,6 +133,7 @@ impl Work for DriverContext {
 
     fn finished(&self) {
         self.open_calls.keep(self);
+        self.unsaved.end();
     }
 
     /// The traces of what is pending end.
@@ -125,12 +143,36 @@ impl Work for DriverContext {
         Box::new(move || {
             let mut open = std::mem::take(&mut *left_open.lock());
             queue.remember_all(|key, memory| {
-                let lifecycle = memory.progress.open_lifecycle();
+                let lifecycle = memory.progress.open_lifecycle().cloned();
                 memory.progress.lifecycle = None;
                 open.extend(lifecycle.map(|lifecycle| (key.clone(), lifecycle)));
             });
             abandon(open, &tracer, &facts.name, &context);
         })
+    }
+}
+
+impl DriverContext {
+    /// Whether a claim whose run failed keeps its marker: at the end of the role there is no other run.
+    pub(crate) fn leaves_marker(&self, key: &ClaimKey) -> bool {
+        let is_marked = || {
+            let claim = self.context.store.claim(key).here();
+            claim.is_some_and(|claim| claim.marker_at.is_some())
+        };
+        self.stopping.load(Ordering::Relaxed) && is_marked()
+    }
+
+    /// A claim whose last run at the end of the role failed may keep its marker, which nobody takes off before the next
+    /// engine of the driver. What failed was told before, such as a permission that went with the section.
+    fn tell_left(&self, key: &ClaimKey) {
+        if self.leaves_marker(key) {
+            let (driver, claim) = (&*self.facts.name, &*key.name);
+            tracing::warn!(
+                driver,
+                PersistentVolumeClaim = claim,
+                "provisioning ends, and the marker may be left on the PersistentVolumeClaim"
+            );
+        }
     }
 }
 
@@ -153,33 +195,25 @@ async fn run_all_once(queue: &Queue<WorkKey>) {
 /// Ends life cycles that nobody goes on with: the driver is not provisioned for any more.
 fn abandon(open: BTreeMap<WorkKey, Lifecycle>, tracer: &Tracer, driver: &str, context: &SharedContext) {
     for (key, lifecycle) in open {
-        match key {
+        lifecycle.end(tracer, LifecycleOutcome::Abandoned, None, |root| match &key {
             WorkKey::Claim(key) => {
-                let claim = context.store.claim(&key).here();
-                lifecycle.end(tracer, LifecycleOutcome::Abandoned, &[], |root| {
-                    if let Some(claim) = claim {
-                        describe(root, driver, &claim);
-                    }
-                });
+                if let Some(claim) = context.store.claim(key).here() {
+                    describe(root, driver, &claim);
+                }
             }
             WorkKey::Volume(key) => {
                 let volume = context.volumes.volume(&key.name).here();
-                let volume = volume.filter(|volume| *volume.uid == *key.uid);
-                let links: Vec<_> = volume.as_deref().and_then(made_in).into_iter().collect();
-                lifecycle.end(tracer, LifecycleOutcome::Abandoned, &links, |root| {
-                    if let Some(volume) = volume {
-                        describe_volume(root, driver, &volume);
-                    }
-                });
+                if let Some(volume) = volume.filter(|volume| *volume.uid == *key.uid) {
+                    describe_volume(root, driver, &volume);
+                }
             }
-        }
+        });
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key::ClaimKey;
     use crate::lanes::CREATE;
     use crate::queue::{Builder, Item, LaneLimits};
     use crate::runtime::runner;

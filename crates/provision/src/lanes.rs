@@ -14,7 +14,7 @@ pub const CREATE: Lane = Lane::new(0);
 /// The lane of PersistentVolumes whose volume is to be deleted: a burst of one kind never holds up the other.
 pub const DELETE: Lane = Lane::new(1);
 /// The lane of PersistentVolumes that get our finalizer or lose it, without a call.
-const PROTECT: Lane = Lane::new(2);
+pub const PROTECT: Lane = Lane::new(2);
 /// The lane of claims whose volume is to be saved, or whose marker goes: that waits for no call.
 const SAVE: Lane = Lane::new(3);
 /// The queues of external-provisioner that the lanes count for.

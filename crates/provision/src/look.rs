@@ -84,15 +84,19 @@ impl ClaimView for Look<'_, ClaimKey> {
         self.work.context.volumes.volume(name)
     }
 
-    /// The volume of another claim that the driver answered with the same ID is somebody's before a PersistentVolume names it. That goes
-    /// through the whole queue, and each volume that is saved would pay for it.
     fn handle_owner(&self, handle: &str, except: &str) -> Seen<Arc<str>> {
         let volumes = &self.work.context.volumes;
-        match volumes.handle_owner(&self.work.facts.name, handle, except) {
-            Seen::Gone if except.is_empty() => self
-                .work
-                .created_for_another(handle, Some(self.key))
-                .map_or(Seen::Gone, Seen::Here),
+        volumes.handle_owner(&self.work.facts.name, handle, except)
+    }
+
+    /// The volume of another claim that the driver answered with the same ID is somebody's before a PersistentVolume names it. That goes
+    /// through the whole queue, and each volume that is saved would pay for it.
+    fn handle_owner_or_creator(&self, handle: &str) -> Seen<Arc<str>> {
+        match self.handle_owner(handle, "") {
+            Seen::Gone => {
+                let created = self.work.created_for_another(handle, Some(self.key));
+                created.map_or(Seen::Gone, Seen::Here)
+            }
             known => known,
         }
     }

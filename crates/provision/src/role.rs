@@ -8,16 +8,24 @@ use tokio::sync::watch;
 use crate::api::condition::ConditionReason;
 use crate::api::names::provisioner_lease_name;
 use crate::api::validated::DriverConfig;
-use crate::apiserver::Requests;
+use crate::apiserver::{CapacityWire, CsiDriverWire, Requests};
 use crate::context::{DriverContext, SharedContext, provisioner_facts};
 use crate::decide::DriverFacts;
 use crate::engine;
 use crate::key::WorkKey;
 use crate::open_calls::OpenCalls;
+use crate::provision::{CapacityManager, capacity_selector, check_central};
 use crate::queue::Queue;
 use crate::reflect::Lists;
 use crate::runtime::{DriverStateSender, Engine, Refusal, Role, Start};
 use crate::telemetry::Metrics;
+
+/// So many CSIStorageCapacities are looked at. One of a node is enough, and others are not to be expected among what is asked for.
+const CAPACITIES: usize = 500;
+
+/// What is said of a driver for which kube-scheduler goes by CSIStorageCapacities: those of a former csi-provisioner, if there are any.
+pub const STALE_CAPACITY: &str = "CSIDriver.spec.storageCapacity is true, and nobody writes CSIStorageCapacity objects: set it to false, \
+                                  or kube-scheduler goes by objects that are not updated any more";
 
 /// The name of a driver and its queue, while an engine works for it.
 pub type QueueSlot = Arc<Mutex<Option<(Arc<str>, Queue<WorkKey>)>>>;
@@ -47,8 +55,41 @@ pub struct ProvisionRole {
     pub queue: QueueSlot,
     /// Where the supervisor finds whether the driver needs the list of Nodes.
     pub needs_nodes: Arc<AtomicBool>,
+    /// Where the supervisor finds whether kube-scheduler goes by CSIStorageCapacities of the driver.
+    pub scheduled_by_capacity: Arc<AtomicBool>,
     /// What is known of open calls when an engine ends.
     pub open_calls: Arc<OpenCalls>,
+}
+
+impl ProvisionRole {
+    /// Refuses a driver that its nodes provision for.
+    async fn refuse_distributed(&self, driver: &str) -> Result<(), Refusal> {
+        let Some(selector) = capacity_selector(driver) else {
+            return Ok(());
+        };
+        let requests = &self.context.requests;
+        let listed = requests.list_metadata::<CapacityWire>(&selector, CAPACITIES).await;
+        let listed = listed.map(|capacities| capacities.into_iter().map(CapacityManager::from).collect());
+        let is_working = self.queue.lock().is_some();
+        check_central(driver, listed, is_working).map_err(|refusal| Refusal {
+            reason: refusal.reason(),
+            message: refusal.to_string(),
+        })
+    }
+
+    /// Whether kube-scheduler goes by CSIStorageCapacities of a driver; none where that cannot be read.
+    async fn is_scheduled_by_capacity(&self, driver: &str) -> Option<bool> {
+        let found = self.context.requests.find::<CsiDriverWire>(driver).await.ok()?;
+        Some(found.is_some_and(|found| found.is_scheduled_by_capacity()))
+    }
+
+    /// Tells whether kube-scheduler goes by CSIStorageCapacities of a driver that is admitted.
+    fn tell_capacity(&self, driver: &str, is_so: bool) {
+        let was_so = self.scheduled_by_capacity.swap(is_so, Ordering::Relaxed);
+        if is_so && !was_so {
+            tracing::warn!(driver, "{STALE_CAPACITY}");
+        }
+    }
 }
 
 impl Role for ProvisionRole {
@@ -67,6 +108,13 @@ impl Role for ProvisionRole {
             self.context.nodes.start();
             self.context.nodes.nodes().lists().clone()
         })
+    }
+
+    /// PersistentVolumes, VolumeAttachments and CSINodes, which attaching watches; and Nodes, as above.
+    fn proofs_of(&self, facts: &DriverFacts) -> Vec<Lists> {
+        let has_topology = provisioner_facts(facts).capabilities.accessibility_constraints;
+        let nodes = has_topology.then(|| self.context.nodes.nodes().lists().clone());
+        std::iter::once(self.context.volumes.lists()).chain(nodes).collect()
     }
 
     fn requests(&self) -> &Requests {
@@ -96,8 +144,20 @@ impl Role for ProvisionRole {
         false
     }
 
-    /// Also one without CREATE_DELETE_VOLUME: each of its claims is told that nothing can be provisioned, and no call is made.
-    async fn admit(&self, facts: &DriverFacts, _: &DriverConfig, _: &str) -> Result<DriverFacts, Refusal> {
+    /// Also one without CREATE_DELETE_VOLUME: each of its claims is told that nothing can be provisioned, and no call is made. But none
+    /// that its nodes provision for, whatever the mode: also what is only finished has calls that another node would have to answer.
+    async fn admit(&self, facts: &DriverFacts, config: &DriverConfig, _: &str) -> Result<DriverFacts, Refusal> {
+        if config.provisioning.is_some() {
+            let driver = &*facts.name;
+            // Each of them may take as long as a request is waited for.
+            let (central, by_capacity) =
+                tokio::join!(self.refuse_distributed(driver), self.is_scheduled_by_capacity(driver));
+            central?;
+            // What cannot be read says nothing: what was known stays.
+            if let Some(is_so) = by_capacity {
+                self.tell_capacity(driver, is_so);
+            }
+        }
         Ok(facts.clone())
     }
 

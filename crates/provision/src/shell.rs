@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::api::validated::Tracing;
 use crate::apiserver::{ApiError, ApiErrorKind, HeldSecret};
 use crate::key::WorkKey;
 use crate::look::Look;
@@ -10,7 +11,7 @@ use crate::objects::{PersistentVolumeWire, ResourceVersion, Volume};
 use crate::provision::RolePhase;
 use crate::provision::attempt::Verdict;
 use crate::queue::Run;
-use crate::telemetry::{Span, w3c};
+use crate::telemetry::{Span, SpanContext, w3c};
 use crate::traces::{Beginning, Lifecycle, LifecycleOutcome, Operation, Progress};
 
 /// The effects of one attempt.
@@ -51,9 +52,15 @@ impl<'w, K> Shell<'w, K> {
         self.progress.attempts.saturating_add(1)
     }
 
-    /// Opens the span of an attempt for the object with this UID, where traces are on, and tells which trace it is a part of; `describe`
-    /// says what it is about.
-    pub fn open_span(&mut self, subject: (Operation, &str), begun: Beginning, describe: impl Fn(&mut Span)) {
+    /// Opens the span of an attempt for the object with this UID, where traces are on, and tells which trace it is a part of; `links` finds
+    /// what the root of a new one follows, and `describe` says what it is about.
+    pub fn open_span(
+        &mut self,
+        subject: (Operation, &str),
+        begun: Beginning,
+        links: impl FnOnce(&Tracing) -> Vec<SpanContext>,
+        describe: impl Fn(&mut Span),
+    ) {
         let work = self.look.work;
         let tracer = work.tracer();
         if !tracer.is_enabled() {
@@ -61,7 +68,10 @@ impl<'w, K> Shell<'w, K> {
         }
         let config = work.config.borrow();
         let limits = &config.tracing;
-        let lifecycle = self.progress.lifecycle(&tracer, subject, begun, limits, &describe);
+        let links = || links(limits);
+        let lifecycle = self
+            .progress
+            .lifecycle(&tracer, subject, begun, limits, links, &describe);
         self.span = lifecycle.attempt(&tracer, self.run);
         let is_noted = config.tracing.outgoing_annotation;
         self.look.traceparent = is_noted.then(|| w3c::traceparent(&lifecycle.context()));
@@ -73,9 +83,9 @@ impl<'w, K> Shell<'w, K> {
     /// Ends the span, and counts the attempt: the life cycle that ended in it, and how.
     pub fn end_span(&mut self) -> Option<(Lifecycle, LifecycleOutcome)> {
         std::mem::take(&mut self.span).end();
-        let ended = self.progress.lifecycle.zip(self.ended);
-        self.progress = self.progress.after(self.has_tried, self.ended.is_some());
-        ended
+        let lifecycle = self.ended.and_then(|_| self.progress.lifecycle.take());
+        self.progress.count_attempt(self.has_tried, self.ended.is_some());
+        lifecycle.zip(self.ended)
     }
 
     /// Keeps the life cycle of an object that the queue forgets though it has not ended, in a role that is off or ends. What has another
@@ -86,7 +96,7 @@ impl<'w, K> Shell<'w, K> {
         let lifecycle = self.progress.open_lifecycle().filter(|_| is_left);
         let (key, mut left_open) = (self.run.key(), work.left_open.lock());
         match lifecycle {
-            Some(lifecycle) => left_open.insert(key.clone(), lifecycle),
+            Some(lifecycle) => left_open.insert(key.clone(), lifecycle.clone()),
             None => left_open.remove(key),
         };
     }

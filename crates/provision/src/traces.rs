@@ -6,6 +6,7 @@
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::api::names::TRACEPARENT_ANNOTATION;
@@ -118,7 +119,7 @@ impl Beginning {
 }
 
 /// What is remembered of an object from attempt to attempt.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Progress {
     /// Since when its volume is wanted, or to be deleted.
     pub begun: Option<Beginning>,
@@ -133,20 +134,17 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// After an attempt that did something or not, in which the life cycle ended or not.
-    pub fn after(self, has_tried: bool, has_ended: bool) -> Self {
-        Self {
-            begun: self.begun.filter(|_| !has_ended),
-            lifecycle: self.lifecycle.filter(|_| !has_ended),
-            attempts: self.attempts.saturating_add(u32::from(has_tried)),
-            epoch: self.epoch,
-            has_ended: self.has_ended || has_ended,
+    /// Counts an attempt that did something or not, and in which the life cycle ended or not.
+    pub fn count_attempt(&mut self, has_tried: bool, has_ended: bool) {
+        if has_ended {
+            (self.begun, self.lifecycle, self.has_ended) = (None, None, true);
         }
+        self.attempts = self.attempts.saturating_add(u32::from(has_tried));
     }
 
     /// The trace whose root is still to be sent.
-    pub fn open_lifecycle(&self) -> Option<Lifecycle> {
-        self.lifecycle.filter(|_| !self.has_ended)
+    pub fn open_lifecycle(&self) -> Option<&Lifecycle> {
+        self.lifecycle.as_ref().filter(|_| !self.has_ended)
     }
 
     /// A volume is wanted, also again after the end of a life cycle.
@@ -165,14 +163,15 @@ impl Progress {
         self.has_ended || self.epoch > 0
     }
 
-    /// The life cycle that the next attempt is a part of. One whose trace is as large or as old as `limits` let it be is continued in another
-    /// one, and both are linked with each other; `describe` says what it is about.
+    /// The life cycle that the next attempt is a part of: a new one follows what `links` finds. One whose trace is as large or as old as
+    /// `limits` let it be is continued in another one, and both are linked with each other; `describe` says what it is about.
     pub fn lifecycle(
         &mut self,
         tracer: &Tracer,
         (operation, uid): (Operation, &str),
         begun: Beginning,
         limits: &Tracing,
+        links: impl FnOnce() -> Vec<SpanContext>,
         describe: impl FnOnce(&mut Span),
     ) -> &mut Lifecycle {
         if let Some(full) = self
@@ -180,14 +179,12 @@ impl Progress {
             .take_if(|known| is_full(limits, known.epoch, known.attempts, clock::since(known.since)))
         {
             self.epoch = full.epoch + 1;
-            let next = Lifecycle {
-                former: Some(full.own),
-                ..Lifecycle::new(tracer, operation, uid, Beginning::seen_now(), self.epoch)
-            };
-            full.end(tracer, LifecycleOutcome::Continued, &[next.context()], describe);
+            let former = vec![full.context()];
+            let next = Lifecycle::new(tracer, (operation, uid), Beginning::seen_now(), self.epoch, former);
+            full.end(tracer, LifecycleOutcome::Continued, Some(next.context()), describe);
             self.lifecycle = Some(next);
         }
-        let new = || Lifecycle::new(tracer, operation, uid, begun, self.epoch);
+        let new = || Lifecycle::new(tracer, (operation, uid), begun, self.epoch, links());
         let lifecycle = self.lifecycle.get_or_insert_with(new);
         // As for attachments: a share that is raised counts at once, a lower one for the next life cycle.
         lifecycle.sampled |= tracer.samples(lifecycle.own.trace_id);
@@ -196,12 +193,12 @@ impl Progress {
 }
 
 /// The life cycle of an operation.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Lifecycle {
     operation: Operation,
     own: TraceIdentity,
-    /// The epoch before, if it is continued in this one.
-    former: Option<TraceIdentity>,
+    /// What the root follows: the epoch before, if it is continued in this one.
+    links: Arc<[SpanContext]>,
     sampled: bool,
     begun: Beginning,
     /// Since when this process knows the epoch.
@@ -211,12 +208,18 @@ pub(crate) struct Lifecycle {
 }
 
 impl Lifecycle {
-    fn new(tracer: &Tracer, operation: Operation, uid: &str, begun: Beginning, epoch: u32) -> Self {
+    fn new(
+        tracer: &Tracer,
+        (operation, uid): (Operation, &str),
+        begun: Beginning,
+        epoch: u32,
+        links: Vec<SpanContext>,
+    ) -> Self {
         let own = TraceIdentity::derive(operation.as_str(), uid, epoch);
         Self {
             operation,
             own,
-            former: None,
+            links: links.into(),
             sampled: tracer.samples(own.trace_id),
             begun,
             since: clock::now(),
@@ -248,21 +251,18 @@ impl Lifecycle {
         span
     }
 
-    /// Exports the root, if the trace is sampled; `describe` says what it is about. `links` are the life cycles that it follows.
+    /// Exports the root, if the trace is sampled; `describe` says what it is about, and `next` is the epoch that it is continued in.
     pub fn end(
         &self,
         tracer: &Tracer,
         outcome: LifecycleOutcome,
-        links: &[SpanContext],
+        next: Option<SpanContext>,
         describe: impl FnOnce(&mut Span),
     ) {
         if !self.sampled {
             return;
         }
-        let former = self
-            .former
-            .map(|former| former.context(tracer.samples(former.trace_id)));
-        let links: Vec<_> = links.iter().cloned().chain(former).collect();
+        let links: Vec<_> = self.links.iter().cloned().chain(next).collect();
         let mut root = tracer.open(SpanOptions {
             start: Some(SystemTime::from(self.begun.at)),
             identity: Some(self.own),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::apiserver::ApiError;
 use crate::objects::Volume;
 use crate::provision::Seen;
+use crate::reflect::Lists;
 
 /// Told of a PersistentVolume that changed, came or went, or whose VolumeAttachment went: as it is now, or its last copy. It may read the
 /// cache that tells it, and not change it. Must not wait.
@@ -16,6 +17,9 @@ pub type TakeVolume<'c> = Box<dyn FnOnce(Volume) -> Result<(), ApiError> + Send 
 
 /// What is known of PersistentVolumes, and how answers get there.
 pub trait VolumeCache: Send + Sync + 'static {
+    /// Which lists are complete of the kinds that what is known rests on.
+    fn lists(&self) -> Lists;
+
     /// The PersistentVolume of a name; gone only when a complete list does not have it.
     fn volume(&self, name: &str) -> Seen<Arc<Volume>>;
 

@@ -28,7 +28,8 @@ rules:
 - {apiGroups: [storage.k8s.io], resources: [volumeattachments/status], verbs: [patch]}
 "#;
 
-/// What a provisioner may do: what the Go sidecar's manifest grants, without the snapshots and capacities that are not played.
+/// What a provisioner may do: what the Go sidecar's manifest grants, without the snapshots and capacities that are not played. It may see
+/// in all namespaces that no other provisioner writes capacities.
 const PROVISION_RBAC: &str = r#"
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -40,6 +41,7 @@ rules:
 - {apiGroups: [""], resources: [nodes], verbs: [get, list, watch]}
 - {apiGroups: [storage.k8s.io], resources: [storageclasses, csinodes, volumeattributesclasses], verbs: [get, list, watch]}
 - {apiGroups: [storage.k8s.io], resources: [volumeattachments], verbs: [get, list, watch]}
+- {apiGroups: [storage.k8s.io], resources: [csistoragecapacities], verbs: [list]}
 "#;
 
 /// What every role may do besides: Leases, events, and the Secrets of one namespace.

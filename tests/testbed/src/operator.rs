@@ -272,6 +272,7 @@ pub async fn grant_provisioning(cluster: &ControlPlane) -> Result<()> {
             { "apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": ["get", "list", "watch", "patch"] },
             { "apiGroups": [""], "resources": ["persistentvolumes"], "verbs": ["create", "delete"] },
             { "apiGroups": ["storage.k8s.io"], "resources": ["storageclasses"], "verbs": ["list", "watch"] },
+            { "apiGroups": ["storage.k8s.io"], "resources": ["csistoragecapacities"], "verbs": ["list"] },
         ],
     });
     let binding = json!({

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::bounded_meta::{BoundedAnnotations, KeptAnnotations};
 use super::in_tree::MIGRATED_TO_ANNOTATION;
-use super::meta::{Finalizers, ResourceVersion, boxed, slim_of};
+use super::meta::{Finalizers, ResourceVersion, boxed, positions_in, slim_of};
 use super::string_map::StringMap;
 use crate::api::names::{
     BETA_STORAGE_CLASS_ANNOTATION, BETA_STORAGE_PROVISIONER_ANNOTATION, PROVISIONING_MARKER, RELEASE_ANNOTATION,
@@ -135,8 +135,8 @@ pub struct Claim {
     /// `metadata.deletionTimestamp`.
     pub deleting: Option<Timestamp>,
     pub finalizers: Finalizers,
-    /// Position of the finalizer `attacher.csi.dev/provisioning` in the whole list.
-    pub marker_at: Option<usize>,
+    /// Positions of the finalizer `attacher.csi.dev/provisioning` in the whole list; none where it is not there.
+    pub marker_at: Option<Box<[usize]>>,
     /// Annotation `attacher.csi.dev/provisioning`, as it stands.
     pub marker: Option<Box<str>>,
     /// Who is to provision: `volume.kubernetes.io/storage-provisioner`, else the beta key.
@@ -200,9 +200,7 @@ impl From<PersistentVolumeClaimWire> for Claim {
     fn from(mut wire: PersistentVolumeClaimWire) -> Self {
         let mut kept = KeptAnnotations::take(&mut wire.metadata);
         let finalizers = wire.metadata.finalizers.take();
-        let marker_at = finalizers
-            .as_ref()
-            .and_then(|list| list.iter().position(|entry| entry == PROVISIONING_MARKER));
+        let marker_at = positions_in(finalizers.as_deref(), PROVISIONING_MARKER);
         // A template of a class may name any annotation but ours.
         let beta_provisioner = kept.value(BETA_STORAGE_PROVISIONER_ANNOTATION);
         let provisioner = kept.value(STORAGE_PROVISIONER_ANNOTATION).or(beta_provisioner);

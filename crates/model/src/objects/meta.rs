@@ -44,6 +44,17 @@ impl ResourceVersion {
     }
 }
 
+/// So many places of one finalizer are kept. The API server takes a name twice, and any number of operations up to 10,000 in a patch.
+const MAX_PLACES: usize = 1000;
+
+/// The positions of a finalizer in a whole list; none where it is not there.
+pub(super) fn positions_in(list: Option<&[String]>, name: &str) -> Option<Box<[usize]>> {
+    let entries = list.unwrap_or_default().iter().enumerate();
+    let named = entries.filter(|(_, entry)| *entry == name).map(|(at, _)| at);
+    let positions: Box<[usize]> = named.take(MAX_PLACES).collect();
+    (!positions.is_empty()).then_some(positions)
+}
+
 /// An object's `metadata.finalizers`, in their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Finalizers {

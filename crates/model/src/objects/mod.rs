@@ -34,7 +34,7 @@ pub use csi_source::{CsiSource, SecretReference};
 pub use in_tree::{InTree, InTreePlugin, MIGRATED_TO_ANNOTATION, RepairError, TranslationError, repair_volume_handle};
 pub use meta::{ENTRY_SIZE, Finalizers, MAX_VOLUME_FIELD, ResourceVersion, is_blank, kept_size, slim};
 pub use node::{CsiNode, CsiNodeWire};
-pub use node_topology::{MAX_TOPOLOGY_KEYS, NodeLabels, NodeLabelsWire, TopologyKeys};
+pub use node_topology::{MAX_TOPOLOGY_KEYS, NodeLabels, NodeLabelsWire, TopologyKeys, labels_only};
 pub use operation::Operation;
 pub use oversized_field::OversizedField;
 pub use storage_class::{ReclaimPolicy, StorageClass, StorageClassWire, TopologyExpression};

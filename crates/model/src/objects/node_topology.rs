@@ -74,15 +74,21 @@ pub struct NodeLabelsWire {
 #[serde(rename_all = "camelCase")]
 struct LabelledWire {
     name: Option<String>,
+    namespace: Option<String>,
     uid: Option<String>,
     resource_version: Option<String>,
     labels: Option<BTreeMap<String, String>>,
 }
 
-fn labels_only<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+/// Decodes metadata but keeps only what names the object, and its labels. Nothing else is read, so that nothing else can be wrong.
+///
+/// # Errors
+/// What is not as the API server writes it.
+pub fn labels_only<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
     let wire = LabelledWire::deserialize(deserializer)?;
     Ok(ObjectMeta {
         name: wire.name,
+        namespace: wire.namespace,
         uid: wire.uid,
         resource_version: wire.resource_version,
         labels: wire.labels,

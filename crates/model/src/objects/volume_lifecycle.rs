@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::csi_source::SecretReference;
 use super::in_tree::MIGRATED_TO_ANNOTATION;
 use super::is_blank;
-use super::meta::LONGEST_TRACE_CONTEXT as LONGEST_VALUE;
+use super::meta::{LONGEST_TRACE_CONTEXT as LONGEST_VALUE, positions_in};
 use super::storage_class::ReclaimPolicy;
 use crate::api::names::{
     DELETION_SECRET_NAME_ANNOTATION, DELETION_SECRET_NAMESPACE_ANNOTATION, PROVISIONED_BY_ANNOTATION,
@@ -54,8 +54,8 @@ pub struct VolumeLifecycle {
     pub migrated_to: Option<Box<str>>,
     /// The Secret of DeleteVolume.
     pub deletion_secret: DeletionSecret,
-    /// Position of the finalizer of the provisioner in the whole list.
-    pub finalizer_at: Option<usize>,
+    /// Positions of the finalizer of the provisioner in the whole list; none where it is not there.
+    pub finalizer_at: Option<Box<[usize]>>,
     /// Whether a person decided that the volume of a PersistentVolume that was never bound is deleted.
     pub reclaim_requested: bool,
     /// Annotation by which a person ends a backoff, cut where it is long.
@@ -75,14 +75,13 @@ impl VolumeLifecycle {
             }),
             _ => DeletionSecret::Unrecorded,
         };
-        let mut finalizers = meta.finalizers.iter().flatten();
         Self {
             phase: phase.and_then(VolumePhase::of_word).unwrap_or_default(),
             reclaim_policy: policy.map(ReclaimPolicy::parse),
             provisioned_by: value(PROVISIONED_BY_ANNOTATION).map(Arc::from),
             migrated_to: value(MIGRATED_TO_ANNOTATION).map(Box::from),
             deletion_secret,
-            finalizer_at: finalizers.position(|entry| entry == PROVISIONER_FINALIZER),
+            finalizer_at: positions_in(meta.finalizers.as_deref(), PROVISIONER_FINALIZER),
             reclaim_requested: value(RECLAIM_ANNOTATION) == Some("Delete"),
             retry_now: value(RETRY_NOW_ANNOTATION).map(|text| text[..text.floor_char_boundary(LONGEST_VALUE)].into()),
         }

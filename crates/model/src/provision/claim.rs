@@ -136,13 +136,23 @@ impl Subject<'_, '_> {
             return decision;
         }
         if let Creation::Created(volume) = self.observed.creation {
-            return self.created(volume, saved.is_some());
+            return self.marked_first(self.created(volume, saved.is_some()));
         }
         if !self.wanted {
             return self.unwanted();
         }
         self.ending()
             .unwrap_or_else(|| self.without_idle_marker(self.provision()))
+    }
+
+    /// A volume that cannot be used is marked before its deletion waits for anything: the process may end meanwhile.
+    fn marked_first(&self, decision: ClaimDecision) -> ClaimDecision {
+        if !matches!(decision.action, ClaimAction::Wait(_)) {
+            return decision;
+        }
+        let marked = self.unmarked();
+        let marked = marked.filter(|marked| matches!(marked.action, ClaimAction::Mark(_)));
+        marked.unwrap_or(decision)
     }
 
     /// A marker stays only while a call may have made a volume, or is about to be made: where no call is open and the claim has to wait, it

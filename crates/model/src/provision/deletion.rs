@@ -325,6 +325,7 @@ impl VolumeAttempt {
             sharer: sharer.as_deref(),
             heir: heir.as_ref().map(|heir| &heir.name),
             heir_is_live: heir.as_ref().is_some_and(is_read),
+            heir_is_deleting: heir.as_ref().is_some_and(|heir| heir.deleting),
             attached_to: attached_to.as_deref(),
             claim: claim.map_or(OwningClaim::NotCached, |claim| self.owning(view, claim, volume)),
             bound: bound.as_ref(),
@@ -466,7 +467,8 @@ impl VolumeAttempt {
     }
 
     fn refused(&mut self, view: &impl VolumeView, reason: VolumeReason, cause: Box<ProvisionRefusal>) -> Verdict {
-        if reason == VolumeReason::HandleShared {
+        // Only a change of objects helps.
+        if matches!(reason, VolumeReason::HandleShared | VolumeReason::NotCsi) {
             self.tell_wait(reason, cause.to_string());
             return Verdict::Rest(LONG_REST);
         }
@@ -616,6 +618,7 @@ impl VolumeAttempt {
         }
         if answered == Deletion::Uncertain {
             // The driver may still work on it: whatever changed meanwhile waits for the backoff.
+            self.memory.last = view.volume().here().or(self.memory.last.take());
             self.called_with = None;
         }
         if answered == Deletion::NotDeleted {

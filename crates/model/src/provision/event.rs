@@ -233,6 +233,7 @@ pub fn volume_waits(reason: VolumeReason, volume: &Volume, of: &str) -> Option<S
                  Delete; to keep it, set persistentVolumeReclaimPolicy to Retain"
             )
         }
+        VolumeReason::NotCsi if !of.is_empty() => of.to_owned(),
         VolumeReason::NotCsi => format!(
             "persistentvolume {name} has no volumeHandle of this driver, so that no volume can be deleted: set its policy to Retain, and \
              delete it"

@@ -69,6 +69,9 @@ pub fn volume_fingerprint(observed: &ObservedVolume<'_>) -> u64 {
     hash_class(observed.class, &mut hasher);
     hash_seen(observed.sharer, &mut hasher);
     observed.heir.hash(&mut hasher);
+    observed.heir_is_deleting.hash(&mut hasher);
+    // An in-tree source is translated with labels.
+    volume.spec.csi().is_some().hash(&mut hasher);
     hash_seen(observed.attached_to, &mut hasher);
     std::mem::discriminant(&observed.bound).hash(&mut hasher);
     observed.policy.hold_deletions.hash(&mut hasher);

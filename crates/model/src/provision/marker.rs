@@ -202,9 +202,13 @@ impl Marker {
         self.allowed.is_some() && self.allowed != Some(super::request::allowed_hash(class))
     }
 
-    /// Whether the driver would be told the same of this class as of the one that it was begun with.
+    /// Whether the driver would be told the same of this class as of the one that it was begun with. A class that is changed in place keeps
+    /// its UID, which decides only where nothing else is recorded.
     pub fn is_of_class(&self, class: &StorageClass) -> bool {
-        self.class_uid == class.uid || *self.class_hash == *super::request::class_hash(class)
+        if self.class_hash.is_empty() {
+            return self.class_uid == class.uid;
+        }
+        *self.class_hash == *super::request::class_hash(class)
     }
 
     /// The marker for a call with these arguments.

@@ -74,7 +74,7 @@ pub enum RolePhase {
     /// It serves.
     Serving,
     /// It is switched off (`mode: Disabled`), or its AttacherConfig is being deleted: what is uncertain is finished, and so is the
-    /// deletion of PersistentVolumes that are being deleted; nothing is begun.
+    /// deletion of PersistentVolumes that are being deleted, with those that have to go first; nothing is begun.
     Disabled,
     /// The role or its process ends: no call is begun, and markers go that nobody needs; the next leader continues.
     Stopping,
@@ -179,6 +179,8 @@ pub struct ObservedVolume<'a> {
     pub heir: Option<&'a Arc<str>>,
     /// Whether that was read live after this one.
     pub heir_is_live: bool,
+    /// Whether that is being deleted.
+    pub heir_is_deleting: bool,
     /// A VolumeAttachment of any driver that names it, attached or not: its node.
     pub attached_to: Seen<&'a str>,
     /// Whether nothing will be known of these two before the PersistentVolume is read live: its watch is broken, and lists that begin after

@@ -12,8 +12,8 @@ use crate::api::names::{
     SELECTED_NODE_ANNOTATION,
 };
 use crate::decide::json_patch::{
-    add_annotation, add_finalizer, annotate, patch_of, remove_annotation, remove_finalizer, test, test_annotation,
-    test_finalizer, test_version,
+    add_annotation, add_finalizer, annotate, patch_of, remove_annotation, test, test_annotation, test_finalizer,
+    test_version, without_finalizer,
 };
 use crate::decide::patch::{PatchType, Write, WriteTarget};
 use crate::objects::{Claim, ReclaimPolicy, ResourceVersion, Volume};
@@ -35,8 +35,8 @@ pub struct ClaimWrite {
 /// A marker that is there is written anew, on condition that nobody changed it: then a claim in deletion is fine.
 pub fn mark(claim: &Claim, marker: &str) -> ClaimWrite {
     let mut operations = Vec::new();
-    if let Some(at) = claim.marker_at {
-        operations.push(test_finalizer(at, PROVISIONING_MARKER));
+    if let Some(places) = &claim.marker_at {
+        operations.extend(places.iter().map(|at| test_finalizer(*at, PROVISIONING_MARKER)));
         operations.push(test_marker(claim));
     } else {
         // Unbound, or named by a person for the volume that an uncertain call may have created.
@@ -50,8 +50,7 @@ pub fn mark(claim: &Claim, marker: &str) -> ClaimWrite {
 
 /// Takes the marker off a claim; none when it is not there. On condition that it is the one that was read.
 pub fn unmark(claim: &Claim) -> Option<ClaimWrite> {
-    claim.marker_at?;
-    Some(on_claim(claim, remove_marker(claim)))
+    Some(on_claim(claim, remove_marker(claim)?))
 }
 
 /// Takes off what is left of a marker whose finalizer is gone.
@@ -65,10 +64,7 @@ pub fn forget_marker(claim: &Claim) -> ClaimWrite {
 /// a later call is open (found by the model checker).
 pub fn reschedule(claim: &Claim) -> Option<ClaimWrite> {
     let node = claim.selected_node.as_deref()?;
-    let mut operations = remove_marker(claim);
-    if operations.is_empty() {
-        operations.push(test_marker(claim));
-    }
+    let mut operations = remove_marker(claim).unwrap_or_else(|| vec![test_marker(claim)]);
     operations.push(test_annotation(SELECTED_NODE_ANNOTATION, node));
     operations.push(remove_annotation(SELECTED_NODE_ANNOTATION));
     Some(on_claim(claim, operations))
@@ -76,9 +72,8 @@ pub fn reschedule(claim: &Claim) -> Option<ClaimWrite> {
 
 /// Takes the marker off because a person asked for it: on condition that the request still stands.
 pub fn let_go(claim: &Claim) -> Option<ClaimWrite> {
-    claim.marker_at?;
     let mut operations = vec![requested(claim)?];
-    operations.extend(remove_marker(claim));
+    operations.extend(remove_marker(claim)?);
     Some(on_claim(claim, operations))
 }
 
@@ -104,8 +99,8 @@ pub fn keep_volume(volume: &Volume) -> Option<Write> {
 
 /// Takes the finalizer of the provisioner off a PersistentVolume; none when it is not there.
 pub fn release_volume(volume: &Volume) -> Option<Write> {
-    let at = volume.lifecycle.finalizer_at?;
-    let operations = [test_finalizer(at, PROVISIONER_FINALIZER), remove_finalizer(at)];
+    let places = volume.lifecycle.finalizer_at.as_deref()?.iter().copied();
+    let operations = without_finalizer(places, PROVISIONER_FINALIZER)?;
     Some(Write {
         target: WriteTarget::Volume(volume.name.clone()),
         form: PatchType::Json,
@@ -126,19 +121,15 @@ fn on_claim(claim: &Claim, operations: Vec<Value>) -> ClaimWrite {
     }
 }
 
-fn remove_marker(claim: &Claim) -> Vec<Value> {
-    let mut operations = Vec::new();
-    if let Some(at) = claim.marker_at {
-        operations.extend([
-            test_finalizer(at, PROVISIONING_MARKER),
-            test_marker(claim),
-            remove_finalizer(at),
-        ]);
-        if claim.marker.is_some() {
-            operations.push(remove_annotation(PROVISIONING_MARKER));
-        }
+/// What takes the marker off, on condition that it is the one that was read; none when it is not there.
+fn remove_marker(claim: &Claim) -> Option<Vec<Value>> {
+    let places = claim.marker_at.as_deref()?.iter().copied();
+    let mut operations = without_finalizer(places, PROVISIONING_MARKER)?;
+    operations.push(test_marker(claim));
+    if claim.marker.is_some() {
+        operations.push(remove_annotation(PROVISIONING_MARKER));
     }
-    operations
+    Some(operations)
 }
 
 /// That the marker is the one that was read. Of one that may have been left out nothing can be said.

@@ -7,7 +7,7 @@ use super::parameters::MAX_PARAMETERS;
 use super::topology::{MAX_SEGMENT_KEYS, Segment};
 use crate::api::names::{DELETION_SECRET_NAME_ANNOTATION, DELETION_SECRET_NAMESPACE_ANNOTATION, PROVISIONER_FINALIZER};
 use crate::decide::cut;
-use crate::objects::{MAX_ANNOTATION_VALUE, MAX_VOLUME_FIELD, SecretReference};
+use crate::objects::{MAX_ANNOTATION_VALUE, MAX_VOLUME_FIELD, SecretReference, TranslationError};
 
 /// Why a volume cannot be provisioned or deleted as things are. The texts that users of external-provisioner search for are kept as far
 /// as they name the cause.
@@ -253,6 +253,17 @@ pub enum ProvisionRefusal {
          detach, or delete those that nobody needs"
     )]
     StillAttached { handle: Box<str>, nodes: Box<str> },
+    /// The volume is there, and the PersistentVolume is all that names it.
+    #[error(
+        "persistentvolume {volume} is of an in-tree plug-in, and driver {driver} cannot delete its volume: failed to translate in tree pv to \
+         CSI: {error}. It waits until that is translated; if that cannot be, delete the volume in the storage system first, and only then \
+         set the policy of the PersistentVolume to Retain and delete it"
+    )]
+    Untranslated {
+        volume: Arc<str>,
+        driver: Arc<str>,
+        error: Box<TranslationError>,
+    },
     #[error(
         "driver {driver} has created volume {handle} for this PersistentVolumeClaim, which names another provisioner now. Its reclaim policy \
          keeps the volume, and a PersistentVolume would be bound to the claim: it is made when the claim is bound elsewhere or deleted"
@@ -318,6 +329,7 @@ impl ProvisionRefusal {
             Self::HandleShared { .. } => "handle_shared",
             Self::DeletionHeld { .. } => "deletion_held",
             Self::StillAttached { .. } => "still_attached",
+            Self::Untranslated { .. } => "invalid_spec",
             Self::VolumeUnrecorded { .. } => "volume_unrecorded",
             Self::MarkerOfAnotherDriver(_) => "marker_of_another_driver",
             Self::ClassInTree { .. } | Self::DataSourceNotSupported { .. } | Self::AttributesClassNotSupported(_) => {

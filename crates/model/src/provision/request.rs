@@ -94,7 +94,7 @@ pub(super) fn terms_hash(terms: &[Segment]) -> Box<str> {
     stable_hash(entries)
 }
 
-/// What the volume of a claim is created with, by this class.
+/// What the volume of a claim is created with, by this class; and what its PersistentVolume names, where somebody wants that.
 ///
 /// # Errors
 ///
@@ -104,6 +104,7 @@ pub(super) fn plan(
     class: &StorageClass,
     name: &str,
     recorded: RecordedArguments<'_>,
+    is_wanted: bool,
 ) -> Result<CreatePlan, ProvisionRefusal> {
     let (claim, driver, policy) = (observed.claim, observed.driver, observed.policy);
     check_claim(observed)?;
@@ -116,7 +117,7 @@ pub(super) fn plan(
         named.unwrap_or(&policy.default_fs_type)
     };
     let capabilities = capabilities(observed, class, is_block, fs_type)?;
-    let (secret, secrets) = secrets(observed, &parameters, name, recorded)?;
+    let (secret, secrets) = secrets(observed, &parameters, name, recorded, is_wanted)?;
     let metadata = [
         ("csi.storage.k8s.io/pvc/name", &*claim.name),
         ("csi.storage.k8s.io/pvc/namespace", &*claim.namespace),
@@ -230,12 +231,14 @@ fn capabilities(
 }
 
 /// The Secret of the calls and the references for the PersistentVolume. A call that is open is repeated with the Secret that it was made
-/// with: with another one it may be about another storage system, or be refused.
+/// with: with another one it may be about another storage system, or be refused. The references are no argument of a call: where nobody
+/// wants the volume, one that cannot be told any more is left out, and holds up nothing.
 fn secrets(
     observed: &ObservedClaim<'_>,
     parameters: &ClassParameters<'_>,
     name: &str,
     recorded: RecordedArguments<'_>,
+    is_wanted: bool,
 ) -> Result<(Option<SecretReference>, VolumeSecrets), ProvisionRefusal> {
     let claim = observed.claim;
     let context = TemplateContext {
@@ -253,13 +256,17 @@ fn secrets(
         Some(secret) => Some(secret.clone()),
         None => of(SecretFamily::Provisioner)?,
     };
+    let reference = |family| match of(family) {
+        Err(_) if !is_wanted => Ok(None),
+        known => known,
+    };
     let references = VolumeSecrets {
-        controller_publish: of(SecretFamily::ControllerPublish)?,
-        node_stage: of(SecretFamily::NodeStage)?,
-        node_publish: of(SecretFamily::NodePublish)?,
-        controller_expand: of(SecretFamily::ControllerExpand)?,
-        node_expand: of(SecretFamily::NodeExpand)?,
-        controller_modify: of(SecretFamily::ControllerModify)?,
+        controller_publish: reference(SecretFamily::ControllerPublish)?,
+        node_stage: reference(SecretFamily::NodeStage)?,
+        node_publish: reference(SecretFamily::NodePublish)?,
+        controller_expand: reference(SecretFamily::ControllerExpand)?,
+        node_expand: reference(SecretFamily::NodeExpand)?,
+        controller_modify: reference(SecretFamily::ControllerModify)?,
     };
     Ok((secret, references))
 }

@@ -20,7 +20,7 @@ impl Trouble {
             ),
             ClaimNote::InvalidAnswer(invalid) => Self::new(Kind::DriverInvalid, &invalid.to_string()),
             ClaimNote::Faulty(fault) => Self::new(Kind::DriverInvalid, &fault.to_string()),
-            ClaimNote::UndoFailed(failure) => Self::new(Kind::ProvisioningFailing, &failure.message),
+            ClaimNote::UndoFailed(undo) => Self::new(Kind::ProvisioningFailing, &undo.to_string()),
             ClaimNote::SaveFailed(error, Some(_)) => {
                 Self::new(Kind::ProvisioningFailing, &event::save_refused(&error.message))
             }

@@ -17,7 +17,8 @@ use super::seen::Seen;
 use crate::api::names::PROVISIONER_FINALIZER;
 use crate::decide::patch::protect_volume;
 use crate::objects::{
-    ClaimReference, CsiSource, DeletionSecret, ReclaimPolicy, SecretReference, Volume, VolumePhase, is_blank,
+    ClaimReference, CsiSource, DeletionSecret, ReclaimPolicy, SecretReference, Volume, VolumePhase, VolumeSource,
+    is_blank,
 };
 
 fn decided(reason: VolumeReason, action: Action) -> VolumeDecision {
@@ -43,7 +44,10 @@ pub(super) fn decide(observed: &ObservedVolume<'_>) -> VolumeDecision {
     }
     let has_finalizer = lifecycle.finalizer_at.is_some();
     // A role that is switched off, or whose AttacherConfig is deleted, begins nothing; what is open, or waits for nobody else, is finished.
-    let is_open = observed.deletion == Deletion::Uncertain || (volume.deleting && has_finalizer);
+    // So is what one in deletion waits for: it would wait for ever.
+    let is_waited_for = || observed.heir_is_deleting && is_released(volume, observed.driver);
+    let is_in_deletion = volume.deleting && has_finalizer;
+    let is_open = observed.deletion == Deletion::Uncertain || is_in_deletion || is_waited_for();
     match observed.role {
         RolePhase::Serving => {}
         RolePhase::Disabled if is_open => {}
@@ -196,7 +200,7 @@ fn delete(observed: &ObservedVolume<'_>) -> VolumeDecision {
         .csi()
         .filter(|source| is_deletable(observed, source));
     let Some(source) = source else {
-        return decided(VolumeReason::NotCsi, Action::Wait(None));
+        return decided(VolumeReason::NotCsi, Action::Wait(untranslated(observed)));
     };
     if let Some(heir) = observed.heir {
         return left(observed, heir);
@@ -232,6 +236,18 @@ fn delete(observed: &ObservedVolume<'_>) -> VolumeDecision {
     } else {
         decided(VolumeReason::Confirm, Action::ReadVolume)
     }
+}
+
+/// Why an in-tree volume has no handle: its volume is there all the same.
+fn untranslated(observed: &ObservedVolume<'_>) -> Option<Box<ProvisionRefusal>> {
+    let VolumeSource::Untranslated(error) = &observed.volume.spec.source else {
+        return None;
+    };
+    Some(Box::new(ProvisionRefusal::Untranslated {
+        volume: observed.volume.name.clone(),
+        driver: observed.driver.name.clone(),
+        error: error.clone(),
+    }))
 }
 
 fn is_deletable(observed: &ObservedVolume<'_>, source: &CsiSource) -> bool {

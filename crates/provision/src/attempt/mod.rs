@@ -24,7 +24,8 @@ pub(crate) async fn run(work: &DriverContext, run: &Run<WorkKey>, key: &ClaimKey
         return RunResult::RequeueAfter(LEASE_LOST_REST);
     };
     let known = work.queue.remember(run.key(), |memory| {
-        (memory.claim.known.clone(), memory.progress, memory.retries.take_due())
+        let progress = memory.progress.clone();
+        (memory.claim.known.clone(), progress, memory.retries.take_due())
     });
     let (mut known, progress, is_asked) = known.unwrap_or_default();
     // A Secret that was changed may be the cure of a call that could not succeed.
@@ -46,7 +47,15 @@ pub(crate) async fn run(work: &DriverContext, run: &Run<WorkKey>, key: &ClaimKey
         work.queue.wait_next_in(run, lane, group);
     }
     shell.end(&attempt);
+    if attempt.misses_consumer() {
+        // Nobody waits for the volume until a node is selected.
+        shell.progress.begun = None;
+    }
     shell.keep(&attempt);
+    if verdict == Verdict::Done {
+        // The queue forgets the claim, also where its volume is left alone.
+        work.unsaved.set(key, false);
+    }
     shell.leave_open(verdict);
     result_of(verdict)
 }

@@ -8,7 +8,7 @@ use crate::decide::Failure;
 use crate::events::{of_claim_named, of_volume_named};
 use crate::failures::{self, LASTING, kind_of};
 use crate::objects::{Claim, SecretReference};
-use crate::provision::attempt::{ClaimAttempt, ClaimNote, ClaimView as _};
+use crate::provision::attempt::{ClaimAttempt, ClaimNote, ClaimView as _, UndoFailure};
 use crate::provision::event::{self, MARKER_IGNORED_NOTE, POPULATOR_NOTE, ProvisionEventReason};
 use crate::provision::{ClaimReason, ClaimReleaseRefusal, CreateOutcome, ProvisionRefusal};
 use crate::runtime::report::FailedAttempt;
@@ -35,7 +35,7 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &ClaimAttempt, note: ClaimN
         ClaimNote::Faulty(fault) => failed(shell, claim, error_type::INVALID_ANSWER, None, &fault.to_string()),
         ClaimNote::WithoutSecret(secret) => without_secret(shell, claim, &secret),
         ClaimNote::Undone(handle, failure) => undone(shell, claim, &handle, failure.as_ref()),
-        ClaimNote::UndoFailed(failure) => failed(shell, claim, kind_of(&failure), failure.code, &failure.message),
+        ClaimNote::UndoFailed(undo) => undo_failed(shell, claim, &undo),
         ClaimNote::Saved(name, handle) => saved(shell, claim, &name, &handle),
         ClaimNote::Recorded(reason, name, handle) => recorded(shell, claim, reason, &name, &handle),
         ClaimNote::HandleShared(name, cause) => handle_shared(shell, claim, Some(&name), &cause),
@@ -80,6 +80,7 @@ fn count(shell: &Shell<'_>, note: &ClaimNote) {
     let (metrics, driver) = (&shell.look.work.context.metrics, &*shell.look.work.facts.name);
     match note {
         ClaimNote::Undone(..) => metrics.volume_undone(driver),
+        ClaimNote::SaveFailed(..) => shell.look.work.unsaved.retried(),
         ClaimNote::Rescheduled(..) => metrics.rescheduled(driver),
         note if note.is_possible_leak() => metrics.possible_leak(driver),
         _ => {}
@@ -281,6 +282,39 @@ fn undone(shell: &Shell<'_>, claim: &Claim, handle: &str, failure: Option<&Failu
         let note = event::deleted(handle, Some(&failure.message));
         record(shell, claim, ProvisionEventReason::VolumeFailedDelete, "", note);
     }
+}
+
+/// A volume without a PersistentVolume is not deleted: told on the claim, as no other object tells of it.
+fn undo_failed(shell: &mut Shell<'_>, claim: &Claim, undo: &UndoFailure) {
+    // A long handle is cut in the text, so that the whole one is not found there.
+    shell.span.knows([undo.shown_handle()], []);
+    let (work, kind, code) = (shell.look.work, kind_of(&undo.failure), undo.failure.code);
+    let (message, delay) = (undo.to_string(), shell.run.retry_delay());
+    let note = event::failed(&message, false, shell.attempt(), Some(delay));
+    record(shell, claim, ProvisionEventReason::VolumeFailedDelete, kind, note);
+    let failed = FailedAttempt {
+        operation: Operation::Delete.as_str(),
+        subject: &claim.key,
+        kind,
+        code,
+        message: &message,
+        delay: Some(delay),
+        is_news: true,
+    };
+    let reason = failed.tell(work, &work.context.metrics, &mut shell.span);
+    traced!(
+        warn,
+        shell.span,
+        event.name = code.map(|_| names::CALL_EXCEPTION),
+        driver = &*work.facts.name,
+        PersistentVolumeClaim = &*claim.key,
+        volumeHandle = &*undo.handle,
+        attempt = shell.attempt(),
+        code = reason,
+        error = &*message,
+        next_try_seconds = delay.as_secs_f64(),
+        "deletion failed"
+    );
 }
 
 /// The PersistentVolume of a volume that nobody wants is saved, by this rule: nothing was provisioned.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::time::timeout_at;
 
 use super::report;
+use crate::api::validated::Tracing;
 use crate::apiserver::{ApiError, ApiErrorKind};
 use crate::csi::{CreateVolume, DeleteVolume};
 use crate::decide::patch::PatchType;
@@ -16,7 +17,7 @@ use crate::provision::attempt::{ClaimAttempt, ClaimEvent, ClaimStep, ClaimView a
 use crate::provision::{AnsweredVolume, CallSecret, ClaimWrite, CreatePlan, Creation, DeletePlan, Seen};
 use crate::reflect::Sink as _;
 use crate::telemetry::names::attr;
-use crate::telemetry::traced;
+use crate::telemetry::{incoming, traced};
 use crate::traces::{Beginning, LifecycleOutcome, Operation, describe};
 use csi_attacher_model::attempt::CallEnd;
 
@@ -63,11 +64,14 @@ impl Shell<'_> {
 
     /// Keeps what is known: before each step, should the run end in it, and at the end.
     pub fn keep(&self, attempt: &ClaimAttempt) {
-        let (known, progress) = (attempt.memory().clone(), self.progress);
-        self.look.work.queue.remember(self.run.key(), |memory| {
+        let (known, progress) = (attempt.memory().clone(), self.progress.clone());
+        let work = self.look.work;
+        work.queue.remember(self.run.key(), |memory| {
             memory.claim.take(known, &self.secret);
             memory.progress = progress;
         });
+        let is_unsaved = matches!(attempt.creation(), Some(Creation::Created(_)));
+        work.unsaved.set(self.look.key, is_unsaved);
     }
 
     /// Opens the span, and tells the attempt which trace it is a part of.
@@ -78,9 +82,13 @@ impl Shell<'_> {
         if !attempt.memory().is_saved() {
             self.progress.begin_again();
         }
-        let (begun, driver) = (self.begin(claim), &self.look.work.facts.name);
-        self.open_span((Operation::Provision, &*claim.uid), begun, |span| {
-            describe(span, driver, claim);
+        let (begun, work) = (self.begin(claim), self.look.work);
+        let links = |tracing: &Tracing| {
+            let annotated = ("PersistentVolumeClaim", &claim.annotations);
+            incoming::contexts(None, [annotated], tracing, &work.context.metrics)
+        };
+        self.open_span((Operation::Provision, &*claim.uid), begun, links, |span| {
+            describe(span, &work.facts.name, claim);
         });
         if self.span.is_recording() {
             let names = [&*claim.namespace, &claim.name, &claim.class];
@@ -112,7 +120,7 @@ impl Shell<'_> {
         };
         let (work, tracer) = (self.look.work, self.look.work.tracer());
         let saved = attempt.saved().filter(|_| outcome == LifecycleOutcome::Succeeded);
-        lifecycle.end(&tracer, outcome, &[], |root| {
+        lifecycle.end(&tracer, outcome, None, |root| {
             describe(root, &work.facts.name, claim);
             if let Some((name, handle)) = saved {
                 root.set(attr::PERSISTENT_VOLUME_NAME, name);
@@ -234,10 +242,8 @@ impl Shell<'_> {
         let answer = self.look.work.call(&call, deadline, &self.span);
         let mut answer = pin!(self.during(attempt, answer));
         let announced_at = self.run.started() + ANNOUNCED_AFTER;
-        if let Some(claim) = attempt
-            .claim()
-            .filter(|claim| self.run.attempt() == 1 && claim.deleting.is_none())
-        {
+        let is_announced = self.run.attempt() == 1 && attempt.is_wanted(&self.look);
+        if let Some(claim) = attempt.claim().filter(|_| is_announced) {
             if let Ok(answer) = timeout_at(announced_at, &mut answer).await {
                 return answer;
             }

@@ -23,7 +23,7 @@ pub(crate) async fn run(work: &DriverContext, run: &Run<WorkKey>, key: &VolumeKe
     };
     let known = work
         .queue
-        .remember(run.key(), |memory| (memory.volume.clone(), memory.progress));
+        .remember(run.key(), |memory| (memory.volume.clone(), memory.progress.clone()));
     let (known, progress) = known.unwrap_or_default();
     let mut attempt = VolumeAttempt::new(known);
     let mut shell = Shell::new(look, run, progress);

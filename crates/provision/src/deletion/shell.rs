@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::report;
+use crate::api::validated::Tracing;
 use crate::apiserver::{ApiError, ApiErrorKind, Returned};
 use crate::csi::DeleteVolume;
 use crate::decide::Write;
 use crate::key::VolumeKey;
-use crate::lanes::is_to_delete;
+use crate::lanes::{PROTECT, is_to_delete};
 use crate::objects::{
     Claim, ClaimReference, PersistentVolumeClaimWire, PersistentVolumeWire, ResourceVersion, SecretReference, Volume,
 };
@@ -74,7 +75,7 @@ impl Shell<'_> {
 
     /// Keeps what is known: before each step, should the run end in it, and at the end.
     pub fn keep(&self, attempt: &VolumeAttempt) {
-        let (known, progress) = (attempt.memory().clone(), self.progress);
+        let (known, progress) = (attempt.memory().clone(), self.progress.clone());
         self.look.work.queue.remember(self.run.key(), |memory| {
             memory.volume = known;
             memory.progress = progress;
@@ -90,7 +91,8 @@ impl Shell<'_> {
         };
         let begun = self.progress.begun.unwrap_or_else(Beginning::seen_now);
         let driver = &self.look.work.facts.name;
-        self.open_span((Operation::Delete, &*volume.uid), begun, |span| {
+        let links = |_: &Tracing| made_in(volume).into_iter().collect::<Vec<_>>();
+        self.open_span((Operation::Delete, &*volume.uid), begun, links, |span| {
             describe_volume(span, driver, volume);
         });
         if self.span.is_recording() {
@@ -105,15 +107,18 @@ impl Shell<'_> {
             return;
         };
         let (work, tracer) = (self.look.work, self.look.work.tracer());
-        let made_in: Vec<_> = made_in(volume).into_iter().collect();
-        lifecycle.end(&tracer, outcome, &made_in, |root| {
+        lifecycle.end(&tracer, outcome, None, |root| {
             describe_volume(root, &work.facts.name, volume);
         });
     }
 
     async fn patch(&self, write: &Write) -> Result<(), ApiError> {
         let known = self.known_version();
-        let answer = self.look.work.context.requests.write(write, None, &self.span).await;
+        let work = self.look.work;
+        let answer = work.context.requests.write(write, None, &self.span).await;
+        if answer.is_ok() && self.run.lane() == PROTECT {
+            work.queue.count_put_back(self.run);
+        }
         let answer = answer.and_then(|returned| match returned {
             Returned::Volume(volume) => Ok(Some(*volume)),
             Returned::Attachment(_) => Err(ApiError::garbled("the answer is about another kind of object")),

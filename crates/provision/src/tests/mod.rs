@@ -2,6 +2,7 @@
 //! happens.
 
 mod away;
+mod distributed;
 mod open_calls;
 mod secrets;
 mod settings;
@@ -39,7 +40,7 @@ use crate::nodes::{CsiNodeCache, DriverKeys, NodeListener, NodeWatch, Nodes};
 use crate::objects::{Claim, PersistentVolumeClaimWire, PersistentVolumeWire, StorageClass, StorageClassWire, Volume};
 use crate::open_calls::OpenCalls;
 use crate::provision::Seen;
-use crate::reflect::{Origin, Seen as SeenNames, Sink};
+use crate::reflect::{Lists, Origin, Seen as SeenNames, Sink};
 use crate::runtime::fence::FencedClient;
 use crate::runtime::{DriverState, DriverStateSender, Engine, Start};
 use crate::telemetry::{Metrics, Tracer};
@@ -63,6 +64,8 @@ struct Api {
     requests: Mutex<Vec<String>>,
     /// Secrets may not be read.
     forbids_secrets: AtomicBool,
+    /// PersistentVolumes cannot be stored.
+    fails_to_save: AtomicBool,
 }
 
 impl Api {
@@ -91,6 +94,9 @@ impl Api {
                 403,
                 json!({"kind": "Status", "code": 403, "status": "Failure", "reason": "Forbidden"}),
             ),
+            (Method::POST, _) if self.fails_to_save.load(Ordering::Relaxed) && VOLUMES.starts_with(&path) => {
+                (500, json!({"kind": "Status", "code": 500, "status": "Failure"}))
+            }
             (Method::POST, _) => {
                 let mut body: Value = serde_json::from_slice(&body).unwrap();
                 let path = format!("{path}/{}", body["metadata"]["name"].as_str().unwrap());
@@ -134,6 +140,8 @@ struct ModelDriver {
     undo_failures: Mutex<Vec<tonic::Code>>,
     /// Volumes are smaller than was asked for.
     is_stingy: AtomicBool,
+    /// CreateVolume takes much longer.
+    is_slow: AtomicBool,
 }
 
 #[tonic::async_trait]
@@ -150,6 +158,9 @@ impl Controller for ModelDriver {
         let running = self.running.fetch_add(1, Ordering::Relaxed) + 1;
         self.most.fetch_max(running, Ordering::Relaxed);
         tokio::time::sleep(CALL).await;
+        if self.is_slow.load(Ordering::Relaxed) {
+            tokio::time::sleep(CALL * 20).await;
+        }
         self.running.fetch_sub(1, Ordering::Relaxed);
         if let Some(code) = self.failures.lock().pop() {
             return Err(tonic::Status::new(code, format!("no room for {}", request.name)));
@@ -208,6 +219,11 @@ impl Volumes {
 }
 
 impl VolumeCache for Volumes {
+    fn lists(&self) -> Lists {
+        let lists = Lists::new(&["persistentvolumes"], true);
+        lists.set_failure("persistentvolumes", Some("of volumes".to_owned()));
+        lists
+    }
     fn volume(&self, name: &str) -> Seen<Arc<Volume>> {
         self.known.lock().get(name).cloned().map_or(Seen::Gone, Seen::Here)
     }
@@ -414,9 +430,14 @@ impl World {
 
     /// Makes a class of a name, or changes it, as the watch brings it.
     fn class(&self, name: &str, parameters: &Value) {
+        self.class_with(name, parameters, "Immediate");
+    }
+
+    /// The same of a class with this `volumeBindingMode`.
+    fn class_with(&self, name: &str, parameters: &Value, binding: &str) {
         let object = json!({
             "metadata": {"name": name, "uid": format!("uid of {name}")}, "provisioner": DRIVER, "parameters": parameters,
-            "reclaimPolicy": "Delete",
+            "reclaimPolicy": "Delete", "volumeBindingMode": binding,
         });
         let object = self
             .api

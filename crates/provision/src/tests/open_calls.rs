@@ -1,6 +1,7 @@
 //! What is known of open calls, when engines of one process follow each other: the class that a call was made with was changed since.
 
 use super::*;
+use crate::key::ClaimKey;
 use crate::provision::LeakProtection;
 
 /// A claim for which a call is open that was made with pool a; the class says b by now.
@@ -78,6 +79,116 @@ async fn the_first_refusal_does_not_count_of_a_claim_that_others_may_have_called
         pass(10).await;
         assert_eq!(world.saved(), 1);
     }
+}
+
+/// Nobody else called for a claim that came while the role was on, whatever is set while it waits for a consumer and nothing is
+/// remembered of it.
+#[tokio::test(start_paused = true)]
+async fn other_settings_say_nothing_of_calls_of_others_while_the_role_is_on() {
+    for (enabled, is_uncertain) in [(true, false), (false, true)] {
+        let mut world = World::new();
+        let mut settings = DriverConfig::clone(&world.settings.borrow());
+        settings.provisioning.as_mut().unwrap().enabled = enabled;
+        world.settings.send_replace(Arc::new(settings.clone()));
+        world.class_with("later", &json!({}), "WaitForFirstConsumer");
+        world.start();
+        world.claim("a", "later");
+        pass(1).await;
+        settings.provisioning.as_mut().unwrap().enabled = true;
+        // Once when it is switched on, and once more.
+        for _ in 0..2 {
+            world.settings.send_replace(Arc::new(settings.clone()));
+            world.engine().reconfigure(&settings);
+            pass(1).await;
+        }
+        world.driver.failures.lock().push(tonic::Code::Internal);
+        select(&world, "n1");
+        tokio::time::sleep(CALL * 2).await;
+        assert_eq!(world.driver.calls.lock().len(), 1);
+        let open = crate::open_claims(world.engine().queue());
+        assert_eq!(open, usize::from(is_uncertain), "{enabled}");
+    }
+}
+
+/// The role ends and cannot write: who looks for markers that are left is sent to no others.
+#[tokio::test(start_paused = true)]
+async fn only_a_marker_that_is_there_is_left() {
+    let mut world = World::new();
+    world.class("good", &json!({}));
+    world.class_with("later", &json!({}), "WaitForFirstConsumer");
+    world.start();
+    world.driver.failures.lock().push(tonic::Code::DeadlineExceeded);
+    world.claim("a", "good");
+    world.claim("b", "later");
+    tokio::time::sleep(CALL * 5).await;
+    assert!(world.is_marked("a") && !world.is_marked("b"));
+    // The watch brings the marker.
+    world.change_claim("a", |_| {});
+    let work = world.engine().work().clone();
+    let left = |name: &str| {
+        work.leaves_marker(&ClaimKey {
+            uid: format!("uid-{name}").into(),
+            name: format!("web/{name}").into(),
+        })
+    };
+    assert!(!left("a"), "it is tried again");
+    work.stopping.store(true, Ordering::Relaxed);
+    assert_eq!(["a", "b", "gone"].map(left), [true, false, false]);
+}
+
+/// Whether each claim is shown as pending, and whether it is not known what its call did.
+fn shown(world: &World) -> Vec<(bool, bool)> {
+    let mut shown = Vec::new();
+    world.engine().queue().remember_all(|key, memory| {
+        let is_pending = key.pending(memory).since.is_some();
+        shown.push((is_pending, memory.is_uncertain()));
+    });
+    shown
+}
+
+fn select(world: &World, node: &str) {
+    world.change_claim("a", |claim| {
+        claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] = node.into();
+    });
+}
+
+/// That is remembered until a node is selected, which may be long after; and nobody waits for a volume until then.
+#[tokio::test(start_paused = true)]
+async fn calls_of_others_are_expected_also_after_a_wait_for_a_consumer() {
+    let mut world = World::new();
+    world.class_with("later", &json!({}), "WaitForFirstConsumer");
+    world.claim("a", "later");
+    world.start();
+    pass(3600).await;
+    assert_eq!(shown(&world), [(false, false)]);
+    // Its volume exists, as it was made for another node.
+    world.driver.failures.lock().push(tonic::Code::AlreadyExists);
+    select(&world, "n1");
+    tokio::time::sleep(CALL * 2).await;
+    assert_eq!(world.driver.calls.lock().len(), 1);
+    assert_eq!(shown(&world), [(true, true)]);
+    let now = crate::clock::now().to_string();
+    world.change_claim("a", |claim| claim["metadata"]["deletionTimestamp"] = now.into());
+    pass(20).await;
+    assert_eq!((world.driver.deleted.lock().len(), world.is_marked("a")), (1, false));
+    assert!(shown(&world).is_empty(), "it is forgotten with the claim");
+}
+
+/// The driver lets nobody in, which says nothing of calls of others; then the node is taken off.
+#[tokio::test(start_paused = true)]
+async fn a_claim_whose_node_is_taken_off_is_not_pending_any_more() {
+    let mut world = World::new();
+    world.class_with("later", &json!({}), "WaitForFirstConsumer");
+    world.claim("a", "later");
+    select(&world, "n1");
+    world.driver.failures.lock().push(tonic::Code::PermissionDenied);
+    world.start();
+    tokio::time::sleep(CALL * 2).await;
+    assert_eq!(shown(&world), [(true, false)]);
+    select(&world, "");
+    pass(3600).await;
+    assert_eq!((shown(&world), world.is_marked("a")), (vec![(false, false)], false));
+    assert_eq!(world.driver.calls.lock().len(), 1);
 }
 
 /// The Lease has run out, or the task panicked: nobody waits for its calls.

@@ -62,6 +62,47 @@ async fn a_not_found_that_counts_as_deleted_is_told_on_the_claim() {
     );
 }
 
+/// It is told as what it is, with the volume that no object names yet.
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_fails_before_there_is_a_persistent_volume_is_told_on_the_claim() {
+    let world = deleted_during_the_call(|world, _| {
+        world.driver.undo_failures.lock().push(tonic::Code::Internal);
+    })
+    .await;
+    assert_eq!((world.driver.deleted.lock().len(), world.saved()), (1, 1));
+    let failed = told(&world, "VolumeFailedDelete");
+    assert_eq!(failed.len(), 1, "{failed:?}");
+    for part in ["DeleteVolume of handle of pvc-uid-a: ", "no such volume", "next retry"] {
+        assert!(failed[0].contains(part), "{failed:?}");
+    }
+    assert!(told(&world, "ProvisioningFailed").is_empty());
+    let last = world.state.borrow().last_failure.clone().unwrap();
+    assert_eq!((last.operation, &*last.attachment), ("delete", "web/a"));
+}
+
+/// It is given to another driver while nobody knows what its call did: that is found out, and nothing is provisioned.
+#[tokio::test(start_paused = true)]
+async fn a_long_call_for_what_nobody_wants_is_not_told_as_provisioning() {
+    for (provisioner, count) in [(DRIVER, 1), ("other.test", 0)] {
+        let mut world = World::new();
+        world.class("good", &json!({}));
+        world.start();
+        world.driver.failures.lock().push(tonic::Code::DeadlineExceeded);
+        world.claim("a", "good");
+        tokio::time::sleep(CALL * 5).await;
+        assert!(world.is_marked("a"));
+        world.engine.take().unwrap().drain().await;
+        world.driver.is_slow.store(true, Ordering::Relaxed);
+        world.change_claim("a", |claim| {
+            claim["metadata"]["annotations"]["volume.kubernetes.io/storage-provisioner"] = provisioner.into();
+        });
+        world.start();
+        pass(5).await;
+        assert_eq!(world.driver.calls.lock().len(), 2);
+        assert_eq!(told(&world, "Provisioning").len(), count, "{provisioner}");
+    }
+}
+
 /// Nobody makes the call again.
 #[tokio::test(start_paused = true)]
 async fn a_refusal_of_what_nobody_wants_any_more_announces_no_retry() {
@@ -102,4 +143,41 @@ async fn a_volume_that_another_has_as_well_is_told_when_it_is_saved() {
         on_volume[0].contains("that of PersistentVolume theirs as well"),
         "{on_volume:?}"
     );
+}
+
+/// Depth, adds and retries, as external-provisioner shows them of its queue.
+fn unsaved(world: &World) -> [Option<u64>; 3] {
+    let text = world.context.metrics.encode_prometheus();
+    ["depth", "adds_total", "retries_total"].map(|name| {
+        let series = format!("workqueue_{name}{{driver_name=\"{DRIVER}\",name=\"unsavedpvs\"}} ");
+        text.lines()
+            .find_map(|line| line.strip_prefix(series.as_str())?.parse().ok())
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn volumes_that_are_not_saved_yet_are_shown_as_a_queue() {
+    let mut world = World::new();
+    world.class("good", &json!({}));
+    world.start();
+    assert_eq!(unsaved(&world), [0, 0, 0].map(Some));
+    world.api.fails_to_save.store(true, Ordering::Relaxed);
+    world.claim("a", "good");
+    world.claim("b", "good");
+    pass(1).await;
+    let [depth, adds, retries] = unsaved(&world);
+    assert_eq!((depth, adds), (Some(2), Some(2)));
+    assert!(retries >= Some(2), "{retries:?}");
+    world.api.fails_to_save.store(false, Ordering::Relaxed);
+    pass(60).await;
+    assert_eq!(world.saved(), 2);
+    let [depth, adds, _] = unsaved(&world);
+    assert_eq!((depth, adds), (Some(0), Some(2)));
+    // Who serves the driver next saves it.
+    world.api.fails_to_save.store(true, Ordering::Relaxed);
+    world.claim("c", "good");
+    pass(1).await;
+    assert_eq!(unsaved(&world)[..2], [Some(1), Some(3)]);
+    world.engine.take().unwrap().drain().await;
+    assert_eq!(unsaved(&world)[..2], [Some(0), Some(3)]);
 }

@@ -1,6 +1,7 @@
 //! Names that are not to be told, and the ends of life cycles.
 
 use super::*;
+use crate::api::AnnotationMode;
 use crate::runtime::Work as _;
 use crate::telemetry::TelemetryGuard;
 use crate::telemetry::redact::hash;
@@ -153,6 +154,37 @@ async fn only_the_end_of_the_config_ends_what_is_pending() {
         assert_eq!(root.text("attacher.outcome"), "aborted");
         assert_eq!(root.text("k8s.persistentvolumeclaim.name"), "data");
         assert!(root.status_message.contains("AttacherConfig"), "{root:?}");
+    }
+}
+
+/// As on a VolumeAttachment: it is something to point to, or nothing.
+#[tokio::test]
+async fn a_context_of_somebody_else_on_a_claim_is_linked_to() {
+    const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+    const SPAN: &str = "b7ad6b7169203331";
+    for (mode, count) in [(AnnotationMode::Link, 1), (AnnotationMode::Ignore, 0)] {
+        let (receiver, mut world, guard) = traced(|spec| spec.tracing.annotation_mode = mode).await;
+        world.class("gold", &json!({}));
+        world.claim("data", "gold");
+        world.change_claim("data", |claim| {
+            let annotations = &mut claim["metadata"]["annotations"];
+            annotations["tracing.k8s.io/traceparent"] = format!("00-{TRACE}-{SPAN}-01").into();
+            annotations["opentelemetry.io/traceparent"] = "no context".into();
+        });
+        world.start();
+        receiver.wait_until(LIMIT, |spans| roots(spans).count() == 1).await;
+        drop(guard);
+        let spans = receiver.spans();
+        let root = roots(&spans).next().unwrap();
+        let wanted = vec![(TRACE.to_owned(), SPAN.to_owned()); count];
+        assert_eq!((&root.links, &root.parent_span_id), (&wanted, &None));
+        assert_ne!(root.trace_id, TRACE);
+        let metrics = world.context.metrics.encode_prometheus();
+        for result in ["success", "invalid"] {
+            let labels = format!("resource_kind=\"PersistentVolumeClaim\",result=\"{result}\"");
+            let line = format!("trace_context_annotations_extracted_total{{{labels}}} {count}");
+            assert!(metrics.lines().any(|shown| shown == line), "no {line}");
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::StorageClass;
 use serde_json::json;
 
-use super::claims::unknown;
+use super::claims::{Claim, unknown};
 use crate::scenario::{Group, Outcome, Scenario, same};
 use crate::test::{Test, merge};
 
@@ -37,6 +37,18 @@ pub fn scenarios() -> Vec<Scenario> {
             "mount-options",
             "mount options that change while a call is uncertain are not in the call that is repeated",
             mount_options,
+        )
+        .peer_fails("it sends the options of now")
+        .done()
+}
+
+/// These kill the process.
+pub fn alone() -> Vec<Scenario> {
+    Group::new("provision-class")
+        .safety(
+            "mount-options-restart",
+            "the same when the process was killed: the call waits until they are put back",
+            mount_options_restart,
         )
         .peer_fails("it sends the options of now")
         .done()
@@ -93,14 +105,36 @@ async fn other_driver(t: Test) -> Outcome {
     same("a PersistentVolume of the undone volume", &own.is_some(), &false)
 }
 
-async fn mount_options(t: Test) -> Outcome {
+/// A claim whose call is uncertain, of a class with mount options.
+async fn mounted(t: &Test) -> Outcome<Claim> {
     t.given_class(|class| class["mountOptions"] = json!(["noatime"]))
         .await?;
     let claim = t.claim("");
     t.script(unknown(claim.on_create()));
     claim.create(|_| {}).await?;
     claim.call_ended().await?;
-    merge::<StorageClass>(&t.api(), &t.id, json!({ "mountOptions": ["noatime", "discard"] })).await?;
+    Ok(claim)
+}
+
+async fn mount_with(t: &Test, options: &[&str]) -> Outcome {
+    merge::<StorageClass>(&t.api(), &t.id, json!({ "mountOptions": options })).await
+}
+
+async fn mount_options_restart(t: Test) -> Outcome {
+    let claim = mounted(&t).await?;
+    t.env.attacher.kill();
+    mount_with(&t, &["noatime", "discard"]).await?;
+    t.env.attacher.again()?;
+    claim.told("ProvisioningFailed", "mountOptions").await?;
+    mount_with(&t, &["noatime"]).await?;
+    claim.heal();
+    claim.bound().await?;
+    claim.same_calls(2)
+}
+
+async fn mount_options(t: Test) -> Outcome {
+    let claim = mounted(&t).await?;
+    mount_with(&t, &["noatime", "discard"]).await?;
     // A class that comes later is known by then.
     t.served_after("b").await?;
     let seen = claim.creates().iter().map(|call| call.id).max();

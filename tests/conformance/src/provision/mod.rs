@@ -73,7 +73,13 @@ pub fn lanes() -> Vec<Vec<Setup>> {
     let zones = [topology::scenarios(), marker::in_zones()];
     let with_config = [settings::scenarios(), restored::scenarios()];
     let many = [delete::many(), others::many()];
-    let alone = [codes::alone(), uncertain::alone(), delete::alone(), together::alone()];
+    let alone = [
+        class::alone(),
+        codes::alone(),
+        uncertain::alone(),
+        delete::alone(),
+        together::alone(),
+    ];
     let turns = vec![
         setup("provision-alone", 1, alone.into_iter().flatten().collect(), plain),
         setup("provision-zones", 1, zones.into_iter().flatten().collect(), in_zones),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::memory::Infeasible;
 use super::step::Pending;
-use super::{ClaimAttempt, ClaimEvent, ClaimNote, ClaimView, MAX_STALE, Verdict, not_kept};
+use super::{ClaimAttempt, ClaimEvent, ClaimNote, ClaimView, MAX_STALE, UndoFailure, Verdict, not_kept};
 use crate::answer::{ApiError, ApiErrorKind};
 use crate::attempt::{CallEnd, LeaseLost};
 use crate::decide::{Failure, grpc_code};
@@ -217,7 +217,11 @@ impl ClaimAttempt {
         self.memory.creation = Some(self.with_owner(creation));
         let outcome = unless_wanted_elsewhere(view, plan, outcome);
         if matches!(outcome, CreateOutcome::Uncertain | CreateOutcome::OtherCallOpen) {
-            // The driver may still work on it: whatever changed meanwhile waits for the backoff.
+            // The driver may still work on it: whatever changed meanwhile waits for the backoff. But a claim that nobody wants any more does
+            // not: its end waits for the outcome.
+            if self.is_wanted(view) {
+                self.memory.last = view.claim().here().or(self.memory.last.take());
+            }
             self.called_with = None;
         }
         match outcome {
@@ -237,8 +241,7 @@ impl ClaimAttempt {
     /// A call ended without a volume that can be used.
     fn call_failed(&mut self, view: &impl ClaimView, outcome: CreateOutcome, failure: Failure) -> Option<Verdict> {
         // A claim that nobody wants any more is let go at once, and any claim by a role that ends.
-        let is_served = view.role() == RolePhase::Serving;
-        let is_wanted = is_served && view.claim().here().is_some_and(|claim| claim.deleting.is_none());
+        let is_wanted = view.role() == RolePhase::Serving && self.is_wanted(view);
         let is_let_go = !is_wanted && matches!(self.memory.creation, Some(Creation::Refused));
         let is_infeasible = outcome == CreateOutcome::Infeasible;
         let reschedule = match &outcome {
@@ -309,14 +312,14 @@ impl ClaimAttempt {
                 if delete_answer(code, view.policy().orphans) == Deletion::NotDeleted {
                     self.memory.refused_with.clone_from(&volume.plan.secret);
                 }
-                self.notes.push(ClaimNote::UndoFailed(failure));
+                let handle = volume.handle.clone();
+                self.notes.push(ClaimNote::UndoFailed(UndoFailure { handle, failure }));
                 Some(self.failed(view))
             }
             failure => {
                 self.notes.push(ClaimNote::Undone(volume.handle.clone(), failure));
                 // The next one is asked for after a backoff: it may be no better. Where nobody wants one there is no next one.
-                let is_wanted = || view.claim().here().is_some_and(|claim| claim.deleting.is_none());
-                (volume.fault.is_some() && is_wanted()).then(|| self.failed(view))
+                (volume.fault.is_some() && self.is_wanted(view)).then(|| self.failed(view))
             }
         }
     }

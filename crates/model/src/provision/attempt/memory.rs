@@ -10,7 +10,7 @@ use super::super::creation::{Creation, UncertainCall};
 use super::super::marker::{MarkerState, marked_since};
 use super::super::seen::Seen;
 use super::super::trouble::Trouble;
-use super::step::{ClaimView, ListMoment};
+use super::step::{ClaimView, ListMoment, Verdict};
 use crate::ListRests;
 use crate::answer::ApiError;
 use crate::decide::Failure;
@@ -30,6 +30,8 @@ pub struct ClaimMemory {
     pub(super) creation: Option<Creation>,
     /// Whether somebody else may have called for the claim and left no marker. What the first answer says is known from then on.
     pub(super) others_may_have_called: bool,
+    /// Whether the call was planned while nobody wanted its volume: Secrets that only a PersistentVolume names may be missing in it.
+    pub(super) planned_unwanted: bool,
     /// The former engine of this process that wrote the marker which what is known of the open call goes with; none where this one did.
     pub(super) marked_by: Option<Arc<str>>,
     /// Whether a write that takes the marker off brought no answer.
@@ -175,6 +177,40 @@ impl ClaimMemory {
     /// leaves no marker, nor does every engine. What was looked at before is known as it is.
     pub fn expect_calls_of_others(&mut self) {
         self.others_may_have_called |= self.creation.is_none();
+    }
+
+    /// No node is selected for the claim. Nothing is remembered of one that was never called for, as the event that ends the wait is
+    /// enough; but that somebody else may have called for it is, however long the wait.
+    pub(super) fn rest_for_consumer(&mut self) -> Verdict {
+        if !self.others_may_have_called {
+            return Verdict::Done;
+        }
+        *self = Self {
+            last: self.last.take(),
+            others_may_have_called: true,
+            ..Self::default()
+        };
+        Verdict::Rest(super::LONG_REST)
+    }
+
+    /// A call is made, planned by this rule unless it repeats one of this process.
+    pub(super) fn is_called(&mut self, before: &Creation, reason: ClaimReason) {
+        if before.uncertain_plan().is_none() {
+            self.planned_unwanted = reason == ClaimReason::FindOut;
+        }
+    }
+
+    /// What is known of the volume. A call that was planned while nobody wanted it is planned again from the marker once somebody does; but a
+    /// volume that cannot be used is undone as it was made.
+    pub(super) fn planned_again(&mut self, known: Creation, marker: &MarkerState, is_wanted: bool) -> Creation {
+        let is_of_use = match &known {
+            Creation::Created(volume) => volume.is_usable(),
+            known => known.uncertain_plan().is_some(),
+        };
+        if is_wanted && is_of_use && marker.recorded().is_some() && std::mem::take(&mut self.planned_unwanted) {
+            return Creation::Uncertain(UncertainCall::default());
+        }
+        known
     }
 
     /// What counts as known before a call that is answered now. A driver that lets nobody in makes no volume for anybody, and

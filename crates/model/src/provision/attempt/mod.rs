@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use memory::{ClaimMemory, RetryRequests};
-pub use step::{ClaimEvent, ClaimNote, ClaimStep, ClaimView, ListMoment, RescheduleCause, Verdict};
+pub use step::{ClaimEvent, ClaimNote, ClaimStep, ClaimView, ListMoment, RescheduleCause, UndoFailure, Verdict};
 pub use surroundings::{fingerprint, may_call};
 
 use super::action::{ClaimAction, ClaimDecision, ClaimReason};
@@ -93,6 +93,8 @@ pub struct ClaimAttempt {
     ended: Option<Verdict>,
     /// Whether the driver would be called, and is away.
     misses_driver: bool,
+    /// Whether no node is selected that the volume is wanted on.
+    misses_consumer: bool,
 }
 
 impl ClaimAttempt {
@@ -143,6 +145,21 @@ impl ClaimAttempt {
     /// Whether nothing is missing for the next step than the driver, which is away: the operation has begun.
     pub const fn misses_driver(&self) -> bool {
         self.misses_driver
+    }
+
+    /// Whether no node is selected that the volume is wanted on: the operation has not begun, or not again.
+    pub const fn misses_consumer(&self) -> bool {
+        self.misses_consumer
+    }
+
+    /// Whether somebody wants the volume, by the claim as it is now: who deletes it, gives it to another driver or binds it to another
+    /// PersistentVolume during a call does not.
+    pub fn is_wanted(&self, view: &impl ClaimView) -> bool {
+        let Some(claim) = view.claim().here() else { return false };
+        let marker = MarkerState::of(&claim, &view.driver().name);
+        let creation = self.memory.creation.as_ref().unwrap_or(&Creation::Never);
+        let name = volume_name(&claim, creation, &marker, view.policy()).unwrap_or_default();
+        is_wanted(&claim, view.driver(), false, &name)
     }
 
     /// While a call is under way: the answer to a request to let the claim go, if there is one that was not answered, and why it is refused.
@@ -267,7 +284,7 @@ impl ClaimAttempt {
             Ok((claim, gone)) => (self.without_answered_request(claim), gone),
             Err(verdict) => return ClaimStep::End(verdict),
         };
-        let (driver, policy, now) = (view.driver(), view.policy(), view.now());
+        let (driver, policy) = (view.driver(), view.policy());
         let marker = MarkerState::of(&claim, &driver.name);
         let at_start = || Creation::of_marker(marker.may_be_open() && !gone);
         let creation = self.memory.creation.take().unwrap_or_else(at_start);
@@ -278,6 +295,7 @@ impl ClaimAttempt {
         self.tell_found(view, &creation, saved.as_deref().here(), &claim);
         let owner = self.handle_owner(view, &creation, is_wanted);
         let mut creation = creation.revised(&claim, gone, saved.as_deref().here(), owner.as_deref().here());
+        creation = self.memory.planned_again(creation, &marker, is_wanted);
         let class = view.class(&claim.class);
         let known = self.knows_lists(view, &creation);
         let waited = self.waited(view, &claim, &marker, (class.as_deref(), known), saved.as_deref());
@@ -307,7 +325,6 @@ impl ClaimAttempt {
             infeasible: self.memory.infeasible.is_some(),
             save_failed: self.memory.save_failures > 0,
             waited,
-            now,
             ..neutral(view, &claim, &surroundings, &creation)
         });
         // The answer to taking the marker off may be lost as well. A volume that is known to be there is saved or undone.
@@ -344,7 +361,7 @@ impl ClaimAttempt {
             Creation::Created(volume) if is_wanted && volume.is_usable() && self.memory.save_failures == 0 => {
                 Seen::Unknown
             }
-            Creation::Created(volume) => view.handle_owner(&volume.handle, ""),
+            Creation::Created(volume) => view.handle_owner_or_creator(&volume.handle),
             _ => Seen::Gone,
         }
     }
@@ -491,6 +508,7 @@ impl ClaimAttempt {
     fn create(&mut self, plan: &Arc<CreatePlan>, reason: ClaimReason) -> ClaimStep {
         let before = self.memory.creation.take().unwrap_or(Creation::Never);
         let doubtful = matches!(&before, Creation::Uncertain(call) if call.doubtful);
+        self.memory.is_called(&before, reason);
         self.memory.creation = Some(Creation::uncertain(plan.clone(), doubtful));
         self.saved_is_live = false;
         self.memory.refused_with = None;
@@ -571,8 +589,10 @@ impl ClaimAttempt {
             ClaimReason::ClassMissing | ClaimReason::ClassMismatch => {
                 rest(self.memory.class_missing_since, CLASS_PATIENCE)
             }
-            // Nothing is remembered of a claim that was never called for: the event that ends the wait is enough.
-            ClaimReason::WaitForConsumer => Verdict::Done,
+            ClaimReason::WaitForConsumer => {
+                self.misses_consumer = true;
+                self.memory.rest_for_consumer()
+            }
             ClaimReason::Populator => {
                 if !std::mem::replace(&mut self.memory.is_populated, true) {
                     self.notes.push(ClaimNote::Populator);

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
+use thiserror::Error;
 
 use super::super::action::ClaimReason;
 use super::super::creation::Creation;
@@ -20,7 +21,7 @@ use super::super::settle::CreateOutcome;
 use super::super::topology::{KnownNode, TopologyFacts};
 use crate::answer::ApiError;
 use crate::attempt::{CallEnd, LeaseLost};
-use crate::decide::Failure;
+use crate::decide::{Failure, cut};
 use crate::objects::{Claim, SecretReference, StorageClass, Volume};
 
 /// A moment, by the numbers of those who list: what a list shows that begins later is newer.
@@ -60,9 +61,14 @@ pub trait ClaimView {
     fn class(&self, name: &str) -> Seen<Arc<StorageClass>>;
     /// The PersistentVolume of a name.
     fn volume(&self, name: &str) -> Seen<Arc<Volume>>;
-    /// The name of another PersistentVolume of the driver than `except` that has this handle. Without `except`, also of one that is about to
-    /// be saved for another claim; of two that are saved, the one that is saved last sees the other one.
+    /// The name of another PersistentVolume of the driver than `except` that has this handle. Of two that are saved, the one that is saved
+    /// last sees the other one.
     fn handle_owner(&self, handle: &str, except: &str) -> Seen<Arc<str>>;
+    /// The name of any PersistentVolume of the driver that has this handle, else of a volume that is about to be saved for another claim
+    /// with it. Without other claims, that of a PersistentVolume.
+    fn handle_owner_or_creator(&self, handle: &str) -> Seen<Arc<str>> {
+        self.handle_owner(handle, "")
+    }
     /// The nodes of the VolumeAttachments that name a PersistentVolume of this name, whether that is there or not, and of those of the
     /// driver that name this handle, in words.
     fn attached_to(&self, name: &str, handle: &str) -> Seen<Arc<str>>;
@@ -158,7 +164,7 @@ pub enum ClaimNote {
     /// The volume with this handle, which nobody wants, is deleted. The failure is one that the settings take for that.
     Undone(Box<str>, Option<Failure>),
     /// It was not.
-    UndoFailed(Failure),
+    UndoFailed(UndoFailure),
     /// The PersistentVolume of this name is saved, with this handle.
     Saved(Box<str>, Box<str>),
     /// It is not. Where the API server refuses it, and that is told: how long until it is saved again.
@@ -208,6 +214,26 @@ impl ClaimNote {
             self,
             Self::PossiblyLeaked(..) | Self::TwoVolumes { .. } | Self::LetGo(..)
         )
+    }
+}
+
+/// Longest handle that the words of a failure have, in bytes.
+const MAX_SHOWN_HANDLE: usize = 256;
+
+/// A DeleteVolume that failed, of a volume which has no PersistentVolume that would tell of it.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("DeleteVolume of {}: {}", cut(.handle, MAX_SHOWN_HANDLE), .failure.message)]
+pub struct UndoFailure {
+    /// The ID of the volume.
+    pub handle: Box<str>,
+    /// What the driver answered.
+    pub failure: Failure,
+}
+
+impl UndoFailure {
+    /// The ID as the words have it.
+    pub fn shown_handle(&self) -> &str {
+        cut(&self.handle, MAX_SHOWN_HANDLE)
     }
 }
 

@@ -13,7 +13,6 @@ use crate::provision::plan::CreatePlan;
 use crate::provision::policy::LeakProtection;
 use crate::provision::refusal::ProvisionRefusal;
 use crate::provision::request;
-use crate::provision::response::UndoState;
 use crate::provision::volume_name::VolumeNaming;
 
 impl Subject<'_, '_> {
@@ -46,7 +45,7 @@ impl Subject<'_, '_> {
             Some(marker) if is_uncertain => marker.arguments(class, observed.topology),
             _ => RecordedArguments::default(),
         };
-        match request::plan(observed, class, self.name, recorded) {
+        match request::plan(observed, class, self.name, recorded, self.wanted) {
             Ok(plan) => self.call(Arc::new(plan), reason),
             Err(refusal) if refusal.is_missing_topology() => wait_for(ClaimReason::TopologyMissing, refusal),
             Err(refusal) => decided(ClaimReason::Invalid, ClaimAction::Refuse(Box::new(refusal))),
@@ -97,13 +96,14 @@ impl Subject<'_, '_> {
     }
 
     /// A claim without a marker, where only this process knows that there is or may be a volume: it is marked before anything is waited
-    /// for, as the process may end meanwhile. A volume that was created is about to be saved or undone, and counts when that has failed.
+    /// for, as the process may end meanwhile. A volume that was created is about to be saved, and counts when that has failed, or when it
+    /// cannot be used.
     pub(super) fn unmarked(&self) -> Option<ClaimDecision> {
         if !matches!(self.marker, MarkerState::Absent | MarkerState::Copied) {
             return None;
         }
         let plan = match self.observed.creation {
-            Creation::Created(volume) if self.observed.save_failed || volume.undo == UndoState::Failed => &volume.plan,
+            Creation::Created(volume) if self.observed.save_failed || !volume.is_usable() => &volume.plan,
             creation => creation.uncertain_plan()?,
         };
         self.mark(plan)

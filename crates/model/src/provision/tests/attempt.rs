@@ -18,7 +18,7 @@ use crate::attempt::{CallEnd, LeaseLost};
 use crate::decide::Failure;
 use crate::objects::{Claim, StorageClass, Volume};
 use crate::provision::attempt::{
-    ClaimAttempt, ClaimEvent, ClaimMemory, ClaimNote, ClaimStep, ClaimView, ListMoment, Verdict,
+    ClaimAttempt, ClaimEvent, ClaimMemory, ClaimNote, ClaimStep, ClaimView, ListMoment, Verdict, fingerprint,
 };
 use crate::provision::topology::{KnownNode, TopologyFacts, TopologyNode};
 use crate::provision::{
@@ -109,6 +109,17 @@ impl Cluster {
     fn wait(&mut self, time: Duration) {
         self.now = self.now.saturating_add(time).unwrap();
     }
+
+    fn owner_but(&self, handle: &str, except: &str) -> Seen<Arc<str>> {
+        self.looks.set(self.looks.get() + 1);
+        let there = self
+            .volume
+            .as_ref()
+            .filter(|volume| volume["spec"]["csi"]["volumeHandle"] == handle);
+        let there = there.and_then(|volume| volume["metadata"]["name"].as_str());
+        let there = there.filter(|name| *name != except).map(Arc::from);
+        self.owner.clone().or(there).map_or(Seen::Gone, Seen::Here)
+    }
 }
 
 impl ClaimView for Cluster {
@@ -154,14 +165,11 @@ impl ClaimView for Cluster {
         volume.map_or(Seen::Gone, |volume| Seen::Here(Arc::new(volume_of(volume))))
     }
     fn handle_owner(&self, handle: &str, except: &str) -> Seen<Arc<str>> {
-        self.looks.set(self.looks.get() + 1);
-        let there = self
-            .volume
-            .as_ref()
-            .filter(|volume| volume["spec"]["csi"]["volumeHandle"] == handle);
-        let there = there.and_then(|volume| volume["metadata"]["name"].as_str());
-        let there = there.filter(|name| *name != except).map(Arc::from);
-        self.owner.clone().or(there).map_or(Seen::Gone, Seen::Here)
+        assert_ne!(except, "", "of what is not saved, those of other claims count as well");
+        self.owner_but(handle, except)
+    }
+    fn handle_owner_or_creator(&self, handle: &str) -> Seen<Arc<str>> {
+        self.owner_but(handle, "")
     }
     fn attached_to(&self, name: &str, _: &str) -> Seen<Arc<str>> {
         assert_eq!(name, NAME);
@@ -205,6 +213,15 @@ impl ClaimView for Cluster {
         Some("00-1-2-01".to_owned())
     }
 }
+
+const PROVISIONER: &str = "/metadata/annotations/volume.kubernetes.io~1storage-provisioner";
+
+/// Nobody wants the volume any more: the claim is deleted, given to another driver, or bound to another PersistentVolume.
+const UNWANTED: [fn(&mut Cluster); 3] = [
+    |cluster| cluster.set("/metadata/deletionTimestamp", json!(super::builders::DELETED_AT)),
+    |cluster| cluster.set(PROVISIONER, json!("other.test")),
+    |cluster| cluster.set("/spec/volumeName", json!("static")),
+];
 
 fn error(kind: ApiErrorKind) -> ApiError {
     ApiError::without_answer(kind, "no")
@@ -365,6 +382,37 @@ fn what_is_saved_is_not_uncertain() {
     play.cluster.volume = None;
     play.attempt(|step, _| matches!(step, ClaimStep::Create(_)).then(|| failed(4)));
     assert_eq!(known(&play.memory), (true, true));
+}
+
+/// What a change during the call asks for is known, and the driver may still work on the call.
+#[test]
+fn what_changes_during_a_call_without_an_outcome_waits_for_the_backoff() {
+    let node = ("/metadata/annotations/volume.kubernetes.io~1selected-node", "n2");
+    let deleted = ("/metadata/deletionTimestamp", "2026-01-01T00:00:00Z");
+    let bound = ("/spec/volumeName", "theirs");
+    let rows = [
+        (4, node, true),
+        (5, node, false),
+        // Nobody wants the volume any more: the claim does not wait for its end.
+        (4, deleted, false),
+        (4, bound, false),
+    ];
+    for (code, (key, value), waits) in rows {
+        let mut play = Play::of(Cluster::new());
+        let verdict = play.attempt(|step, cluster| {
+            let is_call = matches!(step, ClaimStep::Create(_));
+            is_call.then(|| {
+                cluster.set(key, json!(value));
+                failed(code)
+            })
+        });
+        let Verdict::Failed { fingerprint: known } = verdict else {
+            panic!("{verdict:?}")
+        };
+        let claim = play.cluster.claim().here().unwrap();
+        let is_known = known == fingerprint(&play.cluster, &claim);
+        assert_eq!(is_known, waits, "{code} {key}");
+    }
 }
 
 /// An attempt that panics at a step leaves what it knew at that step.
@@ -632,6 +680,44 @@ fn a_class_that_was_replaced_is_not_used_while_it_is_not_known_what_a_call_did()
     assert_eq!(play.take_done(), ["patch", "create", "save"]);
 }
 
+/// With other mountOptions the call would have other `volume_capabilities`. The class keeps its UID.
+#[test]
+fn a_class_that_was_changed_in_place_is_not_used_while_it_is_not_known_what_a_call_did() {
+    let mut play = Play::of(Cluster::new());
+    play.cluster.class.as_mut().unwrap()["mountOptions"] = json!(["noatime"]);
+    let mut asked = Vec::new();
+    let mut attempt = |play: &mut Play, code: Option<i32>| {
+        play.attempt(|step, _| {
+            let ClaimStep::Create(create) = step else { return None };
+            asked.push(create.capabilities.clone());
+            code.map(failed)
+        })
+    };
+    attempt(&mut play, Some(4));
+    play.memory = ClaimMemory::default();
+    play.cluster.policy.identity = "2-3-csi.test".into();
+    for is_deleted in [false, true] {
+        let before = play.cluster.claim.clone();
+        if is_deleted {
+            play.cluster
+                .set("/metadata/deletionTimestamp", json!(super::builders::DELETED_AT));
+        }
+        play.cluster.class.as_mut().unwrap()["mountOptions"] = json!(["noatime", "discard"]);
+        play.take_done();
+        assert!(matches!(attempt(&mut play, None), Verdict::Waits { .. }));
+        assert!(play.take_done().is_empty() && play.cluster.carries_marker());
+        assert!(matches!(
+            play.notes.last(),
+            Some(ClaimNote::Waits(ClaimReason::ClassReplaced, _))
+        ));
+        play.cluster.claim = before;
+    }
+    play.cluster.class.as_mut().unwrap()["mountOptions"] = json!(["noatime"]);
+    attempt(&mut play, None);
+    assert_eq!(play.saved(), 1);
+    assert!(asked.len() == 2 && asked[0] == asked[1], "{asked:?}");
+}
+
 #[test]
 fn a_claim_that_is_deleted_during_the_call_leaves_a_record_while_deletions_are_held() {
     let mut play = Play::of(Cluster::new());
@@ -751,6 +837,33 @@ fn a_call_that_is_not_made_again_announces_none() {
         is_call.then(|| failed(9))
     });
     assert_eq!(is_retried(&play), Some(false), "the role is switched off");
+}
+
+/// By a person, by kube-controller-manager, or by the class of another driver: its marker goes at once.
+#[test]
+fn a_refused_claim_that_nobody_wants_any_more_is_let_go_without_another_call() {
+    for make_unwanted in UNWANTED {
+        for code in [9, 3] {
+            let mut play = Play::of(Cluster::new());
+            let verdict = play.attempt(|step, cluster| {
+                let is_call = matches!(step, ClaimStep::Create(_));
+                if is_call {
+                    make_unwanted(cluster);
+                }
+                is_call.then(|| failed(code))
+            });
+            let told = play
+                .notes
+                .iter()
+                .filter(|note| matches!(note, ClaimNote::CallFailed(_, _, false)));
+            assert_eq!(told.count(), 1, "{:?}", play.notes);
+            assert_eq!(
+                (verdict, play.take_done()),
+                (Verdict::Done, vec!["patch", "create", "patch"])
+            );
+            assert!(!play.cluster.carries_marker());
+        }
+    }
 }
 
 #[test]

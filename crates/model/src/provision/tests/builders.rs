@@ -418,6 +418,7 @@ pub struct VolumeWorld {
     pub sharer: Option<String>,
     pub heir: Option<Arc<str>>,
     pub heir_is_live: bool,
+    pub heir_is_deleting: bool,
     pub attached_to: Option<String>,
     pub lacks_read: bool,
     pub claim: OwningClaim,
@@ -442,6 +443,7 @@ pub fn volume_world() -> VolumeWorld {
         sharer: None,
         heir: None,
         heir_is_live: true,
+        heir_is_deleting: false,
         attached_to: None,
         lacks_read: false,
         claim: OwningClaim::NotCached,
@@ -500,6 +502,7 @@ impl VolumeWorld {
                 .as_ref()
                 .filter(|_| self.sharer.is_some() && !unknown("sharer")),
             heir_is_live: self.heir_is_live,
+            heir_is_deleting: self.heir_is_deleting,
             attached_to: seen(self.attached_to.as_deref(), unknown("attached")),
             lacks_read: self.lacks_read,
             claim: self.claim,

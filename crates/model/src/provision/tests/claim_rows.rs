@@ -1251,6 +1251,37 @@ fn rows_16_to_20_topology_the_marker_and_the_call() {
     ]);
 }
 
+/// Whatever its deletion waits for, the process may end meanwhile.
+#[test]
+fn a_volume_that_cannot_be_used_is_marked_before_its_deletion_waits() {
+    type Obstacle = fn(&mut ClaimWorld);
+    let waits: [(&str, Obstacle); 9] = [
+        ("Held", |world| world.policy.hold_deletions = true),
+        ("StillAttached", |world| world.attached_to = Some("n1".into())),
+        ("HandleShared", |world| world.handle_owner = Some("pv-2".into())),
+        ("SecretMissing", |world| world.secret = ProvisionerSecretState::Missing),
+        ("DriverAway", |world| world.is_away = true),
+        ("Draining", |world| world.role = RolePhase::Stopping),
+        ("Syncing", |world| world.unknown = "attached"),
+        // What goes on is not marked.
+        ("UndoVolume", |world| world.saved_is_live = false),
+        ("UndoVolume", |_| {}),
+    ];
+    for (wanted, change) in waits {
+        let world = world().with_secret(ProvisionerSecretState::Loaded);
+        let mut volume = new_volume(&world);
+        volume.fault = Some(VolumeFault::Undersized { asked: 2, answered: 1 });
+        let world = world.creation(Creation::Created(Box::new(volume))).with(change);
+        let found = |protection| {
+            let world = world.clone().with(|world| world.policy.leak_protection = protection);
+            [world.clone(), world.marked()].map(|world| world.decide().reason.as_str())
+        };
+        let unmarked = if wanted == "UndoVolume" { wanted } else { "Mark" };
+        assert_eq!(found(LeakProtection::WhenUncertain), [unmarked, wanted]);
+        assert_eq!(found(LeakProtection::Never), [wanted, wanted]);
+    }
+}
+
 /// An uncertain call of this process is repeated to the letter, whatever class, node and claim say by now.
 #[test]
 fn an_uncertain_call_is_repeated_with_its_own_arguments() {
@@ -1284,6 +1315,18 @@ fn a_class_that_is_the_same_again_is_used_while_it_is_not_known_what_a_call_did(
         let other = again.class("/parameters", json!({"pool": "other"}));
         assert_eq!(word(&other.decide().action), "tell class_replaced");
     }
+}
+
+/// One that was changed in place has its UID still. That decides only for a marker which records nothing else.
+#[test]
+fn a_class_that_was_changed_in_place_is_another_one_while_it_is_not_known_what_a_call_did() {
+    let changed = |world: ClaimWorld| world.class("/mountOptions", json!(["discard"]));
+    for changed in [changed(world().marked()), changed(world().marked().deleting())] {
+        assert_eq!(word(&changed.decide().action), "tell class_replaced");
+    }
+    let of_uid = world().marked_with(&marker_json());
+    assert_eq!(word(&changed(of_uid.clone()).decide().action), "create");
+    assert_eq!(word(&of_uid.replaced_class().decide().action), "tell class_replaced");
 }
 
 /// What was somebody's is not deleted after its PersistentVolume is gone: that may have been retained.

@@ -13,7 +13,9 @@ use crate::attempt::{CallEnd, LeaseLost};
 use crate::decide::Failure;
 use crate::objects::{Claim, ClaimReference, StorageClass, Volume};
 use crate::provision::attempt::Verdict;
-use crate::provision::deletion::{VolumeAttempt, VolumeEvent, VolumeMemory, VolumeNote, VolumeStep, VolumeView};
+use crate::provision::deletion::{
+    VolumeAttempt, VolumeEvent, VolumeMemory, VolumeNote, VolumeStep, VolumeView, fingerprint,
+};
 use crate::provision::{
     Deletion, OrphanVolumePolicy, OwningClaim, ProvisionPolicy, ProvisionerFacts, RolePhase, Seen, VolumeReason,
 };
@@ -194,7 +196,11 @@ impl VolumeView for Cluster {
         self.is_created.then(|| "pvc-another".into())
     }
     fn handle_owner(&self, handle: &str, except: &str) -> Seen<Arc<str>> {
-        assert_eq!((handle, except), ("vol-1", super::builders::NAME));
+        let named = self
+            .volume
+            .as_ref()
+            .and_then(|volume| volume["spec"]["csi"]["volumeHandle"].as_str());
+        assert_eq!((handle, except), (named.unwrap_or_default(), super::builders::NAME));
         let none = if self.is_known() { Seen::Gone } else { Seen::Unknown };
         self.sharer.map_or(none, |name| Seen::Here(name.into()))
     }
@@ -804,6 +810,77 @@ fn a_role_that_is_switched_off_finishes_what_is_open_and_what_is_in_deletion() {
         .set("/metadata/deletionTimestamp", super::builders::DELETED_AT);
     assert_eq!(play.plain(), Verdict::Done);
     assert!(play.take_done().is_empty());
+}
+
+/// Two PersistentVolumes have one handle, and one of them is being deleted: it waits for the other one.
+#[test]
+fn a_role_that_is_switched_off_lets_go_what_one_in_deletion_waits_for() {
+    let beside = |is_deleting: bool| {
+        let mut play = Play::of(Cluster::new());
+        play.cluster.role = RolePhase::Disabled;
+        play.cluster.sharer = Some("pv-1");
+        if is_deleting {
+            let since = super::builders::DELETED_AT.into();
+            put(&mut play.cluster.other, "/metadata/deletionTimestamp", since);
+        }
+        play
+    };
+    let mut play = beside(true);
+    assert_eq!(play.plain(), Verdict::Done);
+    assert_eq!(
+        play.take_done(),
+        [
+            "read volume",
+            "read heir",
+            "remove",
+            "read volume",
+            "read heir",
+            "patch"
+        ]
+    );
+    assert!(play.cluster.volume.is_none());
+
+    let mut play = beside(false);
+    assert_eq!(play.plain(), Verdict::Done);
+    assert!(play.take_done().is_empty(), "nobody is being deleted");
+
+    let mut play = beside(true);
+    play.cluster.set("/status/phase", "Bound");
+    play.cluster.set("/metadata/finalizers", json!([]));
+    assert_eq!(play.plain(), Verdict::Done);
+    assert!(play.take_done().is_empty(), "it is in use");
+}
+
+/// The volume is there, and no call can name it.
+#[test]
+fn an_in_tree_volume_that_cannot_be_translated_waits_and_is_told_once() {
+    let mut play = Play::of(Cluster::new());
+    play.cluster.set("/spec/csi", json!(null));
+    play.cluster
+        .set("/spec/awsElasticBlockStore", json!({"volumeID": "aws://zone/disk"}));
+    for _ in 0..2 {
+        assert_eq!(play.plain(), Verdict::Rest(Duration::from_mins(10)));
+    }
+    assert!(play.take_done().is_empty());
+    assert_eq!(play.waits(), [VolumeReason::NotCsi]);
+}
+
+/// What a change during the call asks for is known, and the driver may still work on the call.
+#[test]
+fn what_changes_during_a_call_without_an_outcome_waits_for_the_backoff() {
+    for (code, waits) in [(4, true), (13, false)] {
+        let mut play = Play::of(Cluster::new());
+        let verdict = play.attempt(|step, cluster| {
+            let is_call = matches!(step, VolumeStep::Delete(_));
+            is_call.then(|| {
+                cluster.set("/metadata/deletionTimestamp", super::builders::DELETED_AT);
+                refused(code)
+            })
+        });
+        let volume = play.cluster.volume().here().unwrap();
+        let fingerprint = fingerprint(&play.cluster, &volume);
+        assert_eq!(verdict == Verdict::Failed { fingerprint }, waits, "{code}");
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::builders::{ClaimWorld, DRIVER, MARKER, NAME, UID, claim_of, marker_json, plan_of, world};
-use crate::provision::{ClaimAction, ClaimReason, MarkerState};
+use crate::provision::{ClaimAction, ClaimReason, MarkerState, VolumeSecrets};
 
 /// The annotation that the next step writes.
 fn written(world: &ClaimWorld) -> Value {
@@ -135,6 +135,52 @@ fn the_secret_of_the_open_call_stays() {
     let mut before = first.clone();
     before.as_object_mut().unwrap().remove("secret");
     assert_eq!(secret_of(&with_secret("blue").marked_with(&before)), "web/blue-data");
+}
+
+/// Only a PersistentVolume would name it: what an annotation does not say any more holds up no claim that nobody wants.
+#[test]
+fn a_secret_that_is_no_argument_of_the_call_is_left_out_where_nobody_wants_the_volume() {
+    let open = |family: &str| {
+        let name = format!("csi.storage.k8s.io/{family}secret-name");
+        let namespace = format!("csi.storage.k8s.io/{family}secret-namespace");
+        let parameters = json!({ name: "${pvc.annotations['team']}", namespace: "ns" });
+        world().class("/parameters", parameters)
+    };
+    let unwanted: [fn(ClaimWorld) -> ClaimWorld; 3] = [
+        |world| world.deleting(),
+        |world| world.of_another_driver(),
+        |world| world.bound("static"),
+    ];
+    let has_secrets = |world: ClaimWorld| match world.decide().action {
+        ClaimAction::Create(plan) => Some(plan.volume.secrets != VolumeSecrets::default()),
+        _ => None,
+    };
+    for family in [
+        "controller-publish-",
+        "node-stage-",
+        "node-publish-",
+        "controller-expand-",
+        "node-expand-",
+        "controller-modify-",
+    ] {
+        let open = open(family).marked();
+        assert_eq!(open.decide().reason, ClaimReason::Invalid, "{family} wanted");
+        for make_unwanted in unwanted {
+            let there = open.clone().annotate("team", "red");
+            assert_eq!(has_secrets(make_unwanted(open.clone())), Some(false), "{family}");
+            assert_eq!(has_secrets(make_unwanted(there)), Some(true), "{family}");
+        }
+    }
+    // That of the call is one.
+    let of_call = open("provisioner-").marked().deleting();
+    assert_eq!(of_call.decide().reason, ClaimReason::Invalid);
+    let begun = open("").annotate("team", "red");
+    let begun = begun.with(|world| world.secret = crate::provision::ProvisionerSecretState::Loaded);
+    let recorded = open("").marked_with(&written(&begun));
+    assert_eq!(recorded.decide().reason, ClaimReason::Invalid, "wanted");
+    for make_unwanted in unwanted {
+        assert_eq!(secret_of(&make_unwanted(recorded.clone())), "ns/red");
+    }
 }
 
 /// Users of a namespace may write the marker: what the class cannot name is not read.

@@ -10,6 +10,7 @@ mod claim_rows;
 mod class;
 mod codes;
 mod deletion;
+mod distributed;
 mod marker;
 mod ownership;
 mod patches;

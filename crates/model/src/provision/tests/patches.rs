@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use super::builders::{ClaimWorld, FINALIZER, MARKER, claim_of, volume_of, volume_world, world};
 use crate::decide::patch::{PatchType, Write, WriteTarget};
 use crate::decide::tests::api_server;
-use crate::provision::patch::{let_go, mark, refuse_release, release_volume, reschedule, unmark};
+use crate::objects::Claim;
+use crate::provision::patch::{ClaimWrite, let_go, mark, refuse_release, release_volume, reschedule, unmark};
 
 /// Applies a JSON patch of metadata by the rules of the API server, whatever kind of object it is of.
 pub fn apply(object: &mut Value, body: &Value) -> Result<(), String> {
@@ -185,6 +186,39 @@ fn the_finalizer_of_a_volume_goes_wherever_it_stands() {
     }
 }
 
+type Patch = fn(&Claim) -> Option<ClaimWrite>;
+
+/// The API server takes a name twice, and what is left of it holds the object.
+#[test]
+fn a_finalizer_that_stands_twice_goes_as_a_whole() {
+    let twice = json!([FINALIZER, "external-attacher/csi-test", FINALIZER]);
+    let mut volume = volume_world().set("/metadata/finalizers", twice).volume;
+    let off = release_volume(&volume_of(&volume)).unwrap();
+    apply(&mut volume, &off.body).unwrap();
+    assert_eq!(finalizers(&volume), ["external-attacher/csi-test"]);
+
+    let world = crowded().set("/metadata/finalizers", json!([MARKER, "a/first", MARKER]));
+    let node = |world: ClaimWorld| world.annotate("volume.kubernetes.io/selected-node", "n1");
+    let asked = |world: ClaimWorld| world.deleting().annotate("attacher.csi.dev/release", "please");
+    let rows: [(ClaimWorld, Patch); 3] = [
+        (world.clone(), unmark),
+        (node(world.clone()), reschedule),
+        (asked(world.clone()), let_go),
+    ];
+    for (before, off) in rows {
+        let mut claim = before.claim;
+        let off = off(&claim_of(&claim)).unwrap();
+        apply(&mut claim, &off.body).unwrap();
+        assert_eq!(finalizers(&claim), ["a/first"]);
+        assert!(claim["metadata"]["annotations"][MARKER].is_null());
+    }
+    // What is written anew has all of them as its condition.
+    let mut claim = world.claim;
+    let renewed = mark(&claim_of(&claim), "new");
+    apply(&mut claim, &renewed.body).unwrap();
+    assert_eq!(finalizers(&claim), [MARKER, "a/first", MARKER]);
+}
+
 /// Of a list that is not kept as a whole the version is tested.
 #[test]
 fn a_long_list_of_finalizers_is_added_to_by_its_version() {
@@ -199,7 +233,7 @@ fn a_long_list_of_finalizers_is_added_to_by_its_version() {
     let marked: Vec<&str> = list.iter().map(String::as_str).chain([MARKER]).collect();
     let mut object = world().set("/metadata/finalizers", json!(marked)).claim;
     let claim = claim_of(&object);
-    assert_eq!(claim.marker_at, Some(2000));
+    assert_eq!(claim.marker_at.as_deref(), Some(&[2000][..]));
     apply(&mut object, &unmark(&claim).unwrap().body).unwrap();
     assert_eq!(finalizers(&object).len(), 2000);
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::attempt::ClaimNote;
+use super::super::attempt::{ClaimNote, UndoFailure};
 use super::super::deletion::VolumeNote;
 use super::super::{
     ClaimReason, CreateOutcome, InvalidAnswer, PendingObject, PendingOperation, ProvisionHealth, ProvisionRefusal,
@@ -34,6 +34,27 @@ fn api_error(kind: ApiErrorKind) -> ApiError {
     ApiError::without_answer(kind, "the webhook says no".to_owned())
 }
 
+fn undo_failure(handle: &str) -> UndoFailure {
+    UndoFailure {
+        handle: handle.into(),
+        failure: Failure::plain("busy"),
+    }
+}
+
+/// No PersistentVolume tells of the volume.
+#[test]
+fn a_deletion_that_failed_before_there_is_a_persistent_volume_names_the_volume() {
+    let words = |handle: &str| {
+        let mut known = None;
+        Trouble::after_claim_notes(&mut known, &[ClaimNote::UndoFailed(undo_failure(handle))]);
+        known.unwrap().words
+    };
+    assert_eq!(&*words("vol-1"), "DeleteVolume of vol-1: busy");
+    let long = "v".repeat(300);
+    assert_eq!(&*words(&long), format!("DeleteVolume of {}: busy", &long[..256]));
+    assert_eq!(undo_failure(&long).shown_handle(), &long[..256]);
+}
+
 #[test]
 fn each_note_about_a_claim_tells_one_trouble() {
     let waits = |reason| ClaimNote::Waits(reason, Box::new(refused()));
@@ -46,7 +67,7 @@ fn each_note_about_a_claim_tells_one_trouble() {
             Some(Kind::DriverInvalid),
         ),
         (
-            ClaimNote::UndoFailed(Failure::plain("busy")),
+            ClaimNote::UndoFailed(undo_failure("vol-1")),
             Some(Kind::ProvisioningFailing),
         ),
         (waits(ClaimReason::SecretForbidden), Some(Kind::SecretForbidden)),

@@ -3,8 +3,10 @@
 use serde_json::json;
 use std::collections::BTreeSet;
 
-use super::builders::{DRIVER, UID, VolumeWorld, another_claim, volume_world as pv};
-use crate::provision::{Deletion, OwningClaim, ProvisionedVolumeAction as Action, ProvisionerSecretState};
+use super::builders::{DRIVER, UID, VolumeWorld, another_claim, volume_of, volume_world as pv};
+use crate::provision::{
+    Deletion, OwningClaim, ProvisionedVolumeAction as Action, ProvisionerSecretState, event, volume_fingerprint,
+};
 
 struct Row(&'static str, VolumeWorld, &'static str);
 
@@ -277,6 +279,35 @@ fn rows_7_to_10_whether_it_may_be_used() {
     ]);
 }
 
+/// A migrated volume that the driver of its plug-in cannot take.
+fn untranslated() -> VolumeWorld {
+    pv().set("/spec/csi", json!(null))
+        .set("/spec/awsElasticBlockStore", json!({"volumeID": "aws://zone/disk"}))
+}
+
+/// Its volume is there: who deletes the PersistentVolume first loses it.
+#[test]
+fn an_in_tree_volume_that_cannot_be_translated_is_not_told_to_have_no_volume() {
+    let world = untranslated();
+    let decision = world.decide();
+    let Action::Wait(Some(cause)) = decision.action else {
+        panic!("{:?}", decision.action)
+    };
+    let told = event::volume_waits(decision.reason, &volume_of(&world.volume), &cause.to_string()).unwrap();
+    for words in [
+        "Invalid format for AWS volume",
+        "delete the volume in the storage system first",
+    ] {
+        assert!(told.contains(words), "{told}");
+    }
+    assert!(!told.contains("has no volumeHandle"), "{told}");
+    let translated = world.clone().set("/spec/awsElasticBlockStore/volumeID", "vol-1");
+    assert_ne!(
+        world.observe(volume_fingerprint),
+        translated.observe(volume_fingerprint)
+    );
+}
+
 #[test]
 #[allow(clippy::too_many_lines, reason = "a table")]
 fn rows_11_to_13_the_deletion() {
@@ -374,6 +405,11 @@ fn rows_11_to_13_the_deletion() {
             "11 blank handle",
             pv().set("/spec/csi/volumeHandle", " "),
             "NotCsi: wait",
+        ),
+        Row(
+            "11 in-tree, and cannot be translated",
+            untranslated(),
+            "NotCsi: tell invalid_spec",
         ),
         Row(
             "11 provisioned by us, another driver's",

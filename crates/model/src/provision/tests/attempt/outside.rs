@@ -54,6 +54,23 @@ fn a_volume_that_is_too_small_is_undone_and_asked_for_after_a_backoff() {
     assert_eq!(play.saved(), 1);
 }
 
+/// While the volume is deleted: no other one is asked for, and the marker goes at once.
+#[test]
+fn a_volume_that_is_too_small_is_undone_for_good_where_nobody_wants_another_one() {
+    for make_unwanted in super::UNWANTED {
+        let mut play = undoing();
+        let verdict = play.attempt(|step, cluster| {
+            if matches!(step, ClaimStep::Delete(_)) {
+                make_unwanted(cluster);
+            }
+            creates(step).then(|| small("vol-1")).or_else(|| undo(step))
+        });
+        assert_eq!(verdict, Verdict::Done);
+        assert_eq!(play.take_done(), ["patch", "create", "read volume", "delete", "patch"]);
+        assert!(!play.cluster.carries_marker());
+    }
+}
+
 /// Somebody may have deleted the volume in the storage system, or the ID is wrong: no PersistentVolume will tell of it.
 #[test]
 fn a_not_found_that_counts_as_deleted_is_told_of_a_volume_that_nobody_wants() {

@@ -2,11 +2,10 @@
 
 use serde_json::json;
 
-use super::super::builders::DELETED_AT;
-use super::{Cluster, Play, error, failed, status};
+use super::{Cluster, PROVISIONER, Play, UNWANTED, error, failed, status};
 use crate::answer::ApiErrorKind;
 use crate::objects::SecretReference;
-use crate::provision::attempt::{ClaimEvent, ClaimNote, ClaimStep, Verdict};
+use crate::provision::attempt::{ClaimEvent, ClaimMemory, ClaimNote, ClaimStep, Verdict};
 
 /// Of a class that names a Secret.
 fn with_secret() -> Play {
@@ -17,16 +16,6 @@ fn with_secret() -> Play {
     });
     play
 }
-
-/// Nobody wants the volume any more: the claim is deleted, given to another driver, or bound to another PersistentVolume.
-const UNWANTED: [fn(&mut Cluster); 3] = [
-    |cluster| cluster.set("/metadata/deletionTimestamp", json!(DELETED_AT)),
-    |cluster| {
-        let annotation = "/metadata/annotations/volume.kubernetes.io~1storage-provisioner";
-        cluster.set(annotation, json!("other.test"));
-    },
-    |cluster| cluster.set("/spec/volumeName", json!("static")),
-];
 
 /// What could not be had while somebody wanted the volume is asked for again: what the call was made with may take its place now.
 #[test]
@@ -51,6 +40,43 @@ fn the_secret_of_an_open_call_is_asked_for_again_when_nobody_wants_its_volume() 
         let done = ["secret", "secret", "create", "read volume", "delete", "patch"];
         assert_eq!(play.take_done(), done);
         assert!(!play.cluster.carries_marker());
+    }
+}
+
+/// Another process repeats the call while the claim is another driver's. It is planned again once the claim has its driver again, with what
+/// its PersistentVolume names.
+#[test]
+fn a_secret_that_was_left_out_is_named_where_the_volume_is_wanted_again() {
+    for is_answered in [false, true] {
+        let mut play = with_secret();
+        let parameters = &mut play.cluster.class.as_mut().unwrap()["parameters"];
+        parameters["csi.storage.k8s.io/node-stage-secret-name"] = json!("${pvc.annotations['team']}");
+        parameters["csi.storage.k8s.io/node-stage-secret-namespace"] = json!("ns");
+        play.cluster.set("/metadata/annotations/team", json!("red"));
+        play.attempt(|step, _| matches!(step, ClaimStep::Create(_)).then(|| failed(4)));
+        play.memory = ClaimMemory::default();
+        play.cluster.policy.identity = "2-3-csi.test".into();
+        let annotations = play.cluster.claim.as_mut().unwrap()["metadata"]["annotations"].as_object_mut();
+        annotations.unwrap().remove("team");
+        play.cluster.set(PROVISIONER, json!("other.test"));
+        let mut named = Vec::new();
+        // Its volume is found, and not deleted for now; or not even that is known.
+        play.cluster.policy.hold_deletions = true;
+        play.attempt(|step, _| {
+            let ClaimStep::Create(create) = step else { return None };
+            named.push(create.volume.secrets.node_stage.is_some());
+            (!is_answered).then(|| failed(4))
+        });
+        play.cluster.set("/metadata/annotations/team", json!("red"));
+        play.cluster.set(PROVISIONER, json!("csi.test"));
+        play.attempt(|step, _| {
+            let ClaimStep::Create(create) = step else { return None };
+            named.push(create.volume.secrets.node_stage.is_some());
+            None
+        });
+        assert_eq!(named, [false, true], "{is_answered}");
+        let saved = play.cluster.volume.as_ref().unwrap();
+        assert_eq!(saved["spec"]["csi"]["nodeStageSecretRef"]["name"], "red");
     }
 }
 

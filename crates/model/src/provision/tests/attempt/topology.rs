@@ -3,8 +3,9 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::super::builders::{DRIVER, MARKER, marker_json, node, world};
+use super::super::builders::{DELETED_AT, DRIVER, MARKER, marker_json, node, world};
 use super::{Cluster, Play, failed};
 use crate::objects::StringMap;
 use crate::provision::attempt::{ClaimMemory, ClaimNote, ClaimStep, RescheduleCause, Verdict, fingerprint};
@@ -200,6 +201,55 @@ fn a_node_without_room_stays_once_where_somebody_else_may_have_called() {
     called(&mut play, Some(8));
     assert!(play.notes.contains(&taken_off(RescheduleCause::Exhausted)));
     assert_eq!(play.cluster.claim.as_ref().unwrap().pointer(SELECTED), None);
+}
+
+/// Of the call of a sidecar nothing is written anywhere: its node goes, and that the call may be open is remembered until the next node is
+/// selected, which may be long after. Its volume is in another zone then, so that the driver refuses ours.
+#[test]
+fn a_call_that_somebody_else_may_have_made_outlasts_its_node() {
+    let rest = Verdict::Rest(Duration::from_mins(10));
+    let mut play = delayed();
+    play.memory.expect_calls_of_others();
+    play.cluster.nodes.remove(0);
+    assert_eq!(called(&mut play, None), (rest, None));
+    assert!(play.notes.contains(&taken_off(RescheduleCause::NodeGone)));
+    assert_eq!(play.cluster.claim.as_ref().unwrap().pointer(SELECTED), None);
+    assert_eq!(called(&mut play, None), (rest, None));
+    play.cluster.set(SELECTED, json!("n2"));
+    let (_, asked) = called(&mut play, Some(6));
+    assert_eq!(first(asked.as_ref()), "zone=b");
+    play.cluster.set("/metadata/deletionTimestamp", json!(DELETED_AT));
+    let (_, asked) = called(&mut play, Some(6));
+    assert!(asked.is_some() && play.cluster.carries_marker(), "{:?}", play.notes);
+}
+
+/// What was told of it before counts no more, and it is not followed by what is remembered.
+#[test]
+fn a_claim_that_others_may_have_called_for_waits_for_its_consumer_without_a_word() {
+    for may_be_called in [false, true] {
+        let mut play = delayed();
+        play.cluster.set(SELECTED, json!(""));
+        if may_be_called {
+            play.memory.expect_calls_of_others();
+        }
+        let class = play.cluster.class.take();
+        called(&mut play, None);
+        play.cluster.wait(Duration::from_secs(10));
+        called(&mut play, None);
+        assert!(play.memory.trouble().is_some());
+        play.cluster.class = class;
+        let wanted = if may_be_called {
+            Verdict::Rest(Duration::from_mins(10))
+        } else {
+            Verdict::Done
+        };
+        assert_eq!(called(&mut play, None), (wanted, None));
+        assert!(!may_be_called || play.memory.trouble().is_none());
+        assert!(!play.memory.is_uncertain() && !play.memory.holds_volume());
+        play.cluster.claim = None;
+        // It is forgotten with the claim.
+        assert_eq!(called(&mut play, None), (Verdict::Done, None));
+    }
 }
 
 /// During the call: it is deleted, bound, or another provisioner's by now, which its node says nothing to.

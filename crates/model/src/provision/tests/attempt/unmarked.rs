@@ -4,9 +4,8 @@ use serde_json::json;
 
 use super::super::builders::{MARKER, NAME, claim_of};
 use super::{Cluster, Play, failed, status};
-use crate::provision::LeakProtection;
-use crate::provision::RolePhase;
 use crate::provision::attempt::{ClaimAttempt, ClaimEvent, ClaimMemory, ClaimStep, Verdict};
+use crate::provision::{AnsweredVolume, LeakProtection, RolePhase};
 
 fn unmarked(protection: LeakProtection) -> Play {
     let mut play = Play::of(Cluster::new());
@@ -95,6 +94,47 @@ fn a_volume_that_cannot_be_saved_is_marked() {
         restart(&mut play);
         play.attempt(|_, _| None);
         assert_eq!(play.cluster.volume.as_ref().unwrap()["metadata"]["name"], NAME);
+    }
+}
+
+/// It is too small, and wanted: it is not deleted for now, and nobody but this process knows of it until then.
+#[test]
+fn a_volume_that_cannot_be_used_is_marked_before_its_deletion_is_waited_for() {
+    let small = AnsweredVolume {
+        handle: "vol-1".into(),
+        capacity_bytes: 1,
+        ..AnsweredVolume::default()
+    };
+    let waits: [fn(&mut Cluster); 3] = [
+        |cluster| cluster.policy.hold_deletions = true,
+        |cluster| cluster.attached_to = Some("n1".into()),
+        |cluster| cluster.is_away = true,
+    ];
+    for (protection, is_marked) in [(LeakProtection::WhenUncertain, true), (LeakProtection::Never, false)] {
+        for waits in waits {
+            let mut play = unmarked(protection);
+            play.cluster.policy.hold_deletions = false;
+            play.attempt(|step, cluster| {
+                let is_call = matches!(step, ClaimStep::Create(_));
+                if is_call {
+                    waits(cluster);
+                }
+                is_call.then(|| ClaimEvent::Created(Ok(Some(small.clone()))))
+            });
+            let marks = play.take_done().into_iter().filter(|done| *done == "patch").count();
+            assert_eq!(
+                (marks, play.cluster.carries_marker()),
+                (usize::from(is_marked), is_marked)
+            );
+            play.attempt(|_, _| None);
+            assert!(!play.take_done().contains(&"patch"), "once");
+            if is_marked {
+                (play.cluster.is_away, play.cluster.attached_to) = (false, None);
+                restart(&mut play);
+                play.attempt(|_, _| None);
+                assert_eq!(play.cluster.volume.as_ref().unwrap()["metadata"]["name"], NAME);
+            }
+        }
     }
 }
 
