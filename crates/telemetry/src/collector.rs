@@ -232,13 +232,19 @@ impl OtlpSink {
                 .tls_config(tls)
                 .map_err(|error| ExporterError::Tls(chain(&error)))?;
         }
+        Ok(endpoint.connect_with_connector_lazy(self.connector()))
+    }
+
+    /// Connections for all protocols. The addresses that a name has share the time to connect, so that one that swallows packets leaves
+    /// some for the next, and all of them leave half of the time of a request for its answer.
+    fn connector(&self) -> HttpConnector {
         let mut connector = HttpConnector::new();
         connector.enforce_http(false);
         connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(self.transport.timeout));
+        connector.set_connect_timeout(Some(self.transport.timeout / 2));
         // A collector whose machine is gone ends the connection: nothing else would before the kernel does, after a quarter of an hour.
         connector.set_tcp_user_timeout(Some(self.transport.timeout));
-        Ok(endpoint.connect_with_connector_lazy(connector))
+        connector
     }
 
     fn build_http(&self, protocol: Protocol) -> Result<SpanExporter, ExporterError> {
@@ -259,10 +265,10 @@ impl OtlpSink {
                 .with_tls_config(tls_config(&self.transport)?)
                 .https_only()
                 .enable_http1()
-                .build();
+                .wrap_connector(self.connector());
             Arc::new(HyperClient::new(connector, timeout, None))
         } else {
-            Arc::new(HyperClient::with_default_connector(timeout, None))
+            Arc::new(HyperClient::new(self.connector(), timeout, None))
         };
         let last_error = self.last_error.clone();
         let client = HeaderClient {

@@ -5,6 +5,7 @@ use rustls::pki_types::pem::PemObject as _;
 
 use super::*;
 use crate::exporter::tests::span;
+use crate::tests::swallowing_listener;
 
 #[path = "collector_tests/keys.rs"]
 mod keys;
@@ -281,6 +282,26 @@ async fn the_error_of_an_export_says_why() {
     let mut collector = collector(OtlpProtocol::HttpProtobuf, &endpoint, transport());
     let error = collector.export(vec![span()]).await.unwrap_err();
     assert!(format!("{error:?}").contains("refused"), "{error:?}");
+}
+
+/// Connecting takes a part of the time of a request, so that other addresses of a name are tried, and a batch ends at its time.
+#[tokio::test]
+async fn an_address_that_swallows_packets_does_not_take_the_time_of_a_request() {
+    let (listener, _queued) = swallowing_listener();
+    let address = listener.local_addr().unwrap();
+    for (protocol, path) in [
+        (OtlpProtocol::Grpc, ""),
+        (OtlpProtocol::HttpProtobuf, "/v1/traces"),
+        (OtlpProtocol::HttpJson, "/v1/traces"),
+    ] {
+        let started = std::time::Instant::now();
+        let mut collector = collector(protocol, &format!("http://{address}{path}"), transport());
+        let error = collector.export(vec![span()]).await.unwrap_err();
+        assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
+        if protocol != OtlpProtocol::Grpc {
+            assert!(format!("{error:?}").contains("tcp connect error"), "{error:?}");
+        }
+    }
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod collector;
 mod exemplar;
 mod exporter;
 mod ids;
+pub mod incoming;
 pub mod lifecycle;
 pub mod logs;
 pub mod metrics;

@@ -6,15 +6,20 @@
 //! This module must not filter anything but logs: traces do not pass through `tracing`.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
+use std::fmt;
 use std::panic::PanicHookInfo;
 use thiserror::Error;
 use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;
+use tracing_subscriber::field::RecordFields;
 use tracing_subscriber::filter::{Directive, EnvFilter};
-use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::fmt::format::{DefaultFields, Writer};
+use tracing_subscriber::fmt::{FormatFields, MakeWriter};
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::registry::Registry;
 use tracing_subscriber::util::SubscriberInitExt;
+
+use csi_attacher_model::decide::plain;
 
 /// Targets that may log at most at the given level, unless a directive names them.
 const CEILINGS: [(&str, LevelFilter); 7] = [
@@ -110,6 +115,18 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
     );
 }
 
+/// The message and the fields of a record as text, on one line and without what a terminal acts upon: they name handles and repeat drivers,
+/// and these have anything in them. In JSON the serializer escapes it.
+struct PlainFields;
+
+impl<'writer> FormatFields<'writer> for PlainFields {
+    fn format_fields<R: RecordFields>(&self, mut writer: Writer<'writer>, fields: R) -> fmt::Result {
+        let mut text = String::new();
+        DefaultFields::new().format_fields(Writer::new(&mut text), fields)?;
+        writer.write_str(&plain(&text))
+    }
+}
+
 /// Builds a subscriber without installing it.
 fn subscriber<W>(
     options: &LogOptions,
@@ -122,7 +139,7 @@ where
     let filter = filter(options, sdk_level)?;
     let base = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(false);
     let layer: Box<dyn Layer<Registry> + Send + Sync> = match options.format {
-        LogFormat::Text => Box::new(base),
+        LogFormat::Text => Box::new(base.fmt_fields(PlainFields)),
         LogFormat::Json => Box::new(
             base.json()
                 .flatten_event(true)

@@ -98,6 +98,34 @@ fn text_is_one_plain_line() {
     assert!(!text.contains('\u{1b}'));
 }
 
+/// Handles, node IDs and errors of drivers are those of strangers, and a record may name them in any way.
+#[test]
+fn a_record_is_one_line_without_control_characters_whatever_is_in_it() {
+    let forged = "a\n2026-01-01T00:00:00Z  INFO attached\r\u{1b}[2J\u{9b}31m\u{7}b";
+    let emit = || {
+        let error = std::io::Error::other(forged);
+        tracing::warn!(%error, "shown");
+        tracing::warn!(error = &error as &(dyn std::error::Error + 'static), "an error");
+        tracing::warn!(reason = ?tracing::field::display(forged), "debug");
+        tracing::warn!(handle = forged, "a string");
+        tracing::warn!("{forged}");
+    };
+    for format in [LogFormat::Text, LogFormat::Json] {
+        let text = logged(format, "info", None, emit);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 5, "{text:?}");
+        for line in lines {
+            assert!(!line.contains(['\r', '\u{1b}', '\u{7}']), "{line:?}");
+            let shows_all = line.contains("2026-01-01T00:00:00Z  INFO attached") && line.contains("[2J");
+            assert!(shows_all, "{line:?}");
+            assert!(
+                format == LogFormat::Json || !line.chars().any(char::is_control),
+                "{line:?}"
+            );
+        }
+    }
+}
+
 #[test]
 fn a_level_that_cannot_be_used_is_refused() {
     for (level, named) in [

@@ -25,6 +25,8 @@ pub const QUEUE_PERSISTENT_VOLUME: &str = "csi-attacher-pv";
 pub const QUEUE_CLAIMS: &str = "claims";
 /// Name of the queue of PersistentVolumes whose volume may have to be deleted, as external-provisioner has it.
 pub const QUEUE_VOLUMES: &str = "volumes";
+/// Name of what external-provisioner has a queue for: volumes that are created and not saved as PersistentVolumes yet.
+pub const QUEUE_UNSAVED_VOLUMES: &str = "unsavedpvs";
 
 /// The span form of a gRPC path: without the leading slash (`csi.v1.Controller/ControllerPublishVolume`).
 pub fn csi_method(path: &str) -> &str {

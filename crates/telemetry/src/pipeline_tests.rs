@@ -4,7 +4,7 @@ use super::*;
 use crate::otel_env;
 use csi_attacher_testbed::otlp::OtlpReceiver;
 
-use crate::tests::{root_span, settled};
+use crate::tests::{root_span, settled, swallowing_listener};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -31,6 +31,25 @@ async fn a_silent_collector_holds_up_a_shutdown_for_no_longer_than_the_cap() {
     let counts = settled(&counters).await;
     assert_eq!((counts.exported, counts.export_failed), (0, 1));
     assert_eq!((counts.queue_capacity, counts.queue_length), (0, 0));
+}
+
+/// The export is under way, and still connects.
+#[tokio::test]
+async fn a_collector_that_swallows_packets_holds_up_a_shutdown_for_no_longer_than_the_cap() {
+    let (listener, _queued) = swallowing_listener();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let (tracer, guard) = start(&[
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"),
+        ("OTEL_BSP_SCHEDULE_DELAY", "10"),
+    ]);
+    root_span(&tracer, "lost", SpanKind::Internal, &[]).end();
+    while guard.counters.read().queue_length > 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let started = std::time::Instant::now();
+    assert_eq!(guard.shutdown(Duration::from_millis(100)).await, FlushOutcome::Lost(1));
+    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
 }
 
 #[tokio::test]

@@ -60,15 +60,31 @@ impl Redaction {
         volume_ids: impl IntoIterator<Item = &'a str>,
         names: impl IntoIterator<Item = &'a str>,
     ) -> Self {
+        self.learning(volume_ids, names).unwrap_or_else(|| self.clone())
+    }
+
+    /// As [`Self::knowing`]; none where it finds all of them already: callers say at each step what they know, and a hash takes time.
+    pub(super) fn learning<'a>(
+        &self,
+        volume_ids: impl IntoIterator<Item = &'a str>,
+        names: impl IntoIterator<Item = &'a str>,
+    ) -> Option<Self> {
         let ids = volume_ids.into_iter().filter(|_| self.volume_id);
         let names = names.into_iter().filter(|_| self.names);
-        let mut known: Vec<&str> = ids.chain(names).filter(|value| !value.is_empty()).collect();
-        known.extend(self.known.iter().map(|(value, _)| &**value));
+        let is_known = |value: &str| self.known.iter().any(|(known, _)| **known == *value);
+        let new = ids
+            .chain(names)
+            .filter(|value| !value.is_empty() && !is_known(value))
+            .map(|value| (Box::<str>::from(value), hash(value)));
+        let mut known: Vec<(Box<str>, String)> = new.collect();
+        if known.is_empty() {
+            return None;
+        }
+        known.extend(self.known.iter().cloned());
         // One that contains another goes first, so that no rest is left behind.
-        known.sort_by_key(|value| (std::cmp::Reverse(value.len()), *value));
+        known.sort_by(|(one, _), (other, _)| other.len().cmp(&one.len()).then_with(|| one.cmp(other)));
         known.dedup();
-        let known = known.into_iter().map(|value| (value.into(), hash(value))).collect();
-        Self { known, ..*self }
+        Some(Self { known, ..*self })
     }
 
     /// What the attribute `key` shows.
@@ -173,6 +189,17 @@ mod tests {
             Redaction::new(false, true).unwrap().text("nothing is known"),
             "nothing is known"
         );
+    }
+
+    /// Each step of an attempt says what it knows.
+    #[test]
+    fn what_is_known_is_not_learned_again() {
+        let known = Redaction::new(true, true).unwrap().knowing(["vol-7"], ["pvc-1"]);
+        assert_eq!(known.learning(["vol-7"], ["pvc-1", ""]), None);
+        let more = known.learning(["vol-7"], ["pvc-12"]).unwrap();
+        let all = Redaction::new(true, true).unwrap();
+        assert_eq!(more, all.knowing(["vol-7"], ["pvc-1", "pvc-12"]));
+        assert_eq!(Redaction::new(true, false).unwrap().learning(None, ["pvc-1"]), None);
     }
 
     proptest! {

@@ -38,6 +38,20 @@ pub fn root_span(tracer: &Tracer, name: &'static str, kind: SpanKind, attributes
     span
 }
 
+/// A listener whose address swallows packets, as its queue is full, and what fills the queue.
+pub(super) fn swallowing_listener() -> (tokio::net::TcpListener, Vec<std::net::TcpStream>) {
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = socket.listen(1).unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut queued = Vec::new();
+    while let Ok(stream) = std::net::TcpStream::connect_timeout(&address, Duration::from_millis(300)) {
+        queued.push(stream);
+        assert!(queued.len() < 100, "the queue has no end");
+    }
+    (listener, queued)
+}
+
 /// Waits until nothing is open. A thread that was told to stop counts what it leaves a moment later.
 pub(super) async fn settled(counters: &SpanCounters) -> SpanCounts {
     let settled = async {

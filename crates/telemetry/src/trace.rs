@@ -255,8 +255,10 @@ impl Span {
         names: impl IntoIterator<Item = &'a str>,
     ) {
         let Some(active) = self.recording() else { return };
-        if let Some(redaction) = &mut active.redaction {
-            *redaction = Arc::new(redaction.knowing(volume_ids, names));
+        if let Some(redaction) = &mut active.redaction
+            && let Some(more) = redaction.learning(volume_ids, names)
+        {
+            *redaction = Arc::new(more);
         }
     }
 

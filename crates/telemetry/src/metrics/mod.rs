@@ -31,7 +31,7 @@ use super::span_counts::SpanCounters;
 use csi_attacher_base::clock;
 use csi_attacher_model::objects::InTreePlugin;
 use family::{KnownClasses, Labels, MetricFamily, Owner, labels};
-pub use queue::QueueSeries;
+pub use queue::{QueueCounts, QueueSeries};
 use table::{Exemplified, Families};
 
 /// Content type of [`Metrics::encode_openmetrics`].
@@ -144,6 +144,11 @@ impl Metrics {
     /// [`Metrics::forget_attaching`] or [`Metrics::forget_provisioning`], whichever the queue is of.
     pub fn queue(&self, driver: &str, queue: &'static str) -> QueueSeries {
         QueueSeries::new(&self.0.families, driver, queue)
+    }
+
+    /// As [`Metrics::queue`], of what has no workers of its own.
+    pub fn queue_counts(&self, driver: &str, queue: &'static str) -> QueueCounts {
+        QueueCounts::new(&self.0.families, driver, queue)
     }
 
     /// An operation came to its end after this time and this many attempts: `attach`, `detach`, `provision` or `delete`; `ids` are those of a span of its trace.

@@ -1,7 +1,7 @@
 //! Which role a series of a driver is about, by its labels: it begins and ends with that role.
 
 use super::family::Labels;
-use crate::names::{QUEUE_CLAIMS, QUEUE_VOLUMES};
+use crate::names::{QUEUE_CLAIMS, QUEUE_UNSAVED_VOLUMES, QUEUE_VOLUMES};
 use csi_attacher_model::api::EventReason;
 use csi_attacher_model::api::condition::ConditionReason;
 use csi_attacher_model::findings::FindingKind;
@@ -16,7 +16,7 @@ const METHODS: [&str; 2] = ["/csi.v1.Controller/CreateVolume", "/csi.v1.Controll
 pub(super) fn is_of_provisioning(labels: &Labels) -> bool {
     labels.iter().any(|(key, value)| match *key {
         "operation" => [PROVISION, DELETE].contains(&&**value),
-        "name" => [QUEUE_CLAIMS, QUEUE_VOLUMES].contains(&&**value),
+        "name" => [QUEUE_CLAIMS, QUEUE_VOLUMES, QUEUE_UNSAVED_VOLUMES].contains(&&**value),
         "method_name" => METHODS.contains(&&**value),
         "kind" => FindingKind::of_role(false).any(|kind| kind.as_str() == value),
         "reason" => {

@@ -224,7 +224,7 @@ families! {
 
     /// An annotation of an object of this kind was read for a trace context: `success`, or `invalid` for what is no
     /// `traceparent`. The name is that of KEP-5915.
-    Process trace_context_extracted: counter[resource_kind in ["VolumeAttachment", "PersistentVolume"], result in ["success", "invalid"]] start_at_zero
+    Process trace_context_extracted: counter[resource_kind in ["VolumeAttachment", "PersistentVolume", "PersistentVolumeClaim"], result in ["success", "invalid"]] start_at_zero
         "trace_context_annotations_extracted", "Trace contexts found in annotations of objects";
     /// A write was sent that puts a trace context on an object of this kind: `success` or `failure`. The name is that of
     /// KEP-5915.

@@ -257,6 +257,7 @@ const OWN: &[&str] = &[
     "csi_attacher_config_errors_total{reason=\"IdentityConflict\"} 0",
     "csi_attacher_config_errors_total{reason=\"CapabilityLost\"} 0",
     "csi_attacher_config_errors_total{reason=\"NotSupported\"} 0",
+    "csi_attacher_config_errors_total{reason=\"DistributedProvisioner\"} 0",
     "csi_attacher_config_errors_total{reason=\"Forbidden\"} 0",
     "csi_attacher_config_errors_total{reason=\"FinalizerNotWritten\"} 0",
     "csi_attacher_reconcile_sync_interval_seconds{driver_name=\"d\"} 60.0",

@@ -111,7 +111,7 @@ fn what_became_of_trace_contexts_begins_at_zero_and_counts() {
         let line = format!("trace_context_annotations_{counter}_total{{{labels}}} {count}");
         assert_lines(&metrics, &line, &[&line]);
     };
-    for kind in ["VolumeAttachment", "PersistentVolume"] {
+    for kind in ["VolumeAttachment", "PersistentVolume", "PersistentVolumeClaim"] {
         for result in ["success", "invalid"] {
             line("extracted", kind, result, 0);
             metrics.trace_context_extracted(kind, result);

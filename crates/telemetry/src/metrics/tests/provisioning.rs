@@ -1,7 +1,7 @@
 //! What provisioning shows, and what goes with which role.
 
 use super::*;
-use crate::names::{QUEUE_CLAIMS, QUEUE_VOLUMES};
+use crate::names::{QUEUE_CLAIMS, QUEUE_UNSAVED_VOLUMES, QUEUE_VOLUMES};
 
 const CREATE: &str = "/csi.v1.Controller/CreateVolume";
 const PROBE: &str = "/csi.v1.Identity/Probe";
@@ -13,6 +13,7 @@ fn provision_everything(metrics: &Metrics, driver: &str) {
         metrics.queue(driver, queue).added();
         metrics.queue_unfinished(driver, queue, second);
     }
+    metrics.queue_counts(driver, QUEUE_UNSAVED_VOLUMES).added();
     metrics.csi_call(driver, CREATE, Code::Ok, second, false, None);
     metrics.provisioned(driver, "fast", Some("VolumeSnapshot"), second);
     metrics.provision_failed(driver, "fast", None);
@@ -84,6 +85,28 @@ fn a_queue_that_goes_on_is_shown_when_the_other_role_ends() {
     let line = "workqueue_adds_total{driver_name=\"d\",name=\"claims\"} 1";
     assert_lines(&metrics, "workqueue_adds_total{", &[line]);
     assert_lines(&metrics, "csi_sidecar_operations_seconds_count{", &[]);
+}
+
+/// There is no time that an item waits for a worker, or that one takes: nothing is shown of that.
+#[test]
+fn what_has_no_workers_is_shown_as_a_queue_as_far_as_it_is_one() {
+    let metrics = Metrics::default();
+    let unsaved = metrics.queue_counts("d", QUEUE_UNSAVED_VOLUMES);
+    unsaved.added();
+    unsaved.added();
+    unsaved.retried();
+    unsaved.depth(1);
+    let text = metrics.encode_prometheus();
+    let shown: BTreeSet<&str> = text
+        .lines()
+        .filter(|line| line.contains("name=\"unsavedpvs\""))
+        .collect();
+    let expected = [
+        "workqueue_adds_total{driver_name=\"d\",name=\"unsavedpvs\"} 2",
+        "workqueue_depth{driver_name=\"d\",name=\"unsavedpvs\"} 1",
+        "workqueue_retries_total{driver_name=\"d\",name=\"unsavedpvs\"} 1",
+    ];
+    assert_eq!(shown, BTreeSet::from(expected));
 }
 
 #[test]
