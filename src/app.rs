@@ -2,8 +2,9 @@
 //!
 //! The admin server comes first, so that the kubelet sees a process that is alive but not ready. Then the API server,
 //! the watches, and the supervisor or the one driver that takes the place of a sidecar. A signal stops it in reverse:
-//! drivers finish what runs, then watches and server stop, then traces are exported. A second signal ends it at once. So it does
-//! too when a task ends that every driver needs, and the exit code says so: a new process has all of them.
+//! drivers finish what runs, then watches and server stop, then traces are exported. A second signal ends it at once, but for half a second
+//! for the traces, and a third one ends that too. It stops as well when a task ends that every driver needs, and the exit code says so: a new
+//! process has all of them.
 
 use kube::{Client, Config};
 use std::collections::BTreeMap;
@@ -15,7 +16,6 @@ use std::time::Duration;
 use thiserror::Error;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
@@ -182,7 +182,7 @@ async fn start(
     };
     let code = operate(options, mode, &observed, &mut running, signals).await?;
     stopped.cancel();
-    ending::close(running).await;
+    ending::close(running, async || signals.next().await).await;
     Ok(code)
 }
 
@@ -298,10 +298,14 @@ async fn serve_until_end(
             grace_period_seconds, "a task that all drivers need has ended; finishing running calls, then exiting"
         ),
     }
-    let end = Instant::now() + options.shutdown_grace_period;
-    let code = ending::finish(drivers, shutdown, options.shutdown_grace_period, signals).await;
-    running.left = end.saturating_duration_since(Instant::now());
-    if failed.is_some() { ExitCode::FAILURE } else { code }
+    let grace = options.shutdown_grace_period;
+    let ended = ending::finish(drivers, shutdown, grace, async || signals.next().await).await;
+    running.left = ended.left;
+    if failed.is_some() {
+        ExitCode::FAILURE
+    } else {
+        ended.code
+    }
 }
 
 /// The election of the one driver that is served in the sidecar's place.

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::task::AbortOnDropHandle;
 use tracing::{error, warn};
 
-use super::{SharedParts, Signals};
+use super::SharedParts;
 use crate::supervisor::Shutdown;
 use crate::telemetry::{FlushOutcome, SHUTDOWN_CAP};
 
@@ -19,16 +20,47 @@ const AFTER_CALLS_SHARE: u32 = 5;
 /// What servers and traces have when nothing is left.
 const LEAST: Duration = Duration::from_millis(500);
 
-/// Lets the drivers finish; the exit code is 0 when everything that ran was finished.
+/// How the drivers ended.
+#[derive(Debug)]
+pub(super) struct DriversEnd {
+    /// 0 when everything that ran was finished.
+    pub code: ExitCode,
+    /// How long the process may still take to end; not at all after a second signal.
+    pub left: Duration,
+}
+
+/// Lets the drivers finish, until the next stop signal.
 pub(super) async fn finish(
-    mut drivers: JoinHandle<()>,
+    drivers: JoinHandle<()>,
     shutdown: &Shutdown,
     grace: Duration,
-    signals: &mut Signals,
-) -> ExitCode {
+    mut next_signal: impl AsyncFnMut(),
+) -> DriversEnd {
     let end = Instant::now() + grace;
-    let calls_end = end - AFTER_CALLS.min(grace / AFTER_CALLS_SHARE);
     shutdown.stop.cancel();
+    tokio::select! {
+        code = finish_until(end, AbortOnDropHandle::new(drivers), shutdown, grace) => DriversEnd {
+            code,
+            left: end.saturating_duration_since(Instant::now()),
+        },
+        () = next_signal() => {
+            error!("second stop signal received; exiting with calls still running");
+            DriversEnd {
+                code: ExitCode::FAILURE,
+                left: Duration::ZERO,
+            }
+        }
+    }
+}
+
+/// Waits for the drivers, whose calls are cancelled shortly before the end of the grace period.
+async fn finish_until(
+    end: Instant,
+    mut drivers: AbortOnDropHandle<()>,
+    shutdown: &Shutdown,
+    grace: Duration,
+) -> ExitCode {
+    let calls_end = end - AFTER_CALLS.min(grace / AFTER_CALLS_SHARE);
     let mut code = ExitCode::SUCCESS;
     loop {
         tokio::select! {
@@ -46,20 +78,14 @@ pub(super) async fn finish(
             }
             () = sleep_until(end) => {
                 error!("drivers were still running at the end of the grace period");
-                break;
-            }
-            () = signals.next() => {
-                error!("second stop signal received; exiting with calls still running");
-                break;
+                return ExitCode::FAILURE;
             }
         }
     }
-    drivers.abort();
-    ExitCode::FAILURE
 }
 
-/// Ends what all drivers shared.
-pub(super) async fn close(parts: SharedParts) {
+/// Ends what all drivers shared; the next stop signal cuts that off.
+pub(super) async fn close(parts: SharedParts, mut next_signal: impl AsyncFnMut()) {
     let SharedParts {
         tasks,
         servers,
@@ -67,10 +93,62 @@ pub(super) async fn close(parts: SharedParts) {
         left,
     } = parts;
     let cap = left.clamp(LEAST, SHUTDOWN_CAP);
-    let (_overdue, flushed) = tokio::join!(timeout(cap, servers.ended()), guard.shutdown(cap));
-    if let FlushOutcome::Lost(spans) = flushed {
-        warn!(spans, "spans were lost at the end");
+    let ended = async { tokio::join!(timeout(cap, servers.ended()), guard.shutdown(cap)) };
+    tokio::select! {
+        (_overdue, flushed) = ended => if let FlushOutcome::Lost(spans) = flushed {
+            warn!(spans, "spans were lost at the end");
+        },
+        () = next_signal() => warn!("another stop signal received; exiting before all spans were exported"),
     }
     // Until now events could be written.
     drop(tasks);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tasks::SharedTasks;
+    use super::*;
+    use crate::telemetry::{self, otel_env};
+    use std::future::pending;
+
+    const GRACE: Duration = Duration::from_secs(75);
+
+    /// Parts with a server that does not end.
+    fn parts(left: Duration) -> SharedParts {
+        let mut servers = SharedTasks::default();
+        servers.spawn("http-endpoint", pending());
+        let environment = otel_env::parse(&otel_env::Environment::new(), "0");
+        let (_, _, guard) = telemetry::start(&environment.settings);
+        SharedParts {
+            tasks: SharedTasks::default(),
+            servers,
+            guard,
+            left,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_second_signal_leaves_no_time() {
+        let shutdown = Shutdown::default();
+        let hurried = finish(tokio::spawn(pending()), &shutdown, GRACE, async || {}).await;
+        assert_eq!((hurried.code, hurried.left), (ExitCode::FAILURE, Duration::ZERO));
+        assert!(shutdown.stop.is_cancelled() && !shutdown.cut_off.is_cancelled());
+        let done = finish(tokio::spawn(async {}), &shutdown, GRACE, async || pending().await).await;
+        assert_eq!((done.code, done.left), (ExitCode::SUCCESS, GRACE));
+        let late = finish(tokio::spawn(pending()), &shutdown, GRACE, async || pending().await).await;
+        assert_eq!((late.code, late.left), (ExitCode::FAILURE, Duration::ZERO));
+        assert!(shutdown.cut_off.is_cancelled());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_takes_no_longer_than_is_left_and_hears_another_signal() {
+        for (left, lasts) in [(Duration::ZERO, LEAST), (GRACE, SHUTDOWN_CAP)] {
+            let began = Instant::now();
+            close(parts(left), async || pending().await).await;
+            assert_eq!(began.elapsed(), lasts);
+        }
+        let began = Instant::now();
+        close(parts(GRACE), async || {}).await;
+        assert_eq!(began.elapsed(), Duration::ZERO);
+    }
 }

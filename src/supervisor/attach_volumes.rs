@@ -9,7 +9,7 @@ use crate::apiserver::ApiError;
 use crate::cache::Store;
 use crate::decide::patch::WriteTarget;
 use crate::objects::{PersistentVolumeWire, Volume, VolumeAttachmentWire};
-use crate::reflect::{Kind as _, Sink as _};
+use crate::reflect::{Kind as _, Lists, Sink as _};
 
 /// The cache of attaching, as provisioning sees it.
 pub(super) struct AttachVolumes(pub Store);
@@ -31,6 +31,10 @@ impl AttachVolumes {
 }
 
 impl VolumeCache for AttachVolumes {
+    fn lists(&self) -> Lists {
+        self.0.lists().clone()
+    }
+
     fn volume(&self, name: &str) -> Seen<Arc<Volume>> {
         self.unless_known(self.0.volume(name).map(|(volume, _)| volume))
     }

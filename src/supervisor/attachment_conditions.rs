@@ -2,11 +2,20 @@
 
 use super::status::StatusInput;
 use crate::api::condition::{ConditionReason, ConditionType, ConditionUpdate};
+use crate::cache::{ATTACH, AttacherKey, DETACH, VOLUME};
 use crate::decide::reconcile::{LastingMismatches, contradiction};
+use crate::queue::{Lane, Stats};
 use csi_attacher_model::findings::{FindingKind, FindingsSummary};
 
-/// Whether attaches and detaches come to their end.
-pub(super) fn healthy(facts: &StatusInput<'_>) -> ConditionUpdate {
+/// How many attaches and detaches failed and wait, and how much else did: releases of PersistentVolumes, and finalizers and notes of what
+/// is attached.
+pub(super) fn failing(stats: &Stats<AttacherKey>) -> (usize, usize) {
+    let failing = |lane: Lane| stats.lanes.get(lane.index()).map_or(0, |lane| lane.failing);
+    (failing(ATTACH) + failing(DETACH), failing(VOLUME))
+}
+
+/// Whether attaches and detaches come to their end; none where nobody knows.
+pub(super) fn healthy(facts: &StatusInput<'_>) -> Option<ConditionUpdate> {
     let kind = ConditionType::AttachmentsHealthy;
     // It says what to do, which is better than that something is stuck for want of it.
     if let Some(withheld) = facts.driver.and_then(|driver| driver.withheld.as_ref()) {
@@ -15,7 +24,7 @@ pub(super) fn healthy(facts: &StatusInput<'_>) -> ConditionUpdate {
             count => format!("{count} attachments wait for Secrets that the driver may not receive"),
         };
         let message = format!("{}; {waiting}", withheld.message);
-        return ConditionUpdate::new(kind, false, withheld.reason, message);
+        return Some(ConditionUpdate::new(kind, false, withheld.reason, message));
     }
     if let Some(stuck) = facts.stuck {
         let count = |kind| facts.insight.map_or(0, |insight| insight.count(kind));
@@ -24,29 +33,40 @@ pub(super) fn healthy(facts: &StatusInput<'_>) -> ConditionUpdate {
             0 | 1 => stuck.words.clone(),
             count => format!("{count} are stuck; the oldest: {}", stuck.words),
         };
-        return ConditionUpdate::new(kind, false, ConditionReason::AttachmentsStuck, message);
-    }
-    if facts.failing == 0 {
-        return ConditionUpdate::new(
+        return Some(ConditionUpdate::new(
             kind,
-            true,
-            ConditionReason::NoFailures,
-            "no attach or detach keeps failing",
-        );
+            false,
+            ConditionReason::AttachmentsStuck,
+            message,
+        ));
     }
+    let failing = facts.failing?;
+    let upkeep = match facts.failing_upkeep {
+        0 => String::new(),
+        count => format!("; {count} finalizers or notes of volumes cannot be written and will be retried"),
+    };
+    if failing == 0 {
+        let text = format!("no attach or detach keeps failing{upkeep}");
+        return Some(ConditionUpdate::new(kind, true, ConditionReason::NoFailures, text));
+    }
+    // What came to its end since, or is no attach or detach, says nothing of those that fail.
     let last = facts.driver.and_then(|driver| driver.last_failure.as_ref());
-    let last = last.map(|failure| {
+    let last = last.filter(|_| facts.is_last_pending).map(|failure| {
         format!(
             "; the last one: {} of {}: {}",
             failure.operation, failure.attachment, failure.message
         )
     });
     let message = format!(
-        "{} failed and will be retried{}",
-        facts.failing,
+        "{failing} failed and will be retried{}{upkeep}",
         last.unwrap_or_default()
     );
-    ConditionUpdate::new(kind, false, ConditionReason::AttachmentsFailing, message)
+    Some(ConditionUpdate::new(
+        kind,
+        false,
+        ConditionReason::AttachmentsFailing,
+        message,
+    ))
 }
 
 /// Whether attachments fit to what is around them. The reason is the worst of the findings, the message names all.
@@ -75,5 +95,26 @@ fn several(count: usize, example: &str) -> String {
     match count {
         1 => example.to_owned(),
         count => format!("{count} as this one: {example}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::LaneStats;
+
+    #[test]
+    fn what_is_no_attach_or_detach_is_counted_apart() {
+        let lane = |failing| LaneStats {
+            failing,
+            ..LaneStats::default()
+        };
+        let stats = Stats {
+            lanes: vec![lane(1), lane(2), lane(4)],
+            lacks_token: false,
+            paused: false,
+            closed: false,
+        };
+        assert_eq!(failing(&stats), (3, 4));
     }
 }

@@ -23,9 +23,19 @@ pub(super) fn is_waiting(object: &AttacherConfigObject) -> bool {
     object.metadata.deletion_timestamp.is_some() && is_served(object)
 }
 
+/// The finalizers of others that keep an object which is being deleted and not served any more, in words; none where there are none.
+pub(super) fn kept_by(object: &AttacherConfigObject) -> Option<String> {
+    let others: Vec<&str> = others(&object.metadata).collect();
+    (!is_served(object) && !others.is_empty()).then(|| others.join(", "))
+}
+
 /// What is to be said of the deletion of an AttacherConfig.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct DeletionState {
+    /// The finalizers that keep it though it is not served any more; see [`kept_by`].
+    pub kept_by: Option<String>,
+    /// Whether the name of its driver is not known, so that it waits for what may be of its driver.
+    pub is_unnamed: bool,
     /// What it waits for; none when it does not wait, or when that is not known yet.
     pub remaining: Option<Remaining>,
     /// Why `spec.deletionPolicy` is not in effect.
@@ -96,9 +106,7 @@ pub(super) fn patch(object: &AttacherConfigObject, done: bool) -> Option<Value> 
     // What cannot be read does not say otherwise than before.
     let waits = policy(object).map_or(is_kept(meta), |policy| policy == DeletionPolicy::WaitForDetach);
     let keep = waits && !(deleting && done);
-    let others = meta.finalizers.iter().flatten();
-    let others = others.filter(|entry| *entry != WAIT_FOR_DETACH_FINALIZER).cloned();
-    let mut finalizers: Vec<String> = others.collect();
+    let mut finalizers: Vec<String> = others(meta).map(ToOwned::to_owned).collect();
     match (is_kept(meta), keep) {
         (false, true) if !deleting => finalizers.push(WAIT_FOR_DETACH_FINALIZER.to_owned()),
         (true, false) => {}
@@ -135,6 +143,12 @@ pub(super) fn protects(patch: &Value) -> bool {
 /// Whether a patch lets go of an object.
 pub(super) fn lets_go(object: &AttacherConfigObject, patch: &Value) -> bool {
     is_waiting(object) && is_of_finalizers(patch)
+}
+
+/// The finalizers that are not ours.
+fn others(meta: &ObjectMeta) -> impl Iterator<Item = &str> {
+    let finalizers = meta.finalizers.iter().flatten().map(String::as_str);
+    finalizers.filter(|entry| *entry != WAIT_FOR_DETACH_FINALIZER)
 }
 
 fn is_kept(meta: &ObjectMeta) -> bool {

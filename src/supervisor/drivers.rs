@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::attachment_conditions;
 use super::deletion::{DeletionState, Remaining};
 use super::election::LeaderElectionMode;
 use super::gauges;
@@ -30,6 +31,9 @@ use crate::driver::{AttachRole, SharedContext};
 use crate::findings::FindingsHandle;
 use crate::queue::Queue;
 use crate::runtime::{DriverPhase, DriverState};
+
+/// Attachments that are looked at while the cache is locked.
+const ATTACHMENTS_AT_ONCE: usize = 256;
 
 /// What makes the tasks that attach.
 pub(super) struct Attaching {
@@ -113,6 +117,11 @@ impl Drivers {
     /// Whether no task of either role runs.
     pub fn is_empty(&self) -> bool {
         self.tasks.is_empty() && self.provisioners.is_empty()
+    }
+
+    /// Whether a task of either role works for an AttacherConfig, or is finishing its calls.
+    pub fn has_task(&self, name: &str) -> bool {
+        self.tasks.get(name).is_some() || self.provisioners.get(name).is_some()
     }
 
     /// The names of all drivers that a task of either role works for.
@@ -236,7 +245,7 @@ impl Drivers {
             .filter(|_| pending)
             .and_then(|plugin| store.oldest_pending(&plugin.name));
         let queue = running.and_then(|running| running.own.queue.lock().clone());
-        let failing = queue.map_or(0, |queue| queue.stats().lanes.iter().map(|lane| lane.failing).sum());
+        let failing = queue.map(|queue| attachment_conditions::failing(&queue.stats()));
         let insight = plugin.and_then(|plugin| self.insights.summary(&plugin.name));
         // What was attached or detached since the last scan is not shown as stuck.
         let mut stuck = insight.iter().flat_map(|insight| &insight.stuck);
@@ -256,13 +265,22 @@ impl Drivers {
             watch_failure: store.lists().failure(),
             is_of_one_state: store.lists().is_of_one_state(),
             counts,
-            failing,
+            failing: failing.map(|(operations, _)| operations),
+            failing_upkeep: failing.map_or(0, |(_, upkeep)| upkeep),
+            is_last_pending: driver.as_ref().is_some_and(|driver| self.is_last_pending(driver)),
             oldest: oldest.as_deref(),
             saturation: running.map(|running| &running.own.saturation),
             provisioning_saturation: self.provisioners.saturation(name),
             provisioning: provisioning.as_ref(),
         };
         status::status(&facts, known, clock::now())
+    }
+
+    /// Whether what failed last at a driver is an attach or detach that is pending still.
+    fn is_last_pending(&self, driver: &DriverState) -> bool {
+        let last = driver.last_failure.as_ref();
+        let known = last.and_then(|failure| self.context.store.attachment(&failure.attachment));
+        known.is_some_and(|known| !known.attachment.attached || known.attachment.deleting.is_some())
     }
 
     /// The status with what this replica knows of provisioning, and else `known`.
@@ -333,6 +351,34 @@ impl Drivers {
             remaining.volumes.dedup();
             remaining
         })
+    }
+
+    /// The same where the driver's name is not known: of all drivers, as each may be the one.
+    pub fn remaining_of_any(&self, name: &str) -> Option<Remaining> {
+        let store = &self.context.store;
+        if !store.lists().is_synced() {
+            return None;
+        }
+        let mut drivers = BTreeSet::<Name>::new();
+        // In parts, as the cache is locked meanwhile.
+        for names in store.attachment_names().chunks(ATTACHMENTS_AT_ONCE) {
+            store.for_each_attachment(names, |view| {
+                drivers.insert(view.attachment.attacher.clone());
+            });
+        }
+        store.for_each_volume(|volume| {
+            let source = volume.spec.csi().filter(|_| volume.deleting);
+            drivers.extend(source.map(|source| source.driver.clone()));
+        });
+        let mut all = Remaining::nothing();
+        for driver in &drivers {
+            let remaining = self.remaining(name, driver)?;
+            all.attachments += remaining.attachments;
+            all.volumes.extend(remaining.volumes);
+        }
+        all.volumes.sort_unstable();
+        all.volumes.dedup();
+        Some(all)
     }
 
     /// The PersistentVolumes that carry a driver's finalizer and are not being deleted.

@@ -53,9 +53,17 @@ pub(super) fn log_failure(name: &str, entry: &mut TrackedConfig, error: &ApiErro
     );
 }
 
+/// Whether there is a status to write. Of an AttacherConfig that is not served any more there is a last one, once its tasks have ended, for as
+/// long as others keep the object.
+pub(super) fn has_status(drivers: &Drivers, name: &str, entry: &TrackedConfig) -> bool {
+    deletion::is_served(&entry.object) || (deletion::kept_by(&entry.object).is_some() && !drivers.has_task(name))
+}
+
 /// What the status shows of the deletion of an AttacherConfig.
 pub(super) fn state(drivers: &Drivers, name: &str, entry: &TrackedConfig) -> DeletionState {
     DeletionState {
+        kept_by: deletion::kept_by(&entry.object),
+        is_unnamed: driver_name(drivers, name, entry).is_none(),
         remaining: remaining(drivers, name, entry),
         problem: problem(entry),
     }
@@ -81,8 +89,8 @@ fn remaining(drivers: &Drivers, name: &str, entry: &TrackedConfig) -> Option<Rem
     }
     match driver_name(drivers, name, entry) {
         Some(driver) => drivers.remaining(name, &driver),
-        // It never answered, so that nothing was ever claimed in its name.
-        None => Some(Remaining::nothing()),
+        // It may have answered an operator that could not write so, or whose status was lost: what is claimed may be its.
+        None => drivers.remaining_of_any(name),
     }
 }
 

@@ -230,7 +230,7 @@ impl Supervisor {
                     self.drivers.insights.set_configs(self.configured());
                     self.metrics.in_use(self.generations());
                     self.metrics.known(self.known_drivers());
-                    self.metrics.ready(self.objects.values().map(|entry| &entry.written));
+                    self.metrics.ready(served(&self.objects).map(|(_, entry)| &entry.written));
                     self.start_metadata_writes();
                     self.start_status_writes();
                 }
@@ -280,7 +280,7 @@ impl Supervisor {
     fn configured(&self) -> Vec<ConfiguredDriver> {
         // The replica that leads a driver reports on it.
         let ours = |name: &str| !matches!(self.drivers.lead(name), DriverLeader::Other | DriverLeader::Unknown);
-        let named = self.objects.iter().filter_map(|(name, entry)| {
+        let named = served(&self.objects).filter_map(|(name, entry)| {
             Some(ConfiguredDriver {
                 driver: driver_name(&self.drivers, name, entry)?,
                 reports: ours(name),
@@ -294,17 +294,13 @@ impl Supervisor {
 
     /// The drivers that have an AttacherConfig or a task, as far as they are known by name.
     fn known_drivers(&self) -> BTreeSet<String> {
-        let objects = self.objects.iter();
-        let named = objects.filter_map(|(name, entry)| driver_name(&self.drivers, name, entry));
+        let named = served(&self.objects).filter_map(|(name, entry)| driver_name(&self.drivers, name, entry));
         named.chain(self.drivers.names_in_use()).collect()
     }
 
     /// The generation in use for each driver that is known by name.
     fn generations(&self) -> BTreeMap<String, i64> {
-        let used = self
-            .objects
-            .iter()
-            .filter(|(_, entry)| deletion::is_served(&entry.object) && entry.problem.is_none());
+        let used = served(&self.objects).filter(|(_, entry)| entry.problem.is_none());
         let mut used: Vec<_> = used
             .filter_map(|(name, entry)| {
                 let settings = self.drivers.configs().get(name);
@@ -322,9 +318,8 @@ impl Supervisor {
 
     /// Starts, changes and stops drivers so that those run that are desired.
     fn apply(&mut self) {
-        // One that is being deleted comes after all others: another one for its driver takes over, whatever it waits for.
-        let objects = self.objects.iter();
-        let staying = objects.filter(|(_, entry)| !deletion::is_waiting(&entry.object));
+        // One that is being deleted comes after all others, and pins no name: another one for its driver takes over, whatever it waits for.
+        let staying = served(&self.objects).filter(|(_, entry)| !deletion::is_waiting(&entry.object));
         let ages = staying.map(|(name, entry)| {
             let made = entry.object.metadata.creation_timestamp.as_ref();
             (Name::from(name.as_str()), made.map(|time| time.0))
@@ -367,7 +362,7 @@ impl Supervisor {
         let status_lease = self.status_lease.as_ref();
         let for_nobody = status_lease.is_some_and(|lease| lease.is_leader() || lease.permission_error().is_some());
         for (name, entry) in &mut self.objects {
-            if !deletion::is_served(&entry.object) {
+            if !leaving::has_status(drivers, name, entry) {
                 continue;
             }
             let phase = drivers.phase(name);
@@ -401,16 +396,13 @@ impl Supervisor {
                 continue;
             }
             let (writer, uid, written) = (writer.clone(), entry.object.metadata.uid.clone(), name.clone());
-            let forgets = writer::forgotten(&entry.object, &entry.written, &wanted);
             let change = StatusChange {
                 before: entry.written.clone(),
                 wanted,
                 part,
             };
             running.start(name, async move {
-                let answer = writer
-                    .write(&written, uid.as_deref(), &change.wanted, forgets, part)
-                    .await;
+                let answer = writer.write(&written, uid.as_deref(), &change).await;
                 let change = Box::new(change);
                 FinishedWrite {
                     name: written,
@@ -519,6 +511,11 @@ impl Supervisor {
         let entries = self.objects.get_mut(name).into_iter().chain(listed);
         entries.filter(move |entry| entry.object.metadata.uid.as_deref() == uid)
     }
+}
+
+/// The AttacherConfigs that are served: one that is being deleted only while it waits for its volumes, whoever else keeps it.
+fn served(objects: &BTreeMap<String, TrackedConfig>) -> impl Iterator<Item = (&String, &TrackedConfig)> {
+    objects.iter().filter(|(_, entry)| deletion::is_served(&entry.object))
 }
 
 /// Records Events about a change of the status. The replica that writes the status does so, hence once for all replicas. As long as the name of

@@ -18,15 +18,17 @@ pub(super) struct ConfigProblem {
     pub message: String,
 }
 
-/// Reads the objects, the oldest first: of two that claim one driver or one endpoint the older wins. One that is suspended claims nothing,
-/// and one that is being deleted nothing new: which of two works then is seen by the reservation of the driver's name.
+/// Reads the objects from the oldest on: of two that claim one driver or one endpoint the older one wins, also where only the other one names
+/// its driver, as that may be the wrong one. One that is suspended claims nothing, and one that is being deleted nothing new: which of two
+/// works then is seen by the reservation of the driver's name.
 pub(super) fn desired_drivers<'a>(
     objects: impl IntoIterator<Item = &'a AttacherConfigObject>,
 ) -> BTreeMap<String, DesiredDriver> {
     let mut sorted: Vec<&AttacherConfigObject> = objects.into_iter().filter(|object| is_served(object)).collect();
     sorted.sort_by_key(|object| {
         let meta = &object.metadata;
-        (meta.creation_timestamp.as_ref().map(|time| time.0), meta.name.clone())
+        let created = meta.creation_timestamp.as_ref().map(|time| time.0);
+        (created, meta.name.clone())
     });
     let mut taken: Vec<(String, Arc<DriverConfig>)> = Vec::new();
     let mut wishes = BTreeMap::new();

@@ -47,6 +47,8 @@ pub(super) struct ProvisionTask {
     seen: QueueExamination,
     /// Whether it needs the list of Nodes.
     needs_nodes: Arc<AtomicBool>,
+    /// Whether kube-scheduler goes by CSIStorageCapacities of its driver.
+    scheduled_by_capacity: Arc<AtomicBool>,
     /// What is known of open calls, from one engine and one task to the next.
     open_calls: Arc<OpenCalls>,
 }
@@ -84,6 +86,7 @@ impl TaskKind for Provisioning {
             queue: QueueSlot::default(),
             seen: QueueExamination::default(),
             needs_nodes: Arc::default(),
+            scheduled_by_capacity: Arc::default(),
             open_calls: former.map(|former| former.open_calls).unwrap_or_default(),
         };
         Some(NewTask {
@@ -91,6 +94,7 @@ impl TaskKind for Provisioning {
                 context: watched.context.clone(),
                 queue: own.queue.clone(),
                 needs_nodes: own.needs_nodes.clone(),
+                scheduled_by_capacity: own.scheduled_by_capacity.clone(),
                 open_calls: own.open_calls.clone(),
             },
             election: self.election.config_for(config),
@@ -147,6 +151,7 @@ impl Tasks<Provisioning> {
             is_elsewhere: running.lead() == DriverLeader::Other,
             begins: Begins::of(&running.config),
             reads_nodes,
+            scheduled_by_capacity: running.own.scheduled_by_capacity.load(Ordering::Relaxed),
             watch_failure: (!failures.is_empty()).then(|| failures.join("; ")),
             health: running.own.seen.health.clone(),
             pending: running.own.seen.pending.clone(),

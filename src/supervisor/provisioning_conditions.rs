@@ -1,5 +1,6 @@
 //! The conditions of an AttacherConfig that are about provisioning. Pure.
 
+use csi_attacher_provision::STALE_CAPACITY;
 use jiff::Timestamp;
 
 use super::deletion::Remaining;
@@ -143,7 +144,12 @@ fn of_phase(state: &ProvisioningState) -> Parts {
             (False, ConditionReason::Forbidden, failure.cloned().unwrap_or_default())
         }
         DriverPhase::Running => {
-            let text = format!("provisioning volumes{}", and_failure());
+            let capacities = state.scheduled_by_capacity.then(|| format!("; {STALE_CAPACITY}"));
+            let text = format!(
+                "provisioning volumes{}{}",
+                and_failure(),
+                capacities.unwrap_or_default()
+            );
             (True, ConditionReason::Running, text)
         }
         DriverPhase::Standby { holder, namespace } => {
@@ -166,9 +172,9 @@ fn of_phase(state: &ProvisioningState) -> Parts {
         }
         DriverPhase::Syncing => {
             let text = if state.reads_nodes {
-                "reading PersistentVolumeClaims, StorageClasses and Nodes"
+                "reading PersistentVolumeClaims, StorageClasses, PersistentVolumes, VolumeAttachments and Nodes"
             } else {
-                "reading PersistentVolumeClaims and StorageClasses"
+                "reading PersistentVolumeClaims, StorageClasses, PersistentVolumes and VolumeAttachments"
             };
             (False, ConditionReason::Syncing, format!("{text}{}", and_failure()))
         }

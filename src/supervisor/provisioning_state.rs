@@ -24,6 +24,8 @@ pub(super) struct ProvisioningState {
     pub begins: Begins,
     /// Whether it reads Nodes: its driver has topology.
     pub reads_nodes: bool,
+    /// Whether kube-scheduler goes by CSIStorageCapacities of its driver.
+    pub scheduled_by_capacity: bool,
     /// Why what it reads cannot be watched, if so.
     pub watch_failure: Option<String>,
     /// How its volumes are; none where this replica does not provision.

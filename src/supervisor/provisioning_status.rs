@@ -21,7 +21,12 @@ pub(super) fn of(
         return known.cloned();
     }
     let pending = state.pending.as_ref();
-    let known_failure = known.and_then(|known| known.last_failure.clone());
+    // The Lease has the name of the driver: another one that was provisioned for before the spec was changed says nothing of this one.
+    let is_this = |known: &&ProvisioningStatus| {
+        let leases = known.lease.as_ref().zip(state.lease.as_ref());
+        leases.is_none_or(|(known, own)| known.name == own.name)
+    };
+    let known_failure = known.filter(is_this).and_then(|known| known.last_failure.clone());
     Some(ProvisioningStatus {
         holder: state.task.phase.worker(this_replica),
         lease: state.lease.clone(),
@@ -70,10 +75,11 @@ fn failure(record: &FailureRecord) -> ProvisioningFailure {
         namespace: namespace.to_owned(),
         name: name.to_owned(),
     });
-    let (operation, volume) = match &claim {
-        Some(_) => ("Provision", None),
-        None => ("Delete", Some(record.attachment.clone())),
+    let operation = match record.operation {
+        "delete" => "Delete",
+        _ => "Provision",
     };
+    let volume = claim.is_none().then(|| record.attachment.clone());
     ProvisioningFailure {
         time: truncate_to_seconds(record.at),
         operation: operation.to_owned(),

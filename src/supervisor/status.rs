@@ -44,7 +44,12 @@ pub(super) struct StatusInput<'a> {
     /// Whether what is known is of one state of the API server: until then nothing is attached.
     pub is_of_one_state: bool,
     pub counts: Counts,
-    pub failing: usize,
+    /// How many attaches and detaches failed and wait; none where there is no queue, so that nobody knows.
+    pub failing: Option<usize>,
+    /// How much else failed and waits ([`attachment_conditions::failing`](super::attachment_conditions::failing)).
+    pub failing_upkeep: usize,
+    /// Whether the last failure of the driver is of an attach or detach that is pending still.
+    pub is_last_pending: bool,
     pub oldest: Option<&'a Attachment>,
     /// Which limits make work wait; none when no driver runs.
     pub saturation: Option<&'a Saturation>,
@@ -68,6 +73,7 @@ const MAX_SHOWN: usize = 256;
 /// The status; `known` is the one before, whose transition times are kept where nothing changed.
 pub(super) fn status(facts: &StatusInput<'_>, known: &AttacherConfigStatus, now: Timestamp) -> AttacherConfigStatus {
     let plugin = facts.driver.and_then(|driver| driver.plugin.as_ref());
+    let known = &of_driver(known, plugin.map(|plugin| &*plugin.name).or(facts.specified));
     let updates = conditions(facts, &known.conditions);
     let mut conditions = condition::merge(&known.conditions, &updates, facts.generation, now);
     if facts.provisioning.is_none() {
@@ -77,11 +83,7 @@ pub(super) fn status(facts: &StatusInput<'_>, known: &AttacherConfigStatus, now:
     AttacherConfigStatus {
         observed_generation: facts.generation,
         conditions,
-        driver: plugin.map(describe).or_else(|| {
-            // Another one that was served before the spec was changed says nothing of this one.
-            let is_this = |driver: &PluginStatus| facts.specified.is_none_or(|name| *name == *driver.name);
-            known.driver.clone().filter(is_this)
-        }),
+        driver: plugin.map(describe).or_else(|| known.driver.clone()),
         holder: facts.driver.and_then(|driver| driver.phase.worker(facts.holder)),
         leader_election: known.leader_election.clone().filter(|_| !facts.holds_former_lease),
         attachments: plugin.map(|_| attachments(facts)),
@@ -100,6 +102,22 @@ pub(super) fn status(facts: &StatusInput<'_>, known: &AttacherConfigStatus, now:
             .provisioning
             .and_then(|state| provisioning_status::of(state, facts.holder, known.provisioning.as_ref(), now)),
     }
+}
+
+/// What a status says of the driver that has this name: that of another one, which was served before the spec was changed, says nothing of
+/// this one.
+pub(super) fn of_driver(known: &AttacherConfigStatus, name: Option<&str>) -> AttacherConfigStatus {
+    let mut known = known.clone();
+    let other = known.driver.as_ref().zip(name);
+    if other.is_some_and(|(driver, name)| driver.name != name) {
+        known.driver = None;
+        known.last_reconcile_sync = None;
+        known.last_failure = None;
+        if let Some(provisioning) = &mut known.provisioning {
+            provisioning.last_failure = None;
+        }
+    }
+    known
 }
 
 /// Whether people wait for this change. Counts and error texts may wait a little, so that a burst of attaches does not
@@ -145,7 +163,7 @@ fn attachments(facts: &StatusInput<'_>) -> AttachmentsStatus {
         facts.counts.attached,
         facts.counts.attaching,
         facts.counts.detaching,
-        facts.failing,
+        facts.failing.unwrap_or_default(),
         oldest,
     )
 }
@@ -200,9 +218,13 @@ fn last_failure(driver: &DriverState) -> Option<LastFailure> {
     })
 }
 
-fn conditions(facts: &StatusInput<'_>, known: &[Condition]) -> Vec<ConditionUpdate> {
-    use ConditionStatus::{False, True, Unknown};
-    let mut updates = match facts.driver.map(|driver| &driver.phase) {
+/// The four conditions of what the driver is at.
+fn of_state(facts: &StatusInput<'_>) -> Vec<ConditionUpdate> {
+    if let Some(finalizers) = &facts.deletion.kept_by {
+        let text = format!("is being deleted and begins nothing any more; held by finalizer {finalizers}");
+        return at_rest(ConditionStatus::False, ConditionReason::Stopped, &text);
+    }
+    match facts.driver.map(|driver| &driver.phase) {
         None => of_phase(&DriverPhase::Connecting, false),
         // A round of lists takes a moment; one that fails lasts.
         Some(DriverPhase::Running) if !facts.is_of_one_state && facts.watch_failure.is_some() => {
@@ -211,7 +233,12 @@ fn conditions(facts: &StatusInput<'_>, known: &[Condition]) -> Vec<ConditionUpda
             busy(ConditionReason::Syncing, text, CONNECTED)
         }
         Some(phase) => of_phase(phase, facts.driver.is_some_and(|driver| driver.is_connected)),
-    };
+    }
+}
+
+fn conditions(facts: &StatusInput<'_>, known: &[Condition]) -> Vec<ConditionUpdate> {
+    use ConditionStatus::{False, True, Unknown};
+    let mut updates = of_state(facts);
     let warnings = facts.driver.map(|driver| [&driver.connection_problem, &driver.concern]);
     for warning in warnings.into_iter().flatten().flatten() {
         let reachable = updates
@@ -236,7 +263,8 @@ fn conditions(facts: &StatusInput<'_>, known: &[Condition]) -> Vec<ConditionUpda
         let wait = "waiting for the spec to be fixed";
         replace(&mut updates, ConditionType::Stalled, True, *reason, message);
         replace(&mut updates, ConditionType::Reconciling, False, *reason, wait);
-        if facts.driver.is_none() {
+        // One that rests by its last good settings does so for a spec that is not the latest any more.
+        if facts.driver.is_none_or(|driver| driver.phase == DriverPhase::Suspended) {
             let idle = "no driver is running";
             replace(&mut updates, ConditionType::Ready, False, *reason, message);
             replace(&mut updates, ConditionType::DriverReachable, Unknown, *reason, idle);
@@ -254,25 +282,30 @@ fn conditions(facts: &StatusInput<'_>, known: &[Condition]) -> Vec<ConditionUpda
     updates
 }
 
-/// How the attachments are. Who does not serve the driver does not know; where that is about to change, nothing is said anew.
+/// How the attachments are. Who does not serve the driver does not know; where that is about to change, nothing new is said.
 fn of_attachments(facts: &StatusInput<'_>) -> Vec<ConditionUpdate> {
     let idle = match facts.driver.map(|driver| &driver.phase) {
-        Some(DriverPhase::Suspended) => Some(ConditionReason::Suspended),
+        _ if facts.deletion.kept_by.is_some() => Some(ConditionReason::Stopped),
+        Some(DriverPhase::Suspended) => Some(
+            facts
+                .problem
+                .map_or(ConditionReason::Suspended, |problem| problem.reason),
+        ),
         Some(DriverPhase::Standby { holder: Some(_), .. }) => Some(ConditionReason::Standby),
         Some(DriverPhase::Unreachable { .. }) => Some(ConditionReason::DriverUnreachable),
         Some(DriverPhase::Stalled { reason, .. }) => Some(*reason),
+        Some(DriverPhase::Stopped) => Some(ConditionReason::Stopped),
         _ => None,
     };
-    if let Some(reason) = idle.filter(|_| facts.insight.is_none()) {
+    let unknown = |kind| {
         let text = "nothing is known while this replica does not serve the driver: see Ready";
-        let kinds = [ConditionType::AttachmentsHealthy, ConditionType::AttachmentsConsistent];
-        return kinds
-            .map(|kind| ConditionUpdate::new(kind, ConditionStatus::Unknown, reason, text))
-            .into();
-    }
+        idle.map(|reason| ConditionUpdate::new(kind, ConditionStatus::Unknown, reason, text))
+    };
     let lasting = facts.driver.and_then(|driver| driver.lasting_mismatches.as_ref());
     let consistent = facts.insight.map(|insight| consistent(insight, lasting));
-    std::iter::once(healthy(facts)).chain(consistent).collect()
+    let healthy = healthy(facts).or_else(|| unknown(ConditionType::AttachmentsHealthy));
+    let consistent = consistent.or_else(|| unknown(ConditionType::AttachmentsConsistent));
+    healthy.into_iter().chain(consistent).collect()
 }
 
 /// Says why the lists do not come in that a driver waits for.
@@ -307,8 +340,14 @@ fn explain_deletion(facts: &StatusInput<'_>, of_volumes: Option<&ConditionUpdate
         } else {
             ""
         };
+        let unnamed = if facts.deletion.is_unnamed && !remaining.is_empty() {
+            "; the name of its driver is not known, so that these may be its: let the driver answer once, set spec.driverName, or set \
+             spec.deletionPolicy to Orphan to delete the object at once"
+        } else {
+            ""
+        };
         let text = format!(
-            "is being deleted and attaches no further volumes; waits until {} (spec.deletionPolicy){}{hint}",
+            "is being deleted and attaches no further volumes; waits until {} (spec.deletionPolicy){}{hint}{unnamed}",
             remaining.words(),
             provisioning_conditions::held_by(remaining, of_volumes)
         );

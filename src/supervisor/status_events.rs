@@ -4,6 +4,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
+use super::status::of_driver;
 use crate::api::AttacherConfigStatus;
 use crate::api::condition::{ConditionReason, ConditionType};
 use crate::api::status::WithoutAttachment;
@@ -52,7 +53,8 @@ pub(super) fn without_attachment(
         status.last_reconcile_sync.as_ref()?.without_attachment.clone()
     };
     let found = of(now)?;
-    if of(before).is_some_and(|known| known.count >= found.count) {
+    let driver = now.driver.as_ref().map(|driver| &*driver.name);
+    if of(&of_driver(before, driver)).is_some_and(|known| known.count >= found.count) {
         return None;
     }
     let first = found.examples.first().map(|listed| {

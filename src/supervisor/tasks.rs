@@ -136,7 +136,10 @@ impl<K: TaskKind> Tasks<K> {
 
     /// Starts, changes and stops tasks so that those run that are wanted. Only what differs is touched: a task goes on with other settings,
     /// unless they need another connection or another election.
+    ///
+    /// A driver that settings name is kept for their task before that runs, and while it ends and is started again.
     pub fn apply(&mut self, wanted: Configs) {
+        self.reservations.set_pins(pins(&wanted));
         self.wanted = wanted;
         for (name, running) in &mut self.running {
             // One that was deleted and made again is gone on with.
@@ -281,6 +284,16 @@ impl<K: TaskKind> Tasks<K> {
     pub fn abort_for_test(&self, name: &str) {
         self.running[name].task.abort();
     }
+}
+
+/// The driver that the settings of each AttacherConfig name. One that is suspended or being deleted keeps it from nobody.
+fn pins(wanted: &Configs) -> BTreeMap<Name, Name> {
+    let pinning = wanted.iter().filter(|(_, config)| !config.suspend && !config.leaving);
+    let named = pinning.filter_map(|(name, config)| {
+        let driver = config.driver_name.as_deref()?;
+        Some((Name::from(name.as_str()), Name::from(driver)))
+    });
+    named.collect()
 }
 
 impl<X> RunningTask<X> {

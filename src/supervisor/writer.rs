@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Client;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -11,6 +11,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::plan::ConfigProblem;
 use super::status;
 use super::status_author::StatusAuthor;
+use super::writes::StatusChange;
 use crate::api::condition::ConditionType;
 use crate::api::names::{FIELD_MANAGER, PROVISIONING_FIELD_MANAGER};
 use crate::api::{AttacherConfigObject, AttacherConfigStatus};
@@ -281,8 +282,44 @@ impl StatusPart {
         }
     }
 
+    /// What of this part is to be taken away from what is `there` after `wanted` was applied, as it has another writer. As a merge patch of
+    /// the status.
+    pub fn left_over(
+        self,
+        before: &AttacherConfigStatus,
+        wanted: &AttacherConfigStatus,
+        there: &AttacherConfigStatus,
+    ) -> Option<Value> {
+        // The Lease of a former release is never applied, and goes only where it was known. Conditions are a list.
+        let is_known = |status: &AttacherConfigStatus| status.leader_election == before.leader_election;
+        let fields = |status: &AttacherConfigStatus| {
+            let shown = AttacherConfigStatus {
+                conditions: Vec::new(),
+                leader_election: status.leader_election.clone().filter(|_| is_known(status)),
+                ..self.of(status)
+            };
+            serde_json::to_value(shown).unwrap_or_default()
+        };
+        let mut removed = match nulled(&fields(there), &fields(wanted)) {
+            Some(Value::Object(removed)) => removed,
+            _ => Map::new(),
+        };
+        let (own, kept) = (self.of(there).conditions, self.of(wanted).conditions);
+        let is_among = |all: &[Condition], one: &Condition| all.iter().any(|condition| condition.type_ == one.type_);
+        let is_left = |condition: &&Condition| is_among(&own, condition) && !is_among(&kept, condition);
+        if there.conditions.iter().any(|condition| is_left(&condition)) {
+            let rest = there.conditions.iter().filter(|condition| !is_left(condition));
+            removed.insert("conditions".to_owned(), json!(rest.collect::<Vec<_>>()));
+        }
+        (!removed.is_empty()).then_some(Value::Object(removed))
+    }
+
     /// What is there after this part of `wanted` was written: what others say is as the API server answered.
     fn after(self, wanted: AttacherConfigStatus, answered: &AttacherConfigStatus) -> AttacherConfigStatus {
+        let wanted = AttacherConfigStatus {
+            leader_election: answered.leader_election.clone(),
+            ..wanted
+        };
         let (rest, provisioning) = match self {
             Self::All => return wanted,
             Self::AllButProvisioning => (wanted, answered.clone()),
@@ -308,23 +345,18 @@ fn shows_provisioning(status: &AttacherConfigStatus) -> bool {
     status.provisioning.is_some() || conditions.any(|condition| ConditionType::is_of_provisioning(&condition.type_))
 }
 
-/// What of `before` a server-side apply of `wanted` may leave there as it had another writer, with the version of the object: as a merge
-/// patch of the status.
-pub(super) fn forgotten(
-    object: &AttacherConfigObject,
-    before: &AttacherConfigStatus,
-    wanted: &AttacherConfigStatus,
-) -> Option<(String, Value)> {
-    let mut removed = serde_json::Map::new();
-    if before.leader_election.is_some() && wanted.leader_election.is_none() {
-        removed.insert("leaderElection".to_owned(), Value::Null);
-    }
-    if shows_provisioning(before) && !shows_provisioning(wanted) {
-        removed.insert("conditions".to_owned(), json!(wanted.conditions));
-        removed.insert("provisioning".to_owned(), Value::Null);
-    }
-    let version = object.metadata.resource_version.clone()?;
-    (!removed.is_empty()).then_some((version, Value::Object(removed)))
+/// The merge patch that takes away each field of an object that is `there` and not `wanted`, however deep.
+fn nulled(there: &Value, wanted: &Value) -> Option<Value> {
+    let (there, wanted) = (there.as_object()?, wanted.as_object()?);
+    let fields = there.iter().filter_map(|(name, there)| {
+        let removed = match wanted.get(name) {
+            Some(wanted) => nulled(there, wanted)?,
+            None => Value::Null,
+        };
+        Some((name.clone(), removed))
+    });
+    let fields: Map<String, Value> = fields.collect();
+    (!fields.is_empty()).then_some(Value::Object(fields))
 }
 
 /// Writes the status and the metadata of AttacherConfigs.
@@ -337,27 +369,37 @@ impl StatusWriter {
     }
 
     /// Writes a part of the status of the object with this UID, by server-side apply. That leaves where it is what has another writer: it
-    /// is removed before, if there is anything to remove and the object is still of the version that shows it.
-    ///
-    /// How provisioning is has a field manager of its own, whoever says it. Of a condition that two managers had written, the API server
-    /// would keep a part when one of them leaves it out, and refuse what comes of that for ever.
+    /// is removed afterwards, if the object is still of the version that shows it.
     pub async fn write(
         &self,
         name: &str,
         uid: Option<&str>,
+        change: &StatusChange,
+    ) -> Result<AttacherConfigObject, ApiError> {
+        let StatusChange { before, wanted, part } = change;
+        let answer = self.apply_parts(name, uid, wanted, *part).await?;
+        let Some(removed) = part.left_over(before, wanted, &answer.status) else {
+            return Ok(answer);
+        };
+        let metadata = json!({"uid": uid, "resourceVersion": answer.metadata.resource_version});
+        let patch = json!({"metadata": metadata, "status": removed});
+        let (name, untraced) = (ObjectName::status_of(name), Span::disabled());
+        match self.0.patch(name, PatchType::Merge, &patch, None, &untraced).await {
+            // The status is written. What came in between is a change that is still to be seen, and shows what is left over again.
+            Err(error) if is_gone_or_changed(&error) => Ok(answer),
+            removed => removed,
+        }
+    }
+
+    /// How provisioning is has a field manager of its own, whoever says it. Of a condition that two managers had written, the API server
+    /// would keep a part when one of them leaves it out, and refuse what comes of that for ever.
+    async fn apply_parts(
+        &self,
+        name: &str,
+        uid: Option<&str>,
         status: &AttacherConfigStatus,
-        forgets: Option<(String, Value)>,
         author: StatusPart,
     ) -> Result<AttacherConfigObject, ApiError> {
-        if let Some((version, removed)) = forgets {
-            let metadata = json!({"uid": uid, "resourceVersion": version});
-            let patch = json!({"metadata": metadata, "status": removed});
-            let (status, quiet) = (ObjectName::status_of(name), Span::disabled());
-            let removed = self
-                .0
-                .patch::<AttacherConfigObject>(status, PatchType::Merge, &patch, None, &quiet);
-            removed.await?;
-        }
         let (rest, provisioning) = (StatusPart::AllButProvisioning, StatusPart::Provisioning);
         match author {
             // First who takes it over, so that it always has a writer.

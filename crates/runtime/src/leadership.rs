@@ -77,7 +77,7 @@ impl<W: Work> Leadership<W> {
         self.away_since.take().is_some()
     }
 
-    /// Resolves when the engine must be given up: the Lease is lost, an older AttacherConfig claims the driver, or the
+    /// Resolves when the engine must be given up: the Lease is lost, another AttacherConfig goes before this one for the driver, or the
     /// driver was away for too long. Never without an engine.
     pub async fn engine_must_stop(&self) {
         if self.engine.is_none() {
@@ -114,7 +114,7 @@ impl<W: Work> Leadership<W> {
         self.engine.as_ref().is_some_and(|engine| engine.term() != self.term)
     }
 
-    /// Resolves when an older AttacherConfig claims the driver.
+    /// Resolves when another AttacherConfig goes before this one for the driver.
     pub async fn reservation_lost(&self) {
         match &self.reservation {
             Some(reservation) => reservation.refused().await,
@@ -130,7 +130,7 @@ impl<W: Work> Leadership<W> {
         }
     }
 
-    /// Whether an older AttacherConfig claims the driver.
+    /// Whether another AttacherConfig goes before this one for the driver.
     pub fn has_lost_reservation(&self) -> bool {
         let reservation = self.reservation.as_ref();
         reservation.is_some_and(|reservation| matches!(reservation.state(), ReservationState::Refused(_)))

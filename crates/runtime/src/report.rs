@@ -66,14 +66,15 @@ impl FailedAttempt<'_> {
         let is_corrected = place.publisher.borrow().last_failure.as_ref().is_some_and(is_outdated);
         if self.is_news || is_corrected {
             let now = clock::now();
-            place.publisher.failure(FailureRecord {
+            let failure = FailureRecord {
                 at: Timestamp::from_second(now.as_second()).unwrap_or(now),
                 attachment: self.subject.to_owned(),
                 operation: self.operation,
                 code: reason.to_owned(),
                 message: self.message.to_owned(),
                 trace_id: span.trace_id(),
-            });
+            };
+            place.publisher.failure(&place.facts.name, failure);
         }
         reason
     }

@@ -51,6 +51,12 @@ pub trait Role: Clone + Send + Sync + 'static {
         None
     }
 
+    /// Lists of others that what is proven for this driver rests on besides. They are listed again as well once its Lease is held, but for
+    /// what the API server forbids: by that nothing is proven. By default there are none.
+    fn proofs_of(&self, _facts: &DriverFacts) -> Vec<Lists> {
+        Vec::new()
+    }
+
     /// Requests to the API server.
     fn requests(&self) -> &Requests;
 

@@ -99,9 +99,9 @@ pub struct Plugin {
 pub struct FailureRecord {
     /// When.
     pub at: Timestamp,
-    /// Of which VolumeAttachment.
+    /// Of which VolumeAttachment, PersistentVolume or `NAMESPACE/NAME` of a claim.
     pub attachment: String,
-    /// "attach" or "detach".
+    /// "attach", "detach", "provision" or "delete"; "delete" also of a claim, whose volume has no PersistentVolume.
     pub operation: &'static str,
     /// gRPC code name, or the kind of refusal.
     pub code: String,
@@ -163,6 +163,13 @@ pub struct DriverState {
     pub attempts: u64,
     /// Claims that are being written; a change wakes no reader.
     pub claims: usize,
+}
+
+impl DriverState {
+    /// Whether nothing in it is about another driver than this one.
+    fn is_of(&self, driver: &str) -> bool {
+        self.plugin.as_ref().is_none_or(|known| known.name == driver)
+    }
 }
 
 /// A claim that is being written.
@@ -230,9 +237,21 @@ impl DriverStateSender {
         is_news
     }
 
-    /// Publishes what the driver sent about itself.
+    /// Publishes what the driver sent about itself. What is known of another driver, which answered here before, says nothing of this one.
     pub fn plugin(&self, plugin: Plugin) {
-        self.change(|status| &mut status.plugin, Some(plugin));
+        self.state.send_if_modified(|status| {
+            if status.plugin.as_ref() == Some(&plugin) {
+                return false;
+            }
+            if !status.is_of(&plugin.name) {
+                status.last_failure = None;
+                status.withheld = None;
+                status.last_reconcile = None;
+                status.lasting_mismatches = None;
+            }
+            status.plugin = Some(plugin);
+            true
+        });
     }
 
     /// Whether it is a new one.
@@ -261,9 +280,15 @@ impl DriverStateSender {
         ClaimGuard(self.state.clone())
     }
 
-    /// An attach or detach failed.
-    pub fn failure(&self, failure: FailureRecord) {
-        self.change(|status| &mut status.last_failure, Some(failure));
+    /// An attempt of this driver failed. A call that ends when another driver answers already is not told.
+    pub fn failure(&self, driver: &str, failure: FailureRecord) {
+        self.state.send_if_modified(|status| {
+            let is_news = status.is_of(driver) && status.last_failure.as_ref() != Some(&failure);
+            if is_news {
+                status.last_failure = Some(failure);
+            }
+            is_news
+        });
     }
 
     /// Which Secrets the driver is not given, while attachments wait for them.
@@ -372,6 +397,68 @@ mod tests {
             assert_eq!(publisher.unserved(phase.clone(), false), is_news, "{phase:?}");
             assert_eq!(publisher.borrow().phase, phase);
         }
+    }
+
+    fn plugin(name: &str, version: &str) -> Plugin {
+        Plugin {
+            name: name.to_owned(),
+            vendor_version: version.to_owned(),
+            publishes: true,
+            capabilities: Vec::new(),
+        }
+    }
+
+    fn failed(message: &str) -> FailureRecord {
+        FailureRecord {
+            at: Timestamp::UNIX_EPOCH,
+            attachment: "csi-1".to_owned(),
+            operation: "attach",
+            code: "Internal".to_owned(),
+            message: message.to_owned(),
+            trace_id: None,
+        }
+    }
+
+    /// A driver is replaced behind its endpoint while no spec names it.
+    #[test]
+    fn what_is_known_of_another_driver_goes_with_it() {
+        let (sender, mut seen) = watch::channel(DriverState::default());
+        let publisher = DriverStateSender::new(sender);
+        publisher.plugin(plugin("a.test", "1"));
+        publisher.failure("a.test", failed("of a"));
+        publisher.withheld(Some(WithheldSecrets {
+            reason: ConditionReason::CallFailed,
+            message: "of a".to_owned(),
+            attachments: 1,
+        }));
+        publisher.reconcile_result(ReconcileSyncResult {
+            finished_at: Timestamp::UNIX_EPOCH,
+            volumes: 1,
+            mismatches: 0,
+            without_attachment: None,
+            error: None,
+        });
+        let known = seen.borrow_and_update().clone();
+        publisher.plugin(plugin("a.test", "1"));
+        assert!(!seen.has_changed().unwrap(), "nothing is new");
+        publisher.plugin(plugin("a.test", "2"));
+        let updated = seen.borrow_and_update().clone();
+        let of_a = DriverState {
+            plugin: Some(plugin("a.test", "2")),
+            ..known
+        };
+        assert_eq!(updated, of_a, "another version is the same driver");
+        publisher.plugin(plugin("b.test", "1"));
+        let of_b = DriverState {
+            plugin: Some(plugin("b.test", "1")),
+            ..DriverState::default()
+        };
+        assert_eq!(*publisher.borrow(), of_b);
+        // A call of the former one ends late.
+        publisher.failure("a.test", failed("of a, late"));
+        assert_eq!(*publisher.borrow(), of_b);
+        publisher.failure("b.test", failed("of b"));
+        assert_eq!(publisher.borrow().last_failure, Some(failed("of b")));
     }
 
     /// Of one change, so that no reader sees a driver that is stalled and not connected for a moment.

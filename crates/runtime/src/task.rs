@@ -1,6 +1,7 @@
 //! The life of a driver: connect, wait for its turn among the AttacherConfigs of the process and among the replicas, work until the
 //! connection is lost, start over.
 
+use futures::future::join_all;
 use parking_lot::Mutex;
 use std::pin::pin;
 use std::sync::Arc;
@@ -67,7 +68,7 @@ enum TaskEvent {
     LeaseLost,
     /// Another connection is to be used, or there is none.
     Replaced(Replacement),
-    /// An older AttacherConfig claims the driver.
+    /// An AttacherConfig that goes before this one claims the driver.
     ReservationLost,
     AdmissionDoubted,
 }
@@ -343,7 +344,7 @@ impl<R: Role> DriverTask<R> {
         self.drain(held).await;
         // The engine that ended took them along.
         self.init_driver_metrics(&reached.handshake);
-        if self.election.is_some() && !self.relist_before_start(client, held).await {
+        if self.election.is_some() && !self.relist_before_start(facts, client, held).await {
             return false;
         }
         // What another replica published, or the engine before, is known only now.
@@ -379,7 +380,7 @@ impl<R: Role> DriverTask<R> {
     }
 
     /// What the driver that answered `facts` is worked for with; none when it must not be, after the Lease was given up and a reason to
-    /// look again was waited for.
+    /// look again was waited for, or when the task is to stop.
     async fn serviceable(
         &mut self,
         facts: &DriverFacts,
@@ -387,7 +388,12 @@ impl<R: Role> DriverTask<R> {
         held: &mut Leadership<R::Work>,
     ) -> Option<DriverFacts> {
         let config = self.config.borrow().clone();
-        match self.role.admit(facts, &config, &self.name).await {
+        let admitted = tokio::select! {
+            biased;
+            () = self.stop.cancelled() => return None,
+            admitted = self.role.admit(facts, &config, &self.name) => admitted,
+        };
+        match admitted {
             Ok(admitted) => Some(admitted),
             Err(refusal) => {
                 self.give_up(refusal, client, held, std::future::pending()).await;
@@ -709,12 +715,17 @@ impl<R: Role> DriverTask<R> {
     }
 
     /// Makes sure that the cache shows everything that another replica did before us. False when something else comes first.
-    async fn relist_before_start(&mut self, client: &CsiClient, held: &Leadership<R::Work>) -> bool {
+    async fn relist_before_start(
+        &mut self,
+        facts: &DriverFacts,
+        client: &CsiClient,
+        held: &Leadership<R::Work>,
+    ) -> bool {
         self.status.phase(DriverPhase::Syncing);
-        let lists = self.role.lists().clone();
+        let (lists, others) = (self.role.lists().clone(), self.role.proofs_of(facts));
         tokio::select! {
             biased;
-            is_listed = self.wait_unless_interrupted(lists.relist(), client) => is_listed,
+            is_listed = self.wait_unless_interrupted(list_again(&lists, others), client) => is_listed,
             () = held.loses_term() => false,
             () = held.reservation_lost() => false,
         }
@@ -733,6 +744,14 @@ impl<R: Role> DriverTask<R> {
             }
         }
     }
+}
+
+/// Lists everything again: all of `lists`, and of the others what may be listed.
+pub(crate) async fn list_again(lists: &Lists, others: Vec<Lists>) {
+    tokio::join!(
+        lists.relist(),
+        join_all(others.into_iter().map(Lists::relist_permitted))
+    );
 }
 
 /// The deadlines of the calls by which a driver is asked who it is.

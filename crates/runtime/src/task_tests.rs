@@ -23,6 +23,7 @@ use crate::queue::{Backoff, QueueLimits, Run, RunResult};
 use crate::queue_metrics::LaneNames;
 use crate::reflect::Lists;
 use crate::reservation::Reservations;
+use crate::task::list_again;
 use crate::telemetry::Metrics;
 use crate::{DriverPhase, DriverState, DriverStateSender, DriverTask, Engine, Refusal, Role, Start, Work, Workplace};
 
@@ -30,7 +31,7 @@ const NAME: &str = "a.test";
 const UP: &str = "csi_attacher_driver_up{driver_name=\"a.test\"}";
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// A role whose lists never come in, so that no work begins.
+/// A role that no driver is ever admitted to, so that no work begins.
 #[derive(Clone)]
 struct Idle {
     lists: Lists,
@@ -87,8 +88,8 @@ impl Role for Idle {
         true
     }
 
-    async fn admit(&self, facts: &DriverFacts, _config: &DriverConfig, _name: &str) -> Result<DriverFacts, Refusal> {
-        Ok(facts.clone())
+    async fn admit(&self, _facts: &DriverFacts, _config: &DriverConfig, _name: &str) -> Result<DriverFacts, Refusal> {
+        std::future::pending().await
     }
 
     fn start(&self, start: Start) -> Result<Engine<NoWork>, Refusal> {
@@ -166,11 +167,17 @@ struct Stage {
     metrics: Metrics,
     reservations: Reservations,
     begun: Arc<AtomicUsize>,
+    stop: CancellationToken,
     _task: AbortOnDropHandle<()>,
 }
 
 impl Stage {
+    /// With lists that never come in.
     fn new(answers: Answers) -> Self {
+        Self::listed(answers, Lists::new(&["never"], false))
+    }
+
+    fn listed(answers: Answers, lists: Lists) -> Self {
         drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
         let mut spec = AttacherConfigSpec::new("unix:///nobody.sock".to_owned());
         spec.driver_name = Some(NAME.to_owned());
@@ -179,10 +186,10 @@ impl Stage {
         // Nobody listens there: nothing is written in these tests.
         let nowhere = kube::Config::new("http://127.0.0.1:9".parse().unwrap());
         let (sender, state) = watch::channel(DriverState::default());
-        let reservations = Reservations::default();
+        let (reservations, stop) = (Reservations::default(), CancellationToken::new());
         let task = DriverTask {
             role: Idle {
-                lists: Lists::new(&["never"], false),
+                lists,
                 requests: Requests::new(connect(&nowhere).unwrap(), "nowhere", LIMIT, metrics.clone()),
                 metrics: metrics.clone(),
             },
@@ -192,7 +199,7 @@ impl Stage {
             reservations: reservations.clone(),
             known_as: Arc::default(),
             lease_state: Arc::default(),
-            stop: CancellationToken::new(),
+            stop: stop.clone(),
             cut_off: CancellationToken::new(),
             removed: Arc::default(),
             status: DriverStateSender::new(sender),
@@ -208,6 +215,7 @@ impl Stage {
             metrics,
             reservations,
             begun,
+            stop,
             _task: AbortOnDropHandle::new(tokio::spawn(task.run_over(access))),
         }
     }
@@ -302,6 +310,16 @@ async fn a_connection_that_is_lost_is_told_as_such() {
     assert!(!shown.is_connected);
 }
 
+/// What the role asks before it admits a driver may be answered late.
+#[tokio::test(start_paused = true)]
+async fn a_task_that_is_stopped_waits_for_no_admission() {
+    let mut stage = Stage::listed(Answers::Itself(client_of_nobody()), Lists::new(&[], true));
+    stage.until(|state| state.is_connected).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    stage.stop.cancel();
+    stage.until(|state| state.phase == DriverPhase::Stopped).await;
+}
+
 /// Settings or certificates can be of no use, so that nothing is dialled.
 #[tokio::test(start_paused = true)]
 async fn a_driver_that_is_stalled_is_connected_only_if_it_answered() {
@@ -316,5 +334,35 @@ async fn a_driver_that_is_stalled_is_connected_only_if_it_answered() {
             .until(|state| matches!(state.phase, DriverPhase::Stalled { .. }))
             .await;
         assert_eq!(shown.is_connected, is_connected, "{reason:?}");
+    }
+}
+
+/// A proof may rest on what another role watches. What may not be listed proves nothing, and does not hold up the driver.
+#[tokio::test(start_paused = true)]
+async fn a_new_term_waits_for_all_lists_but_those_that_are_forbidden() {
+    let rows = [
+        (None, false),
+        (Some("timed out"), false),
+        (
+            Some("forbidden; the operator's ServiceAccount needs, by a ClusterRole, resources [persistentvolumes]"),
+            true,
+        ),
+    ];
+    for (failure, ends) in rows {
+        let (own, other) = (Lists::new(&[], true), Lists::new(&["persistentvolumes"], true));
+        other.set_failure("persistentvolumes", failure.map(str::to_owned));
+        let listed = timeout(LIMIT, list_again(&own, vec![other.clone()])).await;
+        assert_eq!(listed.is_ok(), ends, "{failure:?}");
+        assert_eq!((own.round(), other.round()), (1, 1), "each of them is listed");
+        // It may be found while the lists are waited for.
+        other.set_failure("persistentvolumes", None);
+        let fail = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            other.set_failure("persistentvolumes", failure.map(str::to_owned));
+        };
+        let (listed, ()) = tokio::join!(timeout(LIMIT, list_again(&own, vec![other.clone()])), fail);
+        assert_eq!(listed.is_ok(), ends, "{failure:?}");
+        let listed = timeout(LIMIT, list_again(&other, vec![own])).await;
+        assert!(listed.is_err(), "the own lists are needed");
     }
 }

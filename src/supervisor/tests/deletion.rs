@@ -8,7 +8,7 @@ use crate::api::condition::ConditionReason;
 use crate::api::validated::CapabilityLost;
 use crate::runtime::DriverPhase;
 use crate::supervisor::deletion::{
-    DeletionState, Remaining, is_served, is_waiting, lets_go, patch, withdraw_confirmation,
+    DeletionState, Remaining, is_served, is_waiting, kept_by, lets_go, patch, withdraw_confirmation,
 };
 use crate::supervisor::status::StatusInput;
 
@@ -71,6 +71,23 @@ fn the_finalizer_is_there_while_it_is_needed() {
 }
 
 #[test]
+fn what_others_keep_is_told_when_nothing_is_served_any_more() {
+    let (orphan, wait) = (json!("Orphan"), json!("WaitForDetach"));
+    let rows: &[(&Value, bool, &[&str], Option<&str>)] = &[
+        (&orphan, false, &["a/b"], None),
+        (&orphan, true, &["a/b"], Some("a/b")),
+        (&orphan, true, &[OURS, "a/b", "c/d"], Some("a/b, c/d")),
+        (&orphan, true, &[OURS], None),
+        (&wait, true, &[OURS, "a/b"], None),
+        (&wait, true, &["a/b"], Some("a/b")),
+    ];
+    for (policy, deleting, finalizers, expected) in rows {
+        let kept = kept_by(&object(policy, *deleting, finalizers));
+        assert_eq!(kept.as_deref(), *expected, "{policy} {deleting} {finalizers:?}");
+    }
+}
+
+#[test]
 fn what_is_waited_for_is_told() {
     for (attachments, volumes, told) in [
         (0, vec![], "the operator has verified that nothing is left to detach"),
@@ -128,8 +145,8 @@ fn a_confirmation_goes_when_the_driver_publishes() {
 fn a_deletion_policy_that_is_not_in_effect_is_told() {
     let running = driver(DriverPhase::Running);
     let deletion = DeletionState {
-        remaining: None,
         problem: Some("cannot add its finalizer".to_owned()),
+        ..DeletionState::default()
     };
     let told = fresh(&StatusInput {
         deletion: deletion.clone(),

@@ -13,6 +13,7 @@ use crate::apiserver::Requests;
 use crate::cache::Store;
 use crate::driver::SharedContext;
 use crate::runtime::DriverPhase;
+use crate::runtime::reservation::ReservationState;
 use crate::supervisor::deletion::DeletionState;
 use crate::supervisor::drivers::Drivers;
 use crate::supervisor::election::LeaderElectionMode;
@@ -195,6 +196,41 @@ async fn a_pause_ends_with_a_change_that_needs_a_start_or_with_a_stop() {
     advance(Duration::from_secs(2)).await;
     drivers.restart_due();
     until_reason(&drivers, "reloaded", "Suspended").await;
+}
+
+/// A driver may answer any name, also while the task of the right one ends, or is started again after a fault.
+#[tokio::test(start_paused = true)]
+async fn a_name_that_settings_have_is_kept_for_them_whether_their_task_runs_or_not() {
+    let mut drivers = drivers();
+    let mut spec = AttacherConfigSpec::new("unix:///does-not-exist/a");
+    spec.driver_name = Some("a.test".to_owned());
+    spec.provisioning = serde_json::from_value(serde_json::json!({})).expect("a section");
+    let named = DriverConfig::try_from(&spec).unwrap();
+    // Of each role, whether another AttacherConfig may work for a driver that answers the name.
+    let may_another = |drivers: &Drivers| {
+        let roles = [&drivers.tasks.reservations, &drivers.provisioners.reservations];
+        roles.map(|reservations| {
+            let claim = reservations.reserve(&"other".into(), &"a.test".into());
+            claim.state() == ReservationState::Granted
+        })
+    };
+    want(&mut drivers, &[("named", Arc::new(named.clone()))]);
+    assert_eq!(may_another(&drivers), [false; 2], "before it runs");
+    drivers.abort_for_test("named");
+    end(&mut drivers).await;
+    assert_eq!(may_another(&drivers), [false; 2], "in the pause after a fault");
+    let mut suspended = named.clone();
+    suspended.suspend = true;
+    let mut leaving = named.clone();
+    leaving.leaving = true;
+    for released in [suspended, leaving] {
+        want(&mut drivers, &[("named", Arc::new(released))]);
+        assert_eq!(may_another(&drivers), [true; 2]);
+        want(&mut drivers, &[("named", Arc::new(named.clone()))]);
+        assert_eq!(may_another(&drivers), [false; 2]);
+    }
+    want(&mut drivers, &[]);
+    assert_eq!(may_another(&drivers), [true; 2]);
 }
 
 #[tokio::test(start_paused = true)]

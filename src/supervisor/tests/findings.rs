@@ -75,7 +75,7 @@ fn findings_are_shown_as_conditions() {
     let running = driver(DriverPhase::Running);
     let shown = |insight: &FindingsSummary, stuck: Option<&StuckAttachment>, failing| {
         let status = fresh(&StatusInput {
-            failing,
+            failing: Some(failing),
             insight: Some(insight),
             stuck,
             ..facts(Some(&running))

@@ -19,7 +19,7 @@ use crate::health::Health;
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::reflect::{CachedKind, WatchedKind, follow_from_list};
 use crate::runtime::reservation::ReservationState;
-use crate::supervisor::leaving::waits_for_nothing;
+use crate::supervisor::leaving::{has_status, state, waits_for_nothing};
 use crate::supervisor::writer::TrackedConfig;
 
 /// What the next list shows.
@@ -152,6 +152,93 @@ async fn it_does_not_wait_for_what_another_one_detaches() {
     }
 }
 
+/// Its driver may have answered an operator that could not write so. What other AttacherConfigs work for is none of its.
+#[tokio::test(start_paused = true)]
+async fn one_whose_driver_is_not_known_waits_for_what_may_be_of_it() {
+    let store = Store::default();
+    let (_attachments, listed) = follow::<VolumeAttachmentWire>(&store);
+    let _others = (follow::<PersistentVolumeWire>(&store), follow::<CsiNodeWire>(&store));
+    let mut object = leaving_object();
+    object.spec.as_mut().unwrap().driver_name = None;
+    let leaving = DriverConfig {
+        leaving: true,
+        ..(*config("a")).clone()
+    };
+    let wanted = [("one", Arc::new(leaving)), ("two", config("b"))];
+    let mut unsynced = drivers_over(Store::default());
+    want(&mut unsynced, &wanted);
+    let mut entry = TrackedConfig::new(object.clone(), None);
+    assert!(!waits_for_nothing(&unsynced, "one", &mut entry));
+    assert_eq!(state(&unsynced, "one", &entry).remaining, None, "nobody knows yet");
+
+    let driver: Arc<str> = "a.test".into();
+    // What there is, who works for the driver, and whether the first waits.
+    for (is_claimed, holder, waits) in [
+        (false, None, false),
+        (true, None, true),
+        (true, Some("one"), true),
+        (true, Some("two"), false),
+    ] {
+        *listed.lock() = is_claimed.then(claimed).into_iter().collect();
+        store.lists().wait_synced().await;
+        store.lists().relist().await;
+        let mut drivers = drivers_over(store.clone());
+        want(&mut drivers, &wanted);
+        let reservation = holder.map(|holder: &str| drivers.tasks.reservations.reserve(&holder.into(), &driver));
+        if let Some(reservation) = &reservation {
+            reservation.activate();
+        }
+        let mut entry = TrackedConfig::new(object.clone(), None);
+        assert!(!waits_for_nothing(&drivers, "one", &mut entry), "no list was made");
+        assert_eq!(entry.last_list.is_none(), waits, "{is_claimed}, {holder:?}");
+        let told = state(&drivers, "one", &entry);
+        assert!(told.is_unnamed);
+        let remaining = told.remaining.expect("everything is listed");
+        assert_eq!(remaining.attachments, usize::from(waits), "{is_claimed}, {holder:?}");
+    }
+}
+
+/// As that of a policy, a backup or an owner that is deleted first.
+#[tokio::test(start_paused = true)]
+async fn one_that_only_others_keep_is_served_by_nobody() {
+    let (mut supervisor, stop) = (supervisor(), CancellationToken::new());
+    let object = |name: &str, made: &str, deleted: bool| -> AttacherConfigObject {
+        let mut object = json!({
+            "metadata": {"name": name, "uid": name, "creationTimestamp": made, "finalizers": ["example.com/keep"]},
+            "spec": {"endpoint": format!("unix:///does-not-exist/{name}"), "driverName": "a.test"},
+        });
+        if deleted {
+            object["metadata"]["deletionTimestamp"] = made.into();
+        }
+        serde_json::from_value(object).expect("readable")
+    };
+    let (old, new) = ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z");
+    let second = Duration::from_secs(1);
+    for deleted in [false, true] {
+        let event = Event::Apply(object("old", old, deleted));
+        follow_events(&mut supervisor, vec![event], &stop, second).await;
+        let configured = supervisor.configured().iter().any(|config| config.name == "old");
+        let (is_known, entry) = (supervisor.known_drivers(), &supervisor.objects["old"]);
+        assert_eq!((configured, is_known.contains("a.test")), (!deleted, !deleted));
+        assert!(has_status(&supervisor.drivers, "old", entry));
+        let kept_by = state(&supervisor.drivers, "old", entry).kept_by;
+        assert_eq!(kept_by.is_some(), deleted);
+    }
+    // A new one for the driver is not younger than one that is gone but for its object.
+    follow_events(
+        &mut supervisor,
+        vec![Event::Apply(object("new", new, false))],
+        &stop,
+        second,
+    )
+    .await;
+    let reservations = &supervisor.drivers.tasks.reservations;
+    let driver: Arc<str> = "a.test".into();
+    let [former, next] = ["old", "new"].map(|name| reservations.reserve(&name.into(), &driver));
+    assert!(matches!(next.state(), ReservationState::Granted));
+    assert!(!matches!(former.state(), ReservationState::Granted));
+}
+
 /// What cannot be read goes on with the settings that it had, and claims nothing new once it is being deleted.
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_read_claims_nothing_new_either() {
@@ -183,9 +270,15 @@ async fn what_cannot_be_read_claims_nothing_new_either() {
     assert!(supervisor.drivers.claims_ended("nobody"));
 }
 
-/// Whichever is older: else the one that leaves would keep the other one from the volumes for which it waits.
+/// Whichever is older, or names the driver: else the one that leaves would keep the other one from the volumes for which it waits.
 #[tokio::test(start_paused = true)]
 async fn one_that_is_being_deleted_goes_after_another_one_for_its_driver() {
+    for next_names_it in [true, false] {
+        one_goes_after(next_names_it).await;
+    }
+}
+
+async fn one_goes_after(next_names_it: bool) {
     let (mut supervisor, stop) = (supervisor(), CancellationToken::new());
     let object = |name: &str, made: &str, deleted: bool| -> AttacherConfigObject {
         let mut object = json!({
@@ -194,6 +287,9 @@ async fn one_that_is_being_deleted_goes_after_another_one_for_its_driver() {
         });
         if deleted {
             object["metadata"]["deletionTimestamp"] = made.into();
+        }
+        if name == "new" && !next_names_it {
+            object["spec"]["driverName"] = serde_json::Value::Null;
         }
         serde_json::from_value(object).expect("readable")
     };
@@ -207,6 +303,6 @@ async fn one_that_is_being_deleted_goes_after_another_one_for_its_driver() {
         let [first, second] = ["old", "new"].map(|name| reservations.reserve(&name.into(), &driver));
         let is_first = matches!(first.state(), ReservationState::Granted);
         let is_second = matches!(second.state(), ReservationState::Granted);
-        assert_eq!((is_first, is_second), (!deleted, deleted));
+        assert_eq!((is_first, is_second), (!deleted, deleted), "{next_names_it}");
     }
 }

@@ -51,6 +51,7 @@ fn verdicts(objects: &[AttacherConfigObject]) -> Vec<(String, Option<ConditionRe
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
 fn the_older_of_two_that_claim_the_same_wins() {
     let (a, b) = (
         json!({"endpoint": "unix:///a.sock"}),
@@ -77,6 +78,9 @@ fn the_older_of_two_that_claim_the_same_wins() {
             conflict,
         ),
         (&named("unix:///a.sock"), "10", &b, "20", None, None),
+        // Also where one of them names its driver: with a wrong name it would stop one that works.
+        (&named("unix:///a.sock"), "10", &a, "20", None, conflict),
+        (&a, "10", &named("unix:///a.sock"), "20", None, conflict),
         // What is suspended takes nothing, and needs nothing.
         (&suspended, "10", &a, "20", None, None),
         (&a, "10", &suspended, "20", None, None),
@@ -123,6 +127,12 @@ fn a_refusal_says_what_to_mend() {
             "30",
             &json!({"endpoint": "ftp://x", "timeouts": {"publish": "0s"}}),
         ),
+        object("four", "40", &json!({"endpoint": "unix:///b.sock"})),
+        object(
+            "five",
+            "50",
+            &json!({"endpoint": "unix:///b.sock", "driverName": "x.test"}),
+        ),
     ];
     let wishes = desired_drivers(&objects);
     let message = |name: &str| match &wishes[name] {
@@ -130,6 +140,7 @@ fn a_refusal_says_what_to_mend() {
         Ok(_) => String::new(),
     };
     assert!(message("two").contains("endpoint unix:///a.sock already belongs to the older AttacherConfig one"));
+    assert!(message("five").contains("endpoint unix:///b.sock already belongs to the older AttacherConfig four"));
     let both = message("three");
     assert!(
         both.contains("spec.endpoint") && both.contains("spec.timeouts.publish"),

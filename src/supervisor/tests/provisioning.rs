@@ -6,16 +6,16 @@ use tokio::time::advance;
 use serde_json::json;
 use std::sync::Arc;
 
-use super::status::{able, at, condition, driver, facts, four};
+use super::status::{able, at, condition, driver, facts, failed, four};
 use crate::api::AttacherConfigStatus;
-use crate::api::condition::truncate_to_seconds;
+use crate::api::condition::{ConditionReason, truncate_to_seconds};
 use crate::api::provisioning_status::ProvisioningLease;
 use crate::runtime::{DriverPhase, DriverState, FailureRecord};
 use crate::supervisor::metrics::SupervisorMetrics;
 use crate::supervisor::provisioning_conditions::{ready, status_with};
 use crate::supervisor::provisioning_state::{Begins, KeptVolumes, PendingObjects, PendingWork, ProvisioningState};
 use crate::supervisor::status::{StatusInput, is_urgent, status};
-use crate::supervisor::writer::{StatusPart, forgotten};
+use crate::supervisor::writer::StatusPart;
 use crate::telemetry::Metrics;
 use std::time::Duration;
 
@@ -28,6 +28,7 @@ fn state(phase: DriverPhase) -> ProvisioningState {
         is_elsewhere: false,
         begins: Begins::Everything,
         reads_nodes: false,
+        scheduled_by_capacity: false,
         watch_failure: None,
         health: None,
         pending: None,
@@ -85,6 +86,20 @@ const ROWS: [(&str, Change, &str, &str, &str); 7] = [
     ),
 ];
 
+/// csi-provisioner wrote the objects by which kube-scheduler goes.
+#[test]
+fn capacities_that_nobody_writes_are_told_while_volumes_are_provisioned() {
+    let told = |is_so| {
+        let update = ready(&ProvisioningState {
+            scheduled_by_capacity: is_so,
+            ..state(DriverPhase::Running)
+        });
+        assert_eq!(update.status.as_str(), "True");
+        update.message.contains("; CSIDriver.spec.storageCapacity is true")
+    };
+    assert!(told(true) && !told(false));
+}
+
 #[test]
 fn provisioning_is_ready_only_where_volumes_are_provisioned() {
     for (name, change, running, waiting, words) in ROWS {
@@ -130,7 +145,7 @@ fn what_the_task_is_at_comes_first() {
 }
 
 /// What provisioning is at, and Ready, Reconciling and Stalled of a driver that is attached for.
-const READY: [(&str, Change, [&str; 3]); 6] = [
+const READY: [(&str, Change, [&str; 3]); 8] = [
     (
         "all is well",
         |_| {},
@@ -153,6 +168,20 @@ const READY: [(&str, Change, [&str; 3]); 6] = [
         "a driver that cannot",
         |state| state.task.plugin = driver(DriverPhase::Running).plugin,
         ["False NotSupported", "False NotSupported", "True NotSupported"],
+    ),
+    (
+        "its nodes provision",
+        |state| state.task.phase = failed(ConditionReason::DistributedProvisioner, true),
+        [
+            "False DistributedProvisioner",
+            "False DistributedProvisioner",
+            "True DistributedProvisioner",
+        ],
+    ),
+    (
+        "whether its nodes provision is not known yet",
+        |state| state.task.phase = failed(ConditionReason::Syncing, true),
+        ["False Syncing", "True Syncing", "False NotStalled"],
     ),
     // That is what the spec asks for.
     (
@@ -227,15 +256,14 @@ fn two_replicas_write_a_status_together() {
     assert_eq!(says, [true, false, true]);
 
     // With the section all of it goes, whoever wrote it.
-    let object = serde_json::from_value(json!({
-        "metadata": {"name": "a", "resourceVersion": "7"}, "spec": {"endpoint": "unix:///a.sock"},
-    }));
-    let object = object.unwrap();
     let off = status(&facts(Some(&attached)), &both, at(300));
-    let (version, removed) = forgotten(&object, &both, &off).unwrap();
-    assert_eq!(version, "7");
-    assert_eq!(removed, json!({"conditions": off.conditions, "provisioning": null}));
-    assert_eq!(forgotten(&object, &off, &off), None);
+    let mut there = off.clone();
+    there.provisioning.clone_from(&both.provisioning);
+    there.conditions.extend(StatusPart::Provisioning.of(&both).conditions);
+    let removed = json!({"conditions": off.conditions, "provisioning": null});
+    assert_eq!(StatusPart::All.left_over(&both, &off, &there), Some(removed));
+    assert_eq!(StatusPart::All.left_over(&both, &off, &off), None);
+    assert_eq!(StatusPart::AllButProvisioning.left_over(&both, &off, &there), None);
 }
 
 /// What a queue of provisioning has left to do.
@@ -267,6 +295,25 @@ fn failure(subject: &str, operation: &'static str) -> FailureRecord {
         code: "ResourceExhausted".to_owned(),
         message: "full".to_owned(),
         trace_id: None,
+    }
+}
+
+/// The Lease has the name of the driver that it was about.
+#[test]
+fn what_failed_for_another_driver_is_not_shown() {
+    let lease = |name: &str| {
+        let (name, namespace) = (name.to_owned(), "csi".to_owned());
+        Some(ProvisioningLease { name, namespace })
+    };
+    let mut failed = state(DriverPhase::Running);
+    failed.task.last_failure = Some(failure("web/data-0", "provision"));
+    failed.lease = lease("a-test");
+    let known = status_with(&failed, Some(3), "pod-1", &AttacherConfigStatus::default(), at(100));
+    for (name, stays) in [("a-test", true), ("b-test", false)] {
+        let mut next = state(DriverPhase::Running);
+        next.lease = lease(name);
+        let shown = status_with(&next, Some(3), "pod-1", &known, at(200));
+        assert_eq!(shown.provisioning.unwrap().last_failure.is_some(), stays, "{name}");
     }
 }
 

@@ -9,7 +9,7 @@ use crate::api::condition::{ConditionReason, ConditionType, truncate_to_seconds}
 use crate::api::status::{DriverMode, FormerLease};
 use crate::cache::Counts;
 use crate::objects::{Attachment, VolumeAttachmentWire};
-use crate::runtime::{DriverPhase, DriverState, FailureRecord, Plugin};
+use crate::runtime::{DriverPhase, DriverState, FailureRecord, Plugin, ReconcileSyncResult};
 use crate::supervisor::deletion::{DeletionState, Remaining};
 use crate::supervisor::plan::ConfigProblem;
 use crate::supervisor::provisioning_state::{Begins, ProvisioningState};
@@ -51,7 +51,9 @@ pub(super) fn facts(driver: Option<&DriverState>) -> StatusInput<'_> {
         driver,
         problem: None,
         counts: Counts::default(),
-        failing: 0,
+        failing: driver.filter(|driver| has_queue(&driver.phase)).map(|_| 0),
+        failing_upkeep: 0,
+        is_last_pending: true,
         oldest: None,
         saturation: None,
         provisioning_saturation: None,
@@ -62,6 +64,11 @@ pub(super) fn facts(driver: Option<&DriverState>) -> StatusInput<'_> {
         watch_failure: None,
         is_of_one_state: true,
     }
+}
+
+/// Whether what the driver has to do is in a queue.
+fn has_queue(phase: &DriverPhase) -> bool {
+    matches!(phase, DriverPhase::Running | DriverPhase::Draining)
 }
 
 pub(super) fn fresh(facts: &StatusInput<'_>) -> AttacherConfigStatus {
@@ -90,6 +97,17 @@ pub(super) fn failed(reason: ConditionReason, stalled: bool) -> DriverPhase {
         DriverPhase::Stalled { reason, message }
     } else {
         DriverPhase::Unreachable { reason, message }
+    }
+}
+
+fn failed_attach() -> FailureRecord {
+    FailureRecord {
+        at: at(50),
+        attachment: "csi-1".to_owned(),
+        operation: "attach",
+        code: "ResourceExhausted".to_owned(),
+        message: "full".to_owned(),
+        trace_id: None,
     }
 }
 
@@ -184,6 +202,11 @@ fn each_phase_has_its_conditions() {
             ],
             "Failed",
         ),
+        (
+            DriverPhase::Stopped,
+            ["False Stopped", "False UpToDate", free, "Unknown Stopped"],
+            "InProgress",
+        ),
     ];
     for (phase, wanted, settled) in rows {
         let driver = driver(phase.clone());
@@ -196,9 +219,18 @@ fn each_phase_has_its_conditions() {
                 | DriverPhase::Standby { holder: Some(_), .. }
                 | DriverPhase::Unreachable { .. }
                 | DriverPhase::Stalled { .. }
+                | DriverPhase::Stopped
         );
-        let healthy = if is_idle { "Unknown" } else { "True" };
-        assert_eq!(condition(&status, "AttachmentsHealthy").status, healthy, "{phase:?}");
+        let shown = |kind: &str| {
+            let mut all = status.conditions.iter();
+            all.find(|condition| condition.type_ == kind)
+                .map(|condition| condition.status.as_str())
+        };
+        // Who has no queue does not know; where that is about to change, nothing is said.
+        let unknown = is_idle.then_some("Unknown");
+        let healthy = if has_queue(&phase) { Some("True") } else { unknown };
+        assert_eq!(shown("AttachmentsHealthy"), healthy, "{phase:?}");
+        assert_eq!(shown("AttachmentsConsistent"), unknown, "{phase:?}");
         let serving = match &phase {
             DriverPhase::Running => Some("pod-1"),
             DriverPhase::Standby { holder, .. } => holder.as_deref(),
@@ -280,17 +312,96 @@ fn a_spec_that_cannot_be_used_is_stalled_whatever_runs() {
     assert_eq!(status.attachments, None);
 }
 
+/// The last good settings suspended the driver. The spec asks for something else now, which cannot be had.
+#[test]
+fn one_that_rests_by_former_settings_is_not_ready() {
+    let problem = ConfigProblem {
+        reason: ConditionReason::EndpointConflict,
+        message: "endpoint unix:///a already belongs to the older AttacherConfig other".to_owned(),
+    };
+    let suspended = driver(DriverPhase::Suspended);
+    let status = fresh(&StatusInput {
+        problem: Some(&problem),
+        ..facts(Some(&suspended))
+    });
+    assert_eq!(
+        four(&status),
+        ["False", "False", "True", "Unknown"].map(|status| format!("{status} EndpointConflict"))
+    );
+    assert_eq!(condition(&status, "Ready").message, problem.message);
+    for kind in ["AttachmentsHealthy", "AttachmentsConsistent"] {
+        let condition = condition(&status, kind);
+        let shown = (&*condition.status, &*condition.reason);
+        assert_eq!(shown, ("Unknown", "EndpointConflict"), "{kind}");
+    }
+    assert_eq!(kstatus(&status), "Failed");
+}
+
+/// Of another driver that the AttacherConfig served before nothing is shown, from when that is known.
+#[test]
+fn what_is_known_of_another_driver_says_nothing_of_this_one() {
+    let mut told = driver(DriverPhase::Running);
+    told.last_failure = Some(failed_attach());
+    told.last_reconcile = Some(ReconcileSyncResult {
+        finished_at: at(60),
+        volumes: 7,
+        mismatches: 0,
+        without_attachment: None,
+        error: None,
+    });
+    let mut former = fresh(&facts(Some(&told)));
+    former.provisioning = Some(
+        serde_json::from_value(json!({
+            "holder": "pod-1",
+            "lastFailure": {"time": "2026-01-01T00:00:00Z", "operation": "Provision", "code": "Internal", "message": "no"},
+        }))
+        .unwrap(),
+    );
+    let mut other = driver(DriverPhase::Running);
+    other.plugin.as_mut().unwrap().name = "b.test".to_owned();
+    let (silent, same) = (DriverState::default(), driver(DriverPhase::Running));
+    for (driver, specified, stays) in [
+        (&silent, None, true),
+        (&silent, Some("a.test"), true),
+        (&silent, Some("b.test"), false),
+        (&same, None, true),
+        (&other, None, false),
+    ] {
+        let provisioning = ProvisioningState {
+            task: silent.clone(),
+            is_elsewhere: false,
+            begins: Begins::Everything,
+            reads_nodes: false,
+            scheduled_by_capacity: false,
+            watch_failure: None,
+            health: None,
+            pending: None,
+            lease: None,
+        };
+        let now = status(
+            &StatusInput {
+                specified,
+                provisioning: Some(&provisioning),
+                ..facts(Some(driver))
+            },
+            &former,
+            at(200),
+        );
+        let provisioning = now.provisioning.as_ref().unwrap();
+        let shown = [
+            now.last_failure.is_some(),
+            now.last_reconcile_sync.is_some(),
+            provisioning.last_failure.is_some(),
+        ];
+        assert_eq!(shown, [stays; 3], "{specified:?}");
+        assert_eq!(now.driver == former.driver, stays, "{specified:?}");
+    }
+}
+
 #[test]
 fn what_the_driver_told_and_what_failed_last_stays_known() {
     let mut told = driver(DriverPhase::Running);
-    told.last_failure = Some(FailureRecord {
-        at: at(50),
-        attachment: "csi-1".to_owned(),
-        operation: "attach",
-        code: "ResourceExhausted".to_owned(),
-        message: "full".to_owned(),
-        trace_id: None,
-    });
+    told.last_failure = Some(failed_attach());
     let first = fresh(&facts(Some(&told)));
     let plugin = first.driver.as_ref().unwrap();
     assert_eq!(
@@ -362,7 +473,7 @@ fn attachments_that_keep_failing_are_counted_and_the_last_one_is_named() {
             attaching: 2,
             detaching: 1,
         },
-        failing: 3,
+        failing: Some(3),
         oldest: Some(&oldest),
         ..facts(Some(&failing))
     });
@@ -381,6 +492,35 @@ fn attachments_that_keep_failing_are_counted_and_the_last_one_is_named() {
         counts.oldest_pending.unwrap().pending_since_time.0,
         "2026-01-01T00:00:01Z".parse().unwrap()
     );
+}
+
+/// A PersistentVolume that cannot be released is no attach that fails, and what is over is not why others fail.
+#[test]
+fn what_is_no_failing_attach_is_told_apart() {
+    let mut running = driver(DriverPhase::Running);
+    running.last_failure = Some(failed_attach());
+    let told = |failing, upkeep, is_last_pending| {
+        let status = fresh(&StatusInput {
+            failing: Some(failing),
+            failing_upkeep: upkeep,
+            is_last_pending,
+            ..facts(Some(&running))
+        });
+        let healthy = condition(&status, "AttachmentsHealthy");
+        (healthy.status.clone(), healthy.message.clone())
+    };
+    let upkeep = "2 finalizers or notes of volumes cannot be written and will be retried";
+    let (healthy, message) = told(0, 2, true);
+    assert_eq!(
+        (&*healthy, message),
+        ("True", format!("no attach or detach keeps failing; {upkeep}"))
+    );
+    let (healthy, message) = told(1, 2, false);
+    assert_eq!(
+        (&*healthy, message),
+        ("False", format!("1 failed and will be retried; {upkeep}"))
+    );
+    assert!(told(1, 0, true).1.contains("; the last one: "));
 }
 
 #[test]
@@ -423,7 +563,7 @@ fn people_wait_for_states_and_not_for_counts() {
         ..facts(Some(&running))
     }));
     assert!(urgent(&StatusInput {
-        failing: 1,
+        failing: Some(1),
         ..facts(Some(&running))
     }));
     assert!(urgent(&StatusInput {
@@ -466,7 +606,7 @@ fn a_config_that_is_being_deleted_says_what_it_waits_for() {
     let status = fresh(&StatusInput {
         deletion: DeletionState {
             remaining: Some(remaining),
-            problem: None,
+            ..DeletionState::default()
         },
         ..facts(Some(&running))
     });
@@ -481,6 +621,55 @@ fn a_config_that_is_being_deleted_says_what_it_waits_for() {
     assert!(!message.contains("spec.suspend"), "{message}");
 }
 
+/// What only somebody else's finalizer keeps is served by nobody, whatever its status said before.
+#[test]
+fn a_config_that_others_keep_has_a_last_status() {
+    let running = driver(DriverPhase::Running);
+    let before = fresh(&facts(Some(&running)));
+    let input = StatusInput {
+        deletion: DeletionState {
+            kept_by: Some("example.com/one, example.com/two".to_owned()),
+            ..DeletionState::default()
+        },
+        ..facts(None)
+    };
+    let last = status(&input, &before, at(200));
+    assert_eq!(
+        four(&last),
+        ["False Stopped", "False UpToDate", "False NotStalled", "Unknown Stopped"].map(str::to_owned)
+    );
+    let words = "is being deleted and begins nothing any more; held by finalizer example.com/one, example.com/two";
+    assert_eq!(condition(&last, "Ready").message, words);
+    for kind in ["AttachmentsHealthy", "AttachmentsConsistent"] {
+        assert_eq!(condition(&last, kind).reason, "Stopped", "{kind}");
+    }
+    assert_eq!((&last.holder, &last.attachments), (&None, &None));
+    assert_eq!(last.driver, before.driver);
+    assert!(is_urgent(&before, &last));
+    assert_eq!(status(&input, &last, at(300)), last, "it is written once");
+}
+
+#[test]
+fn a_config_whose_driver_is_not_known_says_how_its_deletion_ends() {
+    let connecting = driver(DriverPhase::Connecting);
+    for (attachments, says) in [(7, true), (0, false)] {
+        let remaining = Remaining {
+            attachments,
+            ..Remaining::nothing()
+        };
+        let status = fresh(&StatusInput {
+            deletion: DeletionState {
+                remaining: Some(remaining),
+                is_unnamed: true,
+                ..DeletionState::default()
+            },
+            ..facts(Some(&connecting))
+        });
+        let message = &condition(&status, "Reconciling").message;
+        assert_eq!(message.contains("set spec.driverName"), says, "{message}");
+    }
+}
+
 /// Nobody detaches what a suspended AttacherConfig waits for.
 #[test]
 fn a_suspended_config_that_is_being_deleted_says_what_to_do() {
@@ -493,7 +682,7 @@ fn a_suspended_config_that_is_being_deleted_says_what_to_do() {
         let status = fresh(&StatusInput {
             deletion: DeletionState {
                 remaining: Some(remaining),
-                problem: None,
+                ..DeletionState::default()
             },
             ..facts(Some(&suspended))
         });
@@ -522,6 +711,7 @@ fn provisioning_has_a_condition_while_it_is_on() {
         is_elsewhere: false,
         begins: Begins::Everything,
         reads_nodes,
+        scheduled_by_capacity: false,
         watch_failure: Some("who may not list is named here".to_owned()),
         health: None,
         pending: None,
@@ -542,7 +732,13 @@ fn provisioning_has_a_condition_while_it_is_on() {
     let ready_of_all = condition(&on, "Ready");
     assert_eq!((&*ready_of_all.status, &*ready_of_all.reason), ("False", "Syncing"));
     assert_eq!(condition(&on, "ProvisioningHealthy").status, "Unknown");
-    assert!(!ready.message.contains("Nodes"), "{}", ready.message);
+    assert!(
+        ready
+            .message
+            .contains("PersistentVolumes and VolumeAttachments; who may"),
+        "{}",
+        ready.message
+    );
 
     let provisioning = watched(true);
     let with_topology = fresh(&StatusInput {
@@ -551,7 +747,7 @@ fn provisioning_has_a_condition_while_it_is_on() {
     });
     let ready = condition(&with_topology, "ProvisioningReady");
     assert!(
-        ready.message.contains("StorageClasses and Nodes; who may"),
+        ready.message.contains("VolumeAttachments and Nodes; who may"),
         "{}",
         ready.message
     );

@@ -140,6 +140,11 @@ fn volumes_without_an_attachment_are_told_when_there_are_more_of_them() {
         driver
     };
     let status = |driver: &DriverState| fresh(&facts(Some(driver)));
+    let two_of = |name: &str| {
+        let mut driver = with(2, "vol");
+        driver.plugin.as_mut().unwrap().name = name.to_owned();
+        status(&driver)
+    };
     let nothing = AttacherConfigStatus::default();
     let one = status(&with(1, "vol"));
     let text = "the driver lists 1 volume at nodes of this cluster without a VolumeAttachment, such as volume vol at the node with \
@@ -147,6 +152,11 @@ fn volumes_without_an_attachment_are_told_when_there_are_more_of_them() {
     let told = (EventReason::VolumesWithoutAttachment, Box::default(), text.to_owned());
     assert_eq!(without_attachment(&nothing, &one), Some(told));
     assert_eq!(without_attachment(&one, &one), None);
+    // The AttacherConfig served another driver before.
+    let mut former = two_of("b.test");
+    assert!(without_attachment(&former, &one).is_some());
+    former.driver.clone_from(&one.driver);
+    assert_eq!(without_attachment(&former, &one), None);
     let two = status(&with(2, &"v".repeat(5000)));
     let note = without_attachment(&one, &two).unwrap().2;
     assert!(note.contains("lists 2 volumes") && note.len() < 1000, "{note}");

@@ -4,16 +4,19 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::Body;
 use parking_lot::Mutex;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::{Instant, advance};
 
 use crate::api::provisioning_status::ProvisioningStatus;
+use crate::api::status::FormerLease;
 use crate::api::{AttacherConfigObject, AttacherConfigStatus};
 use crate::apiserver::{ApiError, ApiErrorKind};
 use crate::supervisor::writer::{StatusPart, StatusWriter, TrackedConfig, is_gone_or_changed, with_missing_rule};
+use crate::supervisor::writes::StatusChange;
 
 fn object(uid: &str, version: u64, holder: &str) -> AttacherConfigObject {
     let value = json!({
@@ -32,6 +35,15 @@ fn wanted(holder: &str) -> AttacherConfigStatus {
     AttacherConfigStatus {
         holder: Some(holder.to_owned()),
         ..AttacherConfigStatus::default()
+    }
+}
+
+/// A change to this status.
+fn change(wanted: AttacherConfigStatus, part: StatusPart) -> StatusChange {
+    StatusChange {
+        before: AttacherConfigStatus::default(),
+        wanted,
+        part,
     }
 }
 
@@ -300,8 +312,86 @@ async fn a_part_that_the_crd_does_not_have_keeps_nobody_from_the_rest() {
         provisioning: Some(ProvisioningStatus::default()),
         ..wanted("me")
     };
-    let written = writer.write("a", Some("1"), &status, None, StatusPart::All).await;
+    let written = writer.write("a", Some("1"), &change(status, StatusPart::All)).await;
     let error = written.map(drop).unwrap_err().to_string();
     assert!(error.contains("older than this operator"), "{error}");
     assert_eq!(*managers.lock(), [true, false]);
+}
+
+/// Server-side apply takes away only what its manager wrote.
+#[tokio::test]
+async fn what_another_client_wrote_into_the_status_is_taken_away() {
+    let condition = |kind: &str| {
+        json!({
+            "type": kind, "status": "True", "reason": "R", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
+        })
+    };
+    let conditions = ["Ready", "example.com/Checked", "ProvisioningReady"].map(condition);
+    let there = json!({
+        "holder": "ghost", "driver": {"name": "a.test", "vendorVersion": "9"}, "conditions": conditions,
+    });
+    let patches = Arc::new(Mutex::new(Vec::<Value>::new()));
+    let seen = patches.clone();
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        let (seen, there) = (seen.clone(), there.clone());
+        async move {
+            let is_merge = request.headers()[http::header::CONTENT_TYPE] == "application/merge-patch+json";
+            let body = request.into_body().collect().await.unwrap().to_bytes();
+            if is_merge {
+                seen.lock().push(serde_json::from_slice(&body).unwrap());
+            }
+            let version = if is_merge { "13" } else { "12" };
+            let answer = json!({
+                "metadata": {"name": "a", "uid": "1", "resourceVersion": version},
+                "spec": {"endpoint": "unix:///a.sock"}, "status": there,
+            });
+            let response = http::Response::builder().header(http::header::CONTENT_TYPE, "application/json");
+            let body = Body::from(answer.to_string().into_bytes());
+            Ok::<_, Infallible>(response.body(body).unwrap())
+        }
+    });
+    let writer = StatusWriter::new(Client::new(service, "default"));
+    let wanted = json!({"driver": {"name": "a.test"}, "conditions": [condition("Ready")]});
+    let wanted: AttacherConfigStatus = serde_json::from_value(wanted).unwrap();
+    for (part, kept) in [
+        (StatusPart::All, Some(vec!["Ready", "example.com/Checked"])),
+        // What another replica says of provisioning is none of its business.
+        (StatusPart::AllButProvisioning, None),
+    ] {
+        let answer = writer.write("a", Some("1"), &change(wanted.clone(), part)).await;
+        assert_eq!(answer.unwrap().metadata.resource_version.as_deref(), Some("13"));
+        let mut patch = patches.lock().pop().expect("a patch");
+        assert_eq!(patch["metadata"], json!({"uid": "1", "resourceVersion": "12"}));
+        let conditions = patch["status"].as_object_mut().unwrap().remove("conditions");
+        let kinds = conditions.map(|all| {
+            let all = all.as_array().unwrap().clone();
+            all.iter().map(|one| one["type"].clone()).collect::<Vec<_>>()
+        });
+        let kept = kept.map(|kinds| kinds.into_iter().map(Value::from).collect::<Vec<_>>());
+        assert_eq!(kinds, kept);
+        assert_eq!(
+            patch["status"],
+            json!({"holder": null, "driver": {"vendorVersion": null}})
+        );
+    }
+}
+
+/// The record says which Lease is to be held as well: one that was not known when the status was made stays.
+#[test]
+fn the_lease_of_a_former_release_goes_only_where_it_was_known() {
+    let with = |namespace: Option<&str>| AttacherConfigStatus {
+        leader_election: namespace.map(|namespace| FormerLease {
+            namespace: Some(namespace.to_owned()),
+        }),
+        ..AttacherConfigStatus::default()
+    };
+    let (none, recorded) = (with(None), with(Some("elsewhere")));
+    let taken = Some(json!({"leaderElection": null}));
+    assert_eq!(StatusPart::All.left_over(&recorded, &none, &recorded), taken);
+    assert_eq!(StatusPart::All.left_over(&none, &none, &recorded), None);
+    assert_eq!(StatusPart::All.left_over(&recorded, &recorded, &recorded), None);
+    assert_eq!(
+        StatusPart::Provisioning.left_over(&recorded, &recorded, &recorded),
+        None
+    );
 }

@@ -7,11 +7,15 @@ use csi_mock_driver::{CallResult, Method, Rule};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt;
+use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
 use crate::rig::World;
 use crate::support::Result;
 use crate::support::operator::{apply_config, wait_condition};
+use crate::support::wait::wait_for;
+
+const LIMIT: Duration = Duration::from_secs(30);
 
 #[tokio::test]
 async fn of_two_configs_for_one_endpoint_the_older_works() -> Result<()> {
@@ -132,4 +136,46 @@ async fn a_deleted_config_ends_the_driver_after_what_runs_and_touches_no_finaliz
     driver.configure(&json!({})).await?;
     fixtures.wait_for_attachment_gone("removed-running").await?;
     fixtures.wait_for_attached("removed-later").await.map(drop)
+}
+
+/// Server-side apply takes away what its own manager wrote, and nothing else.
+#[tokio::test]
+async fn what_another_client_writes_into_the_status_does_not_stay() -> Result<()> {
+    let world = World::shared().await?;
+    let driver = world.driver("haunted", json!({})).await?;
+    driver.configure(&json!({ "suspend": true })).await?;
+    driver.wait("Ready", "True", Some("Suspended")).await?;
+    let configs = world.fixtures.cluster::<AttacherConfig>();
+    let ghost = json!({"status": {"holder": "ghost", "driver": {"name": "haunted.csi.test", "vendorVersion": "13"}}});
+    let (as_usual, ghost) = (PatchParams::default(), Patch::Merge(&ghost));
+    configs.patch_status("haunted", &as_usual, &ghost).await?;
+    let gone = wait_for(configs, "haunted", "no holder", LIMIT, |config| {
+        let status = config.and_then(|config| config.status.as_ref());
+        status.is_some_and(|status| status.holder.is_none())
+    });
+    gone.await.map(drop)
+}
+
+/// As long as a finalizer of somebody else keeps the object, it says so, and stands in the way of no other one.
+#[tokio::test]
+async fn a_deleted_config_that_others_keep_is_served_by_nobody() -> Result<()> {
+    let world = World::shared().await?;
+    let driver = world.driver("clung", json!({})).await?;
+    driver.attach("clung-1").await?;
+    let configs = world.fixtures.cluster::<AttacherConfig>();
+    let as_usual = PatchParams::default();
+    let keep = json!({"metadata": {"finalizers": ["example.com/keep"]}});
+    configs.patch("clung", &as_usual, &Patch::Merge(&keep)).await?;
+    world.fixtures.delete::<AttacherConfig>("clung").await?;
+    let kept = wait_condition(&world.client, "clung", "Ready", "False", Some("Stopped")).await?;
+    let shown = format!("{:?}", kept.status);
+    assert!(shown.contains("held by finalizer example.com/keep"), "{shown}");
+
+    apply_config(&world.client, "clung-next", world.spec("clung", &json!({}))).await?;
+    wait_condition(&world.client, "clung-next", "Ready", "True", Some("Running")).await?;
+    driver.claim("clung-2").await?;
+    world.fixtures.wait_for_attached("clung-2").await?;
+    let release = json!({"metadata": {"finalizers": null}});
+    configs.patch("clung", &as_usual, &Patch::Merge(&release)).await?;
+    Ok(())
 }

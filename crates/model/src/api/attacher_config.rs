@@ -138,7 +138,7 @@ pub use tracing::{AnnotationMode, RedactSpec, RedactionMode, TracingSpec};
 pub struct AttacherConfigSpec {
     /// Name of the CSI driver, such as ebs.csi.aws.com. If it is set, the driver must report this name in
     /// GetPluginInfo; otherwise no volume is attached and the condition Stalled says DriverNameMismatch. If it is
-    /// omitted, the operator uses the name that the driver reports.
+    /// omitted, the operator uses the name that the driver reports, unless driverName of another AttacherConfig has that name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = rules::DRIVER_NAME.max), extend("x-kubernetes-validations" = [rules::DRIVER_NAME.rule()]))]
     pub driver_name: Option<String>,
@@ -196,7 +196,8 @@ pub struct AttacherConfigSpec {
     /// Secrets that the driver may receive: those that volumes name in spec.csi.controllerPublishSecretRef. Entries of one
     /// namespace are combined. A volume that names another Secret is not attached, and the condition AttachmentsHealthy says
     /// SecretNotAllowed. A detach may also use the Secret that the attach used. The operator's ServiceAccount needs the
-    /// permission to get the Secrets as well. Omitted or empty: none.
+    /// permission to get the Secrets as well: keep an entry, for which the chart grants it, until the last volume that was
+    /// attached with the Secret is detached. Omitted or empty: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = rules::MAX_PUBLISH_SECRETS), extend("x-kubernetes-list-type" = "atomic"))]
     pub publish_secrets: Vec<PublishSecretsSpec>,

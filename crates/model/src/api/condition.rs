@@ -62,7 +62,7 @@ impl ConditionType {
 
 impl ConditionReason {
     /// Why an AttacherConfig waits for a person: reasons of the condition Stalled, where that is True.
-    pub const STALLING: [Self; 14] = [
+    pub const STALLING: [Self; 15] = [
         Self::InvalidSpec,
         Self::EndpointConflict,
         Self::DriverNameMismatch,
@@ -75,6 +75,7 @@ impl ConditionReason {
         Self::IdentityConflict,
         Self::CapabilityLost,
         Self::NotSupported,
+        Self::DistributedProvisioner,
         Self::Forbidden,
         Self::FinalizerNotWritten,
     ];
@@ -129,6 +130,8 @@ named! {
         CapabilityLost,
         /// The driver cannot do what is asked of it, or this version cannot; the message says what.
         NotSupported,
+        /// The nodes of the driver provision for it, each for itself; the message names an object that shows it.
+        DistributedProvisioner,
         /// The driver answers.
         Connected,
         /// The driver does not answer; see DriverReachable.
@@ -244,7 +247,7 @@ named! {
         WaitingForDetach,
         /// The finalizer of `spec.deletionPolicy` cannot be written.
         FinalizerNotWritten,
-        /// The operator is stopping.
+        /// The operator is stopping, or the AttacherConfig is deleted, not served any more and held by finalizers of others.
         Stopped,
     }
 }

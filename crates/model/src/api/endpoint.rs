@@ -62,7 +62,7 @@ impl std::str::FromStr for Endpoint {
         } else if let Some(authority) = text.strip_prefix(HTTP_SCHEME) {
             parse_http(authority).ok_or(SpecProblem::HttpEndpoint)
         } else if let Some(authority) = text.strip_prefix(HTTPS_SCHEME) {
-            parse_https(authority).ok_or(SpecProblem::HttpsEndpoint)
+            parse_https(authority)
         } else {
             Err(SpecProblem::EndpointScheme)
         }
@@ -93,7 +93,17 @@ fn parse_http(authority: &str) -> Option<Endpoint> {
 }
 
 /// `authority` is what follows `https://`.
-fn parse_https(authority: &str) -> Option<Endpoint> {
+fn parse_https(authority: &str) -> Result<Endpoint, SpecProblem> {
+    let (host, port) = https_parts(authority).ok_or(SpecProblem::HttpsEndpoint)?;
+    if rules::is_numeric_name(host) {
+        return Err(SpecProblem::NumericHost);
+    }
+    let host = host.to_owned();
+    Ok(Endpoint::Https { host, port })
+}
+
+/// A host, by its characters, and a port.
+fn https_parts(authority: &str) -> Option<(&str, u16)> {
     let (host, port_text) = authority.rsplit_once(':')?;
     let port = parse_port(port_text)?;
     let address = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
@@ -101,10 +111,7 @@ fn parse_https(authority: &str) -> Option<Endpoint> {
         Some(address) => address.parse::<Ipv6Addr>().is_ok(),
         None => rules::is_host(host),
     };
-    usable.then(|| Endpoint::Https {
-        host: host.to_owned(),
-        port,
-    })
+    usable.then_some((host, port))
 }
 
 /// `u16::from_str` also reads a plus sign and leading zeros, which a URL should not have.

@@ -29,6 +29,6 @@ pub use attacher_config::{
 pub use duration::GoDuration;
 pub use event_reason::{EventReason, EventType};
 pub use object::AttacherConfigObject;
-pub(crate) use rules::{is_label, is_subdomain, is_volume_name_prefix};
+pub(crate) use rules::{is_label, is_label_value, is_subdomain, is_volume_name_prefix};
 pub use status::{AttacherConfigStatus, FormerLease};
 pub use validated::DriverConfig;

@@ -90,6 +90,14 @@ pub const PROVISIONER_IDENTITY_ATTRIBUTE: &str = "storage.kubernetes.io/csiProvi
 /// What the reserved keys of a StorageClass's parameters begin with.
 pub const RESERVED_PARAMETER_PREFIX: &str = "csi.storage.k8s.io/";
 
+/// Label on a CSIStorageCapacity: the driver whose capacity it says.
+pub const CAPACITY_DRIVER_LABEL: &str = "csi.storage.k8s.io/drivername";
+/// Label on a CSIStorageCapacity: which provisioner wrote it.
+pub const CAPACITY_MANAGER_LABEL: &str = "csi.storage.k8s.io/managed-by";
+/// The value of [`CAPACITY_MANAGER_LABEL`] where one external-provisioner works for all nodes. That of a node (`--node-deployment`) has a
+/// dash and the name of the node after it.
+pub const CENTRAL_PROVISIONER: &str = "external-provisioner";
+
 /// The owner of our fields in server-side apply and in `managedFields`.
 pub const FIELD_MANAGER: &str = "csi-attacher-operator";
 /// The owner of the conditions about provisioning where another replica writes the rest of the status.

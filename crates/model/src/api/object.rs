@@ -75,18 +75,21 @@ impl<'de> Deserialize<'de> for AttacherConfigObject {
         let Envelope { metadata, spec, status } = Envelope::deserialize(deserializer)?;
         Ok(Self {
             metadata,
-            spec: read_spec(spec),
+            spec: read_spec(&spec),
             status: AttacherConfigStatus::from_value_lenient(status),
         })
     }
 }
 
-fn read_spec(spec: Value) -> Result<AttacherConfigSpec, FieldError> {
+fn read_spec(spec: &Value) -> Result<AttacherConfigSpec, FieldError> {
+    const NO_LIST: &str = "must be an object, not a list";
     if spec.is_null() {
         return Err(malformed("spec", "must be set, with at least spec.endpoint"));
     }
-    refuse_lists(&spec)?;
-    serde_path_to_error::deserialize(spec).map_err(|error| {
+    if spec.is_array() {
+        return Err(malformed("spec", NO_LIST));
+    }
+    let read: AttacherConfigSpec = serde_path_to_error::deserialize(spec).map_err(|error| {
         let path = error.path().to_string();
         // The path of the root itself is written as a single dot.
         let field = if path == "." {
@@ -95,20 +98,25 @@ fn read_spec(spec: Value) -> Result<AttacherConfigSpec, FieldError> {
             format!("spec.{path}")
         };
         malformed(field, &error.into_inner().to_string())
-    })
+    })?;
+    let written = serde_json::to_value(&read).map_err(|error| malformed("spec", &error.to_string()))?;
+    list_read_as_object(spec, &written, "spec").map_or(Ok(read), |field| Err(malformed(field, NO_LIST)))
 }
 
-/// Refuses a list where an object belongs: serde would take its items for the fields in their order.
-fn refuse_lists(spec: &Value) -> Result<(), FieldError> {
-    const MESSAGE: &str = "must be an object, not a list";
-    if spec.is_array() {
-        return Err(malformed("spec", MESSAGE));
+/// The first list that was read as an object: serde takes its items for the fields in their order. What is an object is seen from how
+/// the same value is `written`, so that no field can be forgotten here.
+fn list_read_as_object(given: &Value, written: &Value, path: &str) -> Option<String> {
+    match (given, written) {
+        (Value::Array(_), Value::Object(_)) => Some(path.to_owned()),
+        (Value::Array(given), Value::Array(written)) => {
+            let mut items = given.iter().zip(written).enumerate();
+            items.find_map(|(index, (given, written))| list_read_as_object(given, written, &format!("{path}[{index}]")))
+        }
+        (Value::Object(given), Value::Object(written)) => written
+            .iter()
+            .find_map(|(name, written)| list_read_as_object(given.get(name)?, written, &format!("{path}.{name}"))),
+        _ => None,
     }
-    // Other fields may be lists in a newer version, so only the known groups are checked.
-    let list = ["timeouts", "backoff", "concurrency"]
-        .into_iter()
-        .find(|name| spec[*name].is_array());
-    list.map_or(Ok(()), |name| Err(malformed(format!("spec.{name}"), MESSAGE)))
 }
 
 /// The reason is cut, because serde repeats the refused value in it.

@@ -3,7 +3,7 @@
 //!
 //! The CEL rules are cheap by construction: every string has a maximum length.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use kube_core::Rule;
@@ -68,6 +68,11 @@ pub enum SpecProblem {
          brackets and PORT 1 to 65535, with nothing after the port"
     )]
     HttpsEndpoint,
+    #[error(
+        "a host whose last part is a number must be an IPv4 address, four numbers from 0 to 255 without leading zeros, as in \
+         https://10.0.0.7:9000: correct the address, or write a DNS name"
+    )]
+    NumericHost,
     #[error("only an https endpoint uses certificates: change endpoint to https://HOST:PORT or remove tls")]
     TlsWithoutHttps,
     #[error(
@@ -270,7 +275,7 @@ pub(super) static SERVER_NAME: TextRule = TextRule {
     min: 1,
     max: MAX_HOST,
     form: concat!("(", host!(), "|[0-9a-fA-F:.]{2,45})"),
-    has_form: |text| is_dotted(text) || text.parse::<IpAddr>().is_ok(),
+    has_form: |text| is_dotted(text) && !is_numeric_name(text) || text.parse::<IpAddr>().is_ok(),
     problem: SpecProblem::ServerName,
 };
 /// The key of an annotation with a trace context: a DNS name and a slash or neither, then `traceparent`, or a name that ends in it after a
@@ -309,6 +314,11 @@ pub(crate) fn is_subdomain(text: &str) -> bool {
     text.split('.').all(is_label)
 }
 
+/// Whether a text can be the value of a label that is not empty.
+pub(crate) fn is_label_value(text: &str) -> bool {
+    text.len() <= 63 && is_enclosed(text, |byte| byte.is_ascii_alphanumeric(), b"-_.")
+}
+
 /// Whether a dash and letters or digits after the text make a DNS subdomain of it, whatever its length.
 pub(crate) fn is_volume_name_prefix(text: &str) -> bool {
     is_subdomain(text.trim_end_matches('-'))
@@ -321,6 +331,13 @@ fn is_dotted(text: &str) -> bool {
 /// A DNS name or an IPv4 address, by its characters.
 pub(super) fn is_host(text: &str) -> bool {
     text.len() <= MAX_HOST && is_dotted(text)
+}
+
+/// Whether the last part of a host is a number, and the host is no IPv4 address. No name ends in a number (URL Standard, "ends in a
+/// number checker"): such a host is an address with a typing mistake, and no certificate can be for it.
+pub(super) fn is_numeric_name(host: &str) -> bool {
+    let last = host.rsplit('.').next().unwrap_or_default();
+    last.bytes().all(|byte| byte.is_ascii_digit()) && host.parse::<Ipv4Addr>().is_err()
 }
 
 fn is_trace_annotation(key: &str) -> bool {
@@ -431,9 +448,10 @@ pub(super) fn election_order() -> [Rule; 2] {
 }
 
 /// All rules of an endpoint, the scheme first.
-pub(super) fn endpoint() -> [Rule; 5] {
+pub(super) fn endpoint() -> [Rule; 6] {
     const PORT: &str = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])";
     const HOST: &str = host!();
+    const OCTET: &str = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])";
     let scheme = "self.startsWith('unix:') || self.startsWith('http://') || self.startsWith('https://')";
     let path = "!self.startsWith('unix:') || self.matches('^unix:///([^[:cntrl:]]*[^/[:cntrl:]])$')";
     // In bytes, not characters.
@@ -445,12 +463,17 @@ pub(super) fn endpoint() -> [Rule; 5] {
     let https = format!(
         "!self.startsWith('https://') || self.matches('^https://({HOST}|[[][0-9a-fA-F:.]{{2,45}}[]]):{PORT}$')"
     );
+    let numeric = format!(
+        "!self.matches('^https://([^:]*[.])?[0-9]+:[0-9]+$') || \
+         self.matches('^https://({OCTET}[.]){{3}}{OCTET}:[0-9]+$')"
+    );
     [
         cel(scheme, &SpecProblem::EndpointScheme),
         cel(path, &SpecProblem::UnixPath),
         cel(length, &SpecProblem::UnixPathTooLong),
         cel(http, &SpecProblem::HttpEndpoint),
         cel(https, &SpecProblem::HttpsEndpoint),
+        cel(numeric, &SpecProblem::NumericHost),
     ]
 }
 

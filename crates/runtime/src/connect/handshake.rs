@@ -87,6 +87,8 @@ impl HandshakeError {
     pub fn pause(&self) -> Duration {
         match self.reason {
             _ if !self.is_stalled => RETRY,
+            // The API server was asked, and did not say.
+            ConditionReason::Syncing => RETRY,
             ConditionReason::CapabilityLost => RETRY * 10,
             // A driver of the wrong name is asked again when it restarts, or after a while.
             _ => RETRY * 30,

@@ -1,5 +1,6 @@
 //! Which AttacherConfig of this process works for a driver, when several name the same one or drivers whose finalizers and
-//! Leases have the same names: the oldest, also when a younger one answered first.
+//! Leases have the same names: one whose spec names the driver before one that takes the name which is answered, and of these the oldest,
+//! also when a younger one answered first.
 //!
 //! A Lease cannot tell them apart, as both candidates would have the identity of this process. So a claim is granted
 //! before a driver's Lease is competed for, and given back after it was released. This module must not stop anybody: whose
@@ -26,6 +27,12 @@ impl Reservations {
     /// Tells when each AttacherConfig that there is was made.
     pub fn set_ages(&self, ages: BTreeMap<Arc<str>, Option<Timestamp>>) {
         self.0.send_if_modified(|table| table.set_ages(ages));
+    }
+
+    /// Tells which driver the spec of each AttacherConfig names. Another driver that answers that name, as a compromised one may, is not
+    /// granted it, whether the right one answers or not.
+    pub fn set_pins(&self, pins: BTreeMap<Arc<str>, Arc<str>>) {
+        self.0.send_if_modified(|table| table.set_pins(pins));
     }
 
     /// Claims a driver for an AttacherConfig, until the claim is dropped.
@@ -69,7 +76,7 @@ impl Reservation {
     }
 
     /// As [`Reservation::state`]; when it is granted, no other one is before [`Reservation::deactivate`]. That has to follow soon after
-    /// the claim is refused, as an older one waits for it.
+    /// the claim is refused, as the one that goes first waits for it.
     pub fn activate(&self) -> ReservationState {
         let mut state = ReservationState::Granted;
         self.table.send_if_modified(|table| {
@@ -91,7 +98,7 @@ impl Reservation {
         self.becomes(|state| state != before).await;
     }
 
-    /// Resolves when an older AttacherConfig claims the same.
+    /// Resolves when an AttacherConfig that goes before this one claims the same.
     pub async fn refused(&self) {
         self.becomes(|state| matches!(state, ReservationState::Refused(_)))
             .await;

@@ -13,24 +13,26 @@ use crate::api::names::lease_name;
 pub enum ReservationState {
     /// The AttacherConfig works for the driver.
     Granted,
-    /// It will, when a younger AttacherConfig has finished.
+    /// It will, when an AttacherConfig that goes after it has finished.
     Waiting {
-        /// Name of the younger AttacherConfig.
+        /// Name of that AttacherConfig.
         after: Arc<str>,
     },
-    /// An older AttacherConfig claims the driver, or one whose Lease has the same name.
+    /// An AttacherConfig that goes before it claims the driver, or one whose Lease has the same name.
     Refused(ReservationConflict),
 }
 
-/// The older one of two that claim the same.
+/// The first one of two that claim the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReservationConflict {
     /// The driver that was claimed in vain.
     pub driver: Arc<str>,
-    /// The driver that the older one claims.
+    /// The driver that the first one claims.
     pub other: Arc<str>,
-    /// Name of the older AttacherConfig.
+    /// Name of the first AttacherConfig.
     pub config: Arc<str>,
+    /// Whether it goes first because its spec names the driver, and that of the other one names none.
+    pub is_pinned: bool,
 }
 
 impl ReservationConflict {
@@ -45,9 +47,24 @@ impl ReservationConflict {
 
     /// What is wrong and how to fix it, by the names of the Lease of a driver and of its finalizer, where the role has one for each driver.
     pub fn message(&self, lease: impl Fn(&str) -> String, finalizer: impl Fn(&str) -> Option<String>) -> String {
-        let Self { driver, other, config } = self;
+        let Self {
+            driver,
+            other,
+            config,
+            is_pinned,
+        } = self;
+        let owner = if *is_pinned {
+            format!("AttacherConfig {config}, whose spec.driverName names it")
+        } else {
+            format!("AttacherConfig {config}")
+        };
         if driver == other {
-            format!("driver {driver} already belongs to AttacherConfig {config}; delete or suspend one of the two")
+            let first = if *is_pinned {
+                "set spec.driverName of this one, too, if its driver is the right one, or "
+            } else {
+                ""
+            };
+            format!("driver {driver} already belongs to {owner}; {first}delete or suspend one of the two")
         } else {
             let shared = finalizer(driver).filter(|name| finalizer(other).as_ref() == Some(name));
             let same = match shared {
@@ -55,19 +72,23 @@ impl ReservationConflict {
                 None => format!("the same Lease {}", lease(driver)),
             };
             format!(
-                "driver {driver} has {same} as driver {other} of AttacherConfig {config}; run one of them in an \
-                 operator of its own"
+                "driver {driver} has {same} as driver {other} of {owner}; run one of them in an operator of its own"
             )
         }
     }
 }
 
 /// All claims. Of two for one place (the name of the driver's Lease; where finalizers have the same name, Leases have, too) that of the
-/// older AttacherConfig wins, whichever came first; a younger one that works is to finish first. One that is being deleted counts as younger than
-/// all.
+/// AttacherConfig wins whose spec names the driver: what else answers may answer any name. Of two such, or of two others, the older one
+/// wins, whichever came first; one that is being deleted counts as younger than all, and as one that names no driver. One that works is to
+/// finish first.
+///
+/// A name that a spec has is kept for it also while its driver does not answer.
 #[derive(Debug, Default)]
 pub struct ReservationTable {
     ages: BTreeMap<Arc<str>, Option<Timestamp>>,
+    /// The driver that the spec of each AttacherConfig names.
+    pins: BTreeMap<Arc<str>, Arc<str>>,
     places: BTreeMap<String, ReservedName>,
 }
 
@@ -85,6 +106,14 @@ impl ReservationTable {
     pub fn set_ages(&mut self, ages: BTreeMap<Arc<str>, Option<Timestamp>>) -> bool {
         let differs = self.ages != ages;
         self.ages = ages;
+        differs
+    }
+
+    /// The driver that the spec of each AttacherConfig names, whether that answers or not; none of one that is suspended or being deleted, as
+    /// it keeps the driver from nobody. True when anything differs.
+    pub fn set_pins(&mut self, pins: BTreeMap<Arc<str>, Arc<str>>) -> bool {
+        let differs = self.pins != pins;
+        self.pins = pins;
         differs
     }
 
@@ -119,19 +148,27 @@ impl ReservationTable {
 
     /// The state of a claim.
     pub fn state(&self, config: &Arc<str>, driver: &Arc<str>) -> ReservationState {
-        let Some(place) = self.places.get(&lease_name(driver)) else {
+        let lease = lease_name(driver);
+        let Some(place) = self.places.get(&lease) else {
             return ReservationState::Granted;
         };
-        let age = |config: &Arc<str>| {
+        let names = |config: &Arc<str>, driver: &Arc<str>| self.pins.get(config) == Some(driver);
+        let is_pinned = names(config, driver);
+        let rank = |config: &Arc<str>, driver: &Arc<str>| {
             let made = self.ages.get(config).copied().flatten();
-            (made.is_none(), made, config.clone())
+            (!names(config, driver), made.is_none(), made, config.clone())
         };
-        let oldest = place.claims.iter().min_by_key(|(config, _)| age(config));
-        match (oldest, &place.holder) {
-            (Some((older, other)), _) if older != config => ReservationState::Refused(ReservationConflict {
+        // Who names the driver as well does not wait for one whose driver is away.
+        let pins = self.pins.iter().filter(|_| !is_pinned);
+        let away = pins.filter(|(_, driver)| lease_name(driver) == lease);
+        let rivals = place.claims.iter().chain(away);
+        let first = rivals.min_by_key(|(config, driver)| rank(config, driver));
+        match (first, &place.holder) {
+            (Some((first, other)), _) if first != config => ReservationState::Refused(ReservationConflict {
                 driver: driver.clone(),
                 other: other.clone(),
-                config: older.clone(),
+                config: first.clone(),
+                is_pinned: !is_pinned && names(first, other),
             }),
             (_, Some(holder)) if holder != config => ReservationState::Waiting { after: holder.clone() },
             _ => ReservationState::Granted,

@@ -96,7 +96,9 @@ pub struct ConcurrencySpec {
     #[schemars(range(min = 0, max = rules::MAX_CALLS))]
     pub per_node: i64,
 
-    /// Maximum number of calls started in one second, attaches and detaches together, from 1 to 10000; 0 means no limit.
+    /// Maximum number of attaches and detaches together that are started in one second and make a call, from 1 to
+    /// 10000; 0 means no limit. A call follows the writes before it, so more of them may come at once after a pause of
+    /// the API server.
     #[schemars(range(min = 0, max = rules::MAX_CALLS))]
     pub calls_per_second: i64,
 }

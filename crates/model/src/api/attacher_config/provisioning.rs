@@ -248,7 +248,8 @@ pub struct ProvisioningConcurrencySpec {
     #[schemars(range(min = 0, max = rules::MAX_CALLS))]
     pub per_class: i64,
 
-    /// Maximum number of calls started in one second, from 1 to 10000; 0 means no limit.
+    /// Maximum number of attempts that are started in one second and make a call, from 1 to 10000; 0 means no limit. A
+    /// call follows the writes before it, so more of them may come at once after a pause of the API server.
     #[schemars(range(min = 0, max = rules::MAX_CALLS))]
     pub calls_per_second: i64,
 }

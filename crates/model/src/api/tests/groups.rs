@@ -42,6 +42,10 @@ fn https_endpoints() {
     for (text, host, port) in [
         ("https://csi.example.com:443", "csi.example.com", 443),
         ("https://10.0.0.7:1", "10.0.0.7", 1),
+        ("https://255.255.255.255:1", "255.255.255.255", 1),
+        ("https://10.0.0.7a:1", "10.0.0.7a", 1),
+        ("https://csi.n1:1", "csi.n1", 1),
+        ("https://7.csi-7:1", "7.csi-7", 1),
         ("https://[::1]:9000", "[::1]", 9000),
         (longest.as_str(), &"x".repeat(253), 65535),
     ] {
@@ -74,6 +78,32 @@ fn https_endpoints() {
             problem("endpoint", SpecProblem::HttpsEndpoint),
             "{text}"
         );
+    }
+}
+
+/// An address with a typing mistake would be looked up as a name for ever.
+#[test]
+fn hosts_that_end_in_a_number_are_addresses() {
+    for host in [
+        "10.0.0.256",
+        "999.1.1.1",
+        "1.2.3",
+        "1.2.3.4.5",
+        "10.0.0.07",
+        "10..0.1",
+        "7",
+        "csi.example.7",
+        "csi-1.7",
+    ] {
+        let text = format!("https://{host}:9000");
+        let found = problems(&spec(&text, Some(tls())));
+        assert_eq!(found, problem("endpoint", SpecProblem::NumericHost), "{text}");
+        let tls = TlsSpec {
+            server_name: Some(host.into()),
+            ..tls()
+        };
+        let found = problems(&spec("https://csi:1", Some(tls)));
+        assert_eq!(found, problem("tls.serverName", SpecProblem::ServerName), "{host}");
     }
 }
 

@@ -89,6 +89,42 @@ fn a_malformed_spec_is_reported_with_its_field() {
     }
 }
 
+/// Read by position, a list would say something that nobody wrote: all Secrets of a namespace, for one.
+#[test]
+fn a_list_in_place_of_an_object_is_refused_wherever_it_is() {
+    let (list, empty) = (json!(["kube-system"]), json!([]));
+    let rows = [
+        (json!({"publishSecrets": [list]}), "publishSecrets[0]"),
+        (
+            json!({"publishSecrets": [{"namespace": "a", "names": ["b"]}, list]}),
+            "publishSecrets[1]",
+        ),
+        (json!({"provisioning": {"secrets": [list]}}), "provisioning.secrets[0]"),
+        (json!({"provisioning": empty}), "provisioning"),
+        (json!({"provisioning": {"timeouts": empty}}), "provisioning.timeouts"),
+        (json!({"provisioning": {"topology": empty}}), "provisioning.topology"),
+        (json!({"reconcileSync": ["Disabled"]}), "reconcileSync"),
+        (json!({"kubernetesAPI": empty}), "kubernetesAPI"),
+        (json!({"leaderElection": empty}), "leaderElection"),
+        (json!({"tracing": empty}), "tracing"),
+        (json!({"tracing": {"redact": empty}}), "tracing.redact"),
+        (json!({"backoff": empty}), "backoff"),
+        (json!({"concurrency": empty}), "concurrency"),
+        (json!({"tls": {"secretRef": ["kube-system", "name"]}}), "tls.secretRef"),
+    ];
+    for (mut spec, field) in rows {
+        spec["endpoint"] = json!("unix:///a");
+        let error = object(&spec).spec.expect_err("malformed");
+        let wanted = format!("spec.{field}: must be an object, not a list");
+        assert_eq!(error.to_string(), wanted, "{spec}");
+    }
+    // What is a list in a field of a newer version, or a list by its type, is nobody's mistake.
+    let spec = json!({
+        "endpoint": "unix:///a", "newer": [["a"]], "timeouts": {"newer": []}, "publishSecrets": [{"namespace": "a", "names": ["b"]}],
+    });
+    assert!(object(&spec).spec.is_ok());
+}
+
 #[test]
 fn an_error_does_not_repeat_a_long_value() {
     let object = object(&json!({"endpoint": "unix:///a", "suspend": "x".repeat(100_000)}));

@@ -17,7 +17,7 @@ fn spec() -> Value {
     let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
     let mut spec = json_schema(schema);
     spec.as_object_mut().expect("an object").remove("required");
-    spec
+    or_null(spec)
 }
 
 /// The pattern of a rule that asks for nothing else: Helm reads patterns as CEL does.
@@ -29,8 +29,22 @@ fn pattern(rule: &Value) -> Option<&str> {
     (!pattern.contains(['\'', '\\'])).then_some(pattern)
 }
 
+/// The same, or null, which the chart takes for a value that is not set.
+fn or_null(mut schema: Value) -> Value {
+    let kind = schema["type"].take();
+    assert!(!kind.is_null(), "a schema without a type has no counterpart here yet");
+    schema["type"] = if kind.is_array() { kind } else { json!([kind, "null"]) };
+    // A list of values must have null among them to allow it.
+    if let Some(values) = schema.get_mut("enum").and_then(Value::as_array_mut)
+        && !values.contains(&Value::Null)
+    {
+        values.push(Value::Null);
+    }
+    schema
+}
+
 /// A structural schema as JSON schema (draft 7). Fields that are not named are refused, as the API server prunes them. CEL
-/// rules, except those for the form of a text, and formats are left to the API server.
+/// rules, except those for the form of a text, and formats are left to the API server. Fields that are not required may be null.
 fn json_schema(structural: &Value) -> Value {
     let mut schema = Map::new();
     let object = structural.as_object().expect("a schema");
@@ -49,7 +63,13 @@ fn json_schema(structural: &Value) -> Value {
             }
             "properties" => {
                 let properties = value.as_object().expect("an object").iter();
-                let properties = properties.map(|(name, property)| (name.clone(), json_schema(property)));
+                let properties = properties.map(|(name, property)| {
+                    let is_required = structural["required"]
+                        .as_array()
+                        .is_some_and(|all| all.contains(&json!(name)));
+                    let property = json_schema(property);
+                    (name.clone(), if is_required { property } else { or_null(property) })
+                });
                 schema.insert(key.clone(), Value::Object(properties.collect()));
                 schema.insert("additionalProperties".to_owned(), json!(false));
             }
@@ -62,17 +82,12 @@ fn json_schema(structural: &Value) -> Value {
             }
         }
     }
-    if object.get("nullable") == Some(&json!(true)) {
-        let kind = schema.remove("type").expect("a type");
-        schema.insert("type".to_owned(), json!([kind, "null"]));
-        // A list of values must have null among them to allow it.
-        if let Some(Value::Array(values)) = schema.get_mut("enum")
-            && !values.contains(&Value::Null)
-        {
-            values.push(Value::Null);
-        }
+    let schema = Value::Object(schema);
+    if structural["nullable"] == true {
+        or_null(schema)
+    } else {
+        schema
     }
-    Value::Object(schema)
 }
 
 #[test]
@@ -115,6 +130,15 @@ fn nothing_but_fields_of_the_definition_is_allowed() {
         pattern(&json!({"rule": "self.matches('a') || self.matches('b')"})),
         None
     );
+    // What is not set may be null, also the whole; what must be set may not.
+    assert_eq!(spec["type"], json!(["object", "null"]));
+    let list = "/properties/leaderElection/properties/sidecarNamespaces/type";
+    assert_eq!(field(list), json!(["array", "null"]));
+    assert_eq!(
+        field("/properties/publishSecrets/items/properties/namespace/type"),
+        json!("string")
+    );
+    assert_eq!(field("/properties/endpoint/type"), json!("string"));
     let nullable = json_schema(&json!({"type": "string", "enum": ["a"], "nullable": true}));
     assert_eq!(nullable, json!({"type": ["string", "null"], "enum": ["a", null]}));
 }
