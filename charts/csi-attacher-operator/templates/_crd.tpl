@@ -23,12 +23,9 @@ Without a cluster (`helm template`, Argo CD) nothing can be looked up, and nothi
 {{- $fields := splitList "\n" . }}
 {{- fail (printf "the CRD %s in the cluster is too old for this chart: it does not have %s. First %s" $name (join ", " (slice $fields 0 (min 3 (len $fields)))) $advice) }}
 {{- end }}
-{{- if .Release.IsUpgrade }}
-{{- $annotations := $live.metadata.annotations | default dict }}
-{{- $ours := and (eq (get $annotations "meta.helm.sh/release-name") .Release.Name) (eq (get $annotations "meta.helm.sh/release-namespace") .Release.Namespace) }}
-{{- if and $ours (ne (get $annotations "helm.sh/resource-policy") "keep") }}
+{{- $isKept := eq (get ($live.metadata.annotations | default dict) "helm.sh/resource-policy") "keep" }}
+{{- if and .Release.IsUpgrade (include "csi-attacher-operator.ours" (list . $live.metadata)) (not $isKept) }}
 {{- fail (printf "this upgrade would delete the CRD %s, and with it every AttacherConfig, because an earlier revision has it with crds.keep=false. First run: kubectl annotate crd %s helm.sh/resource-policy=keep" $name $name) }}
-{{- end }}
 {{- end }}
 {{- else if and .Release.IsUpgrade (lookup "v1" "Namespace" "" "default") }}
 {{- fail (printf "the CRD %s is missing, and Helm does not install it with an upgrade. First %s" $name $advice) }}

@@ -170,19 +170,51 @@ unix:///csi/{{ .name }}/{{ .driver.socket | default "csi.sock" }}
 {{- toYaml $secrets }}
 {{- end }}
 
+{{/* Whether an object is of this release: `true`, or nothing. Takes the root, and the metadata of the object. */}}
+{{- define "csi-attacher-operator.ours" -}}
+{{- $release := (first .).Release }}
+{{- $annotations := (last .).annotations | default dict }}
+{{- if and (eq (get $annotations "meta.helm.sh/release-name") $release.Name) (eq (get $annotations "meta.helm.sh/release-namespace") $release.Namespace) }}true{{ end }}
+{{- end }}
+
+{{/* The AttacherConfigs of the release as they are in the cluster before this revision, as YAML: a map from names. Without a cluster there is none. */}}
+{{- define "csi-attacher-operator.live" -}}
+{{- $live := dict }}
+{{- if .Capabilities.APIVersions.Has "attacher.csi.dev/v1alpha1/AttacherConfig" }}
+{{- range (lookup "attacher.csi.dev/v1alpha1" "AttacherConfig" "" "").items }}
+{{- if include "csi-attacher-operator.ours" (list $ .metadata) }}
+{{- $_ := set $live .metadata.name (dict "annotations" (.metadata.annotations | default dict) "spec" .spec) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- toYaml $live }}
+{{- end }}
+
+{{/*
+Each `spec.provisioning` as YAML: a map from names of AttacherConfigs to `values`, as it will be, and `live`, as it is before this revision. Both
+have rights: Helm changes the roles before the AttacherConfigs, and the operator then takes its markers off the claims.
+*/}}
+{{- define "csi-attacher-operator.provisioning" -}}
+{{- $sections := dict }}
+{{- range $name, $spec := include "csi-attacher-operator.configs" . | fromYaml }}
+{{- if hasKey $spec "provisioning" }}
+{{- $_ := set $sections $name (dict "values" $spec.provisioning) }}
+{{- end }}
+{{- end }}
+{{- range $name, $object := include "csi-attacher-operator.live" . | fromYaml }}
+{{- if kindIs "map" (get $object.spec "provisioning") }}
+{{- $_ := set $sections $name (set (get $sections $name | default dict) "live" $object.spec.provisioning) }}
+{{- end }}
+{{- end }}
+{{- toYaml $sections }}
+{{- end }}
+
 {{/*
 Whether rules for provisioning are made: `true`, or nothing.
 */}}
 {{- define "csi-attacher-operator.provisions" -}}
 {{- $wanted := .Values.rbac.provisioning }}
-{{- if eq $wanted "Auto" }}
-{{- range include "csi-attacher-operator.configs" . | fromYaml }}
-{{- if hasKey . "provisioning" }}
-{{- $wanted = "Enabled" }}
-{{- end }}
-{{- end }}
-{{- end }}
-{{- if eq $wanted "Enabled" }}true{{ end }}
+{{- if or (eq $wanted "Enabled") (and (eq $wanted "Auto") (include "csi-attacher-operator.provisioning" . | fromYaml)) }}true{{ end }}
 {{- end }}
 
 {{/*
@@ -190,9 +222,11 @@ Whether volumes of Released PersistentVolumes may be deleted: `true`, or nothing
 */}}
 {{- define "csi-attacher-operator.deletes" -}}
 {{- $wanted := eq .Values.rbac.provisioning "Enabled" }}
-{{- range include "csi-attacher-operator.configs" . | fromYaml }}
-{{- if and (hasKey . "provisioning") (ne (dig "provisioning" "deletion" "Enabled" .) "Hold") }}
+{{- range include "csi-attacher-operator.provisioning" . | fromYaml }}
+{{- range . }}
+{{- if ne (get . "deletion") "Hold" }}
 {{- $wanted = true }}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- if $wanted }}true{{ end }}
@@ -205,13 +239,13 @@ The namespaces with Leases as YAML: a map from their names to `any`, whether dri
 {{- define "csi-attacher-operator.leaseNamespaces" -}}
 {{- $nothing := dict "any" false "names" list }}
 {{- $namespaces := dict .Release.Namespace (dict "any" true "names" list) }}
-{{- range include "csi-attacher-operator.configs" . | fromYaml }}
+{{- $provisioning := include "csi-attacher-operator.provisioning" . | fromYaml }}
+{{- range $name, $_ := include "csi-attacher-operator.configs" . | fromYaml }}
 {{- $driver := .driverName | default "" }}
 {{- $lease := regexReplaceAll "[^a-z0-9-]" (lower $driver) "-" | printf "external-attacher-leader-%s" }}
 {{- if hasSuffix "-" $lease }}
 {{- $lease = printf "%sX" $lease }}
 {{- end }}
-{{- $provisions := hasKey . "provisioning" }}
 {{- $provisioner := regexReplaceAll "[^a-z0-9-]" (lower $driver) "-" }}
 {{- if hasSuffix "-" $provisioner }}
 {{- $provisioner = printf "%sX" $provisioner }}
@@ -219,7 +253,7 @@ The namespaces with Leases as YAML: a map from their names to `any`, whether dri
 {{- range append (dig "leaderElection" "sidecarNamespaces" list .) (dig "leaderElection" "namespace" "" .) | compact }}
 {{- $known := get $namespaces . | default $nothing }}
 {{- $names := append $known.names $lease }}
-{{- if $provisions }}
+{{- if hasKey $provisioning $name }}
 {{- $names = append $names $provisioner }}
 {{- end }}
 {{- $names = $names | uniq | sortAlpha }}
@@ -336,6 +370,24 @@ true
 {{- toYaml $ports }}
 {{- end }}
 
+{{/* Refuses names of Services where the pods ask the resolver of the node, which does not know them. hostNetwork does that to ClusterFirst as well. */}}
+{{- define "csi-attacher-operator.checkDns" -}}
+{{- $policy := get .Values "dnsPolicy" }}
+{{- if and (or (eq $policy "Default") (and .Values.hostNetwork (eq $policy "ClusterFirst"))) (not (dig "nameservers" list (.Values.dnsConfig | default dict))) }}
+{{- $known := list }}
+{{- range .Values.hostAliases }}
+{{- $known = concat $known .hostnames }}
+{{- end }}
+{{- range $name, $spec := include "csi-attacher-operator.configs" . | fromYaml }}
+{{- $host := regexReplaceAll "^https?://([^/]*@)?([^/:]*).*" $spec.endpoint "${2}" }}
+{{- if and (regexMatch "^[^/:.]+\\.[^/:.]+\\.svc(\\.cluster\\.local)?$" $host) (not (has $host $known)) (not $spec.suspend) }}
+{{- $of := printf (hasKey $.Values.drivers $name | ternary "drivers.%s.network.address" "attacherConfigs.%s.endpoint") $name }}
+{{- fail (printf "%s is at %s, the name of a Service, which the resolver of the node does not know: remove dnsPolicy %s, or name the DNS of the cluster in dnsConfig.nameservers, or the address of the Service in hostAliases" $of $host $policy) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/* Refuses a list in which a name is there twice. Its items have a `name`, and `of` says where each is from. */}}
 {{- define "csi-attacher-operator.distinct" -}}
 {{- $names := dict }}
@@ -389,7 +441,8 @@ Refuses a pod that the API server refuses, or in which a container answers for a
 Values files are merged by Helm: of a list, such as extraContainers, only that of the last file is left.
 */}}
 {{- define "csi-attacher-operator.checkContainers" -}}
-{{- $containers := list (dict "of" "the operator" "name" "operator" "ports" (list (dict "containerPort" (include "csi-attacher-operator.port" .)))) }}
+{{- $ports := list (dict "containerPort" (include "csi-attacher-operator.port" .)) }}
+{{- $containers := list (dict "of" "the operator" "name" "operator" "ports" $ports "security" .Values.containerSecurityContext) }}
 {{- $probes := include "csi-attacher-operator.probePorts" . | fromYaml }}
 {{- range $name, $driver := .Values.drivers }}
 {{- with $driver.container }}
@@ -406,15 +459,18 @@ Values files are merged by Helm: of a list, such as extraContainers, only that o
 {{- if and $driver.livenessProbe .livenessProbe }}
 {{- fail (printf "drivers.%s has livenessProbe and container.livenessProbe: set only one of them" $name) }}
 {{- end }}
-{{- $containers = append $containers (dict "of" (printf "drivers.%s.container" $name) "name" $name "ports" .ports "probed" $probed) }}
+{{- $containers = append $containers (dict "of" (printf "drivers.%s.container" $name) "name" $name "ports" .ports "probed" $probed
+  "security" (include "csi-attacher-operator.containerSecurity" (list $ .) | fromYaml)) }}
 {{- end }}
 {{- with $driver.livenessProbe }}
 {{- $ports := list (dict "containerPort" (get $probes $name)) }}
-{{- $containers = append $containers (dict "of" (printf "drivers.%s.livenessProbe" $name) "name" (printf "probe-%s" $name) "ports" $ports) }}
+{{- $containers = append $containers (dict "of" (printf "drivers.%s.livenessProbe" $name) "name" (printf "probe-%s" $name) "ports" $ports
+  "security" (include "csi-attacher-operator.containerSecurity" (list $ .) | fromYaml)) }}
 {{- end }}
 {{- end }}
 {{- range $index, $container := .Values.extraContainers }}
-{{- $containers = append $containers (dict "of" (printf "extraContainers[%d]" $index) "name" $container.name "ports" $container.ports) }}
+{{- $containers = append $containers (dict "of" (printf "extraContainers[%d]" $index) "name" $container.name "ports" $container.ports
+  "security" $container.securityContext) }}
 {{- end }}
 {{- include "csi-attacher-operator.distinct" (list $containers "%s and %s are both a container of the name %s: give one of them another name") }}
 {{- $ports := dict }}
@@ -435,6 +491,19 @@ Values files are merged by Helm: of a list, such as extraContainers, only that o
 {{- fail (printf "%s and %s both have their livenessProbe at port %s, where one program answers for both: %s" (get $probed $port) $of $port $cure) }}
 {{- end }}
 {{- $_ := set $probed $port $of }}
+{{- end }}
+{{- $user := dict }}
+{{- range list ($.Values.podSecurityContext | default dict) (.security | default dict) }}
+{{- /* Not merged, which would take 0 and false for nothing. */}}
+{{- range $key, $value := pick . "runAsUser" "runAsNonRoot" }}
+{{- if not (kindIs "invalid" $value) }}
+{{- $_ := set $user $key $value }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- if and (eq (get $user "runAsUser" | toString) "0") (get $user "runAsNonRoot") }}
+{{- $where := eq $of "the operator" | ternary "podSecurityContext" (printf "%s.securityContext" $of) }}
+{{- fail (printf "%s has runAsUser 0 with runAsNonRoot true, and would never start: set %s.runAsNonRoot: false, or another runAsUser" $of $where) }}
 {{- end }}
 {{- end }}
 {{- end }}

@@ -72,6 +72,37 @@ async fn an_upgrade_from_hooks_loses_no_attacherconfig() -> Result<()> {
     Ok(())
 }
 
+/// Helm changes roles before AttacherConfigs: the rights of provisioning stay until the next upgrade.
+#[tokio::test]
+async fn the_rights_of_provisioning_outlive_the_section_by_one_upgrade() -> Result<()> {
+    let (_permit, _cluster, kubectl, helm) = cluster(&[]).await?;
+    let driver = "--set=attacherConfigs.bulk.driverName=bulk.example.com";
+    let provisions = "--set=attacherConfigs.bulk.provisioning.mode=Enabled";
+    let holds = "--set=attacherConfigs.bulk.provisioning.deletion=Hold";
+    helm.must("install", CHART, &[BULK, driver, provisions]).await?;
+    for (settings, may_patch, may_delete, is_told) in [
+        (&[BULK, driver, holds][..], true, true, true),
+        (&[BULK, driver, holds], true, false, false),
+        (&[BULK, driver], true, false, true),
+        (&[BULK, driver], false, false, false),
+        (&[BULK, driver, provisions], true, true, false),
+        (&[FAST], true, true, true),
+        (&[FAST], false, false, false),
+    ] {
+        let said = helm.must("upgrade", CHART, settings).await?;
+        assert_eq!(said.contains("keeps the permissions"), is_told, "{settings:?}: {said}");
+        let path = "-o=jsonpath={.rules[*].resources} {.rules[*].verbs}";
+        let rules = kubectl.run(&["get", "clusterrole", RELEASE, path]).await?;
+        assert_eq!(
+            rules.contains("persistentvolumeclaims"),
+            may_patch,
+            "{settings:?}: {rules}"
+        );
+        assert_eq!(rules.contains("\"delete\""), may_delete, "{settings:?}: {rules}");
+    }
+    Ok(())
+}
+
 /// An operator that serves a driver by the earlier chart's AttacherConfig goes on while that is upgraded: what is attached stays so, and
 /// no call is made.
 #[tokio::test]
