@@ -7,7 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use crate::commands::Context;
+use crate::commands::{ClusterFlags, Context};
 use crate::gather::{Reader, Sources, now};
 use crate::output::Style;
 
@@ -54,6 +54,7 @@ impl ApiServerFixture {
             namespace: "shop".to_owned(),
             style: Style::PLAIN,
             impersonate: None,
+            flags: ClusterFlags::default(),
         }
     }
 

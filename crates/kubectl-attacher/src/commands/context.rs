@@ -2,6 +2,7 @@
 
 use kube::Client;
 
+use super::flags::ClusterFlags;
 use crate::cli::GlobalOptions;
 use crate::error::Result;
 use crate::gather::{ClientOptions, Reader, Sources, connect, now};
@@ -17,6 +18,8 @@ pub struct Context {
     pub style: Style,
     /// Who asks, when that is said by `--as`.
     pub impersonate: Option<String>,
+    /// What the commands that are shown need to ask the same cluster.
+    pub flags: ClusterFlags,
 }
 
 impl Context {
@@ -35,6 +38,7 @@ impl Context {
             namespace,
             style: Style::of(global.color),
             impersonate: global.impersonate.clone(),
+            flags: ClusterFlags::of(global),
         })
     }
 

@@ -2,6 +2,7 @@
 
 mod context;
 mod drivers;
+mod flags;
 mod follow;
 mod list;
 mod listing;
@@ -12,6 +13,7 @@ mod wait;
 mod why;
 
 pub use context::Context;
+pub use flags::ClusterFlags;
 
 use clap::CommandFactory;
 use std::io::Write;

@@ -20,6 +20,7 @@ use crate::output::{self, Text};
 pub(super) async fn run(context: &Context, arguments: &WhyArguments) -> Result<u8> {
     let sources = context.sources();
     let explanation = explain(&sources, arguments.kind, &arguments.name, &context.namespace).await?;
+    let explanation = explanation.with_commands(|command| context.flags.add_to(command));
     let text = match arguments.output {
         Some(WhyOutput::Json) => output::json(&explanation)?,
         Some(WhyOutput::Yaml) => output::yaml(&explanation)?,
@@ -124,12 +125,9 @@ async fn of_volume(
     claim: Option<(&str, &str)>,
     volume: Option<&str>,
 ) -> Result<Explanation> {
-    let found = volume_scenes(sources, claim, volume).await;
-    let mut chains: Vec<Chain> = found.scenes.iter().map(chain).collect();
-    let release = found
-        .scenes
-        .first()
-        .and_then(|scene| volume_release(scene, &found.naming));
+    let scenes = volume_scenes(sources, claim, volume).await;
+    let mut chains: Vec<Chain> = scenes.iter().map(chain).collect();
+    let release = scenes.first().and_then(volume_release);
     if release.is_some() {
         chains.retain(|chain| chain.node.is_some());
     }
@@ -226,6 +224,7 @@ mod tests {
     use super::*;
     use crate::api_server_fixture::{Answer, ApiServerFixture, attachment, list, page};
     use crate::error::{EXIT_ERROR, EXIT_NOT_FOUND};
+    use crate::gather::users;
     use serde_json::{Value, json};
 
     fn volume(name: &str) -> Value {
@@ -257,6 +256,118 @@ mod tests {
         let of_attachment = explain(&server.sources(), WhyKind::Va, "csi-", "shop").await.unwrap();
         assert_eq!(of_attachment.subject.name, "csi-1a");
         assert_eq!(of_attachment.chains[0].attachment.as_deref(), Some("csi-1a"));
+    }
+
+    fn claim(uid: &str, volume: Option<&str>) -> Value {
+        let phase = if volume.is_some() { "Bound" } else { "Pending" };
+        json!({
+            "metadata": {
+                "name": "data", "namespace": "shop", "uid": uid, "creationTimestamp": "2026-01-01T09:00:00Z",
+            },
+            "spec": {"volumeName": volume},
+            "status": {"phase": phase},
+        })
+    }
+
+    /// A PersistentVolume of a claim shop/data that had the UID "old".
+    fn claimed_volume() -> Value {
+        let mut object = volume("pv-old");
+        object["spec"]["claimRef"] = json!({"namespace": "shop", "name": "data", "uid": "old"});
+        object
+    }
+
+    /// What is not seen may have the volume, or need it.
+    #[tokio::test]
+    async fn lists_that_could_not_be_read_are_not_taken_for_empty() {
+        let empty: Answer = Ok(list(&[]));
+        for (attachments, pods, verdict) in [
+            (empty.clone(), empty.clone(), Verdict::Healthy),
+            (Err(403), empty.clone(), Verdict::Unknown),
+            (empty.clone(), Err(403), Verdict::Unknown),
+            (empty.clone(), Err(500), Verdict::Unknown),
+            (Err(403), Err(403), Verdict::Unknown),
+        ] {
+            let server = ApiServerFixture::start(move |path, _| match path {
+                "/api/v1/persistentvolumes/pv-old" => Ok(claimed_volume()),
+                "/api/v1/namespaces/shop/persistentvolumeclaims/data" => Ok(claim("old", Some("pv-old"))),
+                "/api/v1/namespaces/shop/pods" => pods.clone(),
+                "/apis/storage.k8s.io/v1/volumeattachments" => attachments.clone(),
+                _ => Err(404),
+            });
+            for (kind, name) in [(WhyKind::Pv, "pv-old"), (WhyKind::Pvc, "data")] {
+                let answer = explain(&server.sources(), kind, name, "shop").await.unwrap();
+                assert_eq!(answer.verdict, verdict, "{answer:?}");
+            }
+        }
+    }
+
+    /// The claim was deleted and made again under its name, and has another volume: its pods are not those of the former one, but for one that was
+    /// there before.
+    #[tokio::test]
+    async fn a_claim_of_the_same_name_is_not_that_of_the_volume() {
+        let pod = |created: &str| {
+            json!({
+                "metadata": {"name": "web-1", "namespace": "shop", "creationTimestamp": created},
+                "spec": {
+                    "nodeName": "node1",
+                    "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
+                },
+                "status": {"phase": "Running"},
+            })
+        };
+        let mut leaving = attachment("csi-old");
+        leaving["metadata"]["deletionTimestamp"] = "2026-01-01T10:00:00Z".into();
+        leaving["metadata"]["finalizers"] = json!(["external-attacher/ssd-csi-test"]);
+        leaving["spec"]["source"]["persistentVolumeName"] = "pv-old".into();
+        let (before, after) = ("2026-01-01T08:00:00Z", "2026-01-01T09:00:00Z");
+        for (new, created, count) in [
+            (claim("new", Some("pv-new")), after, 0),
+            (claim("new", None), after, 0),
+            (claim("new", Some("pv-new")), before, 1),
+        ] {
+            let (pod, attached) = (pod(created), leaving.clone());
+            let server = ApiServerFixture::start(move |path, _| match path {
+                "/api/v1/persistentvolumes/pv-old" => Ok(claimed_volume()),
+                "/api/v1/namespaces/shop/persistentvolumeclaims/data" => Ok(new.clone()),
+                "/api/v1/namespaces/shop/pods" => Ok(list(std::slice::from_ref(&pod))),
+                "/apis/storage.k8s.io/v1/volumeattachments" => Ok(list(&[])),
+                "/apis/storage.k8s.io/v1/volumeattachments/csi-old" => Ok(attached.clone()),
+                _ => Err(404),
+            });
+            let sources = server.sources();
+            let of_volume = explain(&sources, WhyKind::Pv, "pv-old", "shop").await.unwrap();
+            let case = of_volume.chains[0].diagnosis.case;
+            assert_eq!(case == Case::NotUsed, count == 0, "{of_volume:?}");
+            let of_attachment = explain(&sources, WhyKind::Va, "csi-old", "shop").await.unwrap();
+            let case = of_attachment.chains[0].diagnosis.case;
+            assert_eq!(case, Case::OrphanFinalizer, "{of_attachment:?}");
+            // A release is refused while a pod on the node uses the volume.
+            let wire: VolumeAttachmentWire = serde_json::from_value(leaving.clone()).unwrap();
+            let scene = attachment_scene(&sources, wire.into()).await;
+            let users = users(&sources, &scene, Some("node1")).await;
+            assert_eq!(users.found().map(Vec::len), Some(count), "{users:?}");
+        }
+    }
+
+    /// A pod on the node may still have the volume of a claim that was removed by force; one that waits for a node has none.
+    #[tokio::test]
+    async fn without_the_claim_a_pod_that_has_no_node_uses_nothing() {
+        for (node, count) in [(Some("node1"), 1), (None, 0)] {
+            let volumes = json!([{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]);
+            let pod = json!({
+                "metadata": {"name": "web-1", "namespace": "shop"},
+                "spec": {"nodeName": node, "volumes": volumes},
+                "status": {"phase": "Pending"},
+            });
+            let server = ApiServerFixture::start(move |path, _| match path {
+                "/api/v1/persistentvolumes/pv-old" => Ok(claimed_volume()),
+                "/api/v1/namespaces/shop/pods" => Ok(list(std::slice::from_ref(&pod))),
+                "/apis/storage.k8s.io/v1/volumeattachments" => Ok(list(&[])),
+                _ => Err(404),
+            });
+            let scenes = volume_scenes(&server.sources(), None, Some("pv-old")).await;
+            assert_eq!(scenes[0].users.found().map(Vec::len), Some(count));
+        }
     }
 
     /// Of a job that is over the claim may be deleted, and then there is no volume to look at.

@@ -1,15 +1,15 @@
 //! The VolumeAttachment: whether it is there, attached, or waits, and for what.
 
 use csi_attacher_model::api::condition::{ConditionReason, ConditionType};
-use csi_attacher_model::decide::{Refusal, grpc_code as codes, is_final, is_in_use};
-use csi_attacher_model::findings::{FindingKind, age};
-use csi_attacher_model::objects::{Attachment, Operation, SecretReference};
+use csi_attacher_model::decide::{Refusal, grpc_code as codes, is_final};
+use csi_attacher_model::findings::age;
+use csi_attacher_model::objects::{Attachment, Operation, SecretReference, VolumeError};
 use jiff::Timestamp;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::decision::{NextStep, finding, next_step};
-use super::last::{SecretError, current_error, grpc_code, last_attempt, last_error, secret_error};
+use super::decision::{NextStep, finding, in_use_elsewhere, next_step};
+use super::last::{SecretError, current_error, grpc_code, is_of_call, last_attempt, last_error, secret_error};
 use super::report::{Diagnosis, ObjectName, Step, StepState, Verdict};
 use super::service::{Service, is_served_by_sidecar};
 use super::steps::not_visible;
@@ -39,47 +39,10 @@ pub(super) fn attachment(scene: &Scene, service: &Service) -> (Step, Diagnosis) 
     (Step::new(state, object, diagnosis.summary.clone()), diagnosis)
 }
 
-fn attached(scene: &Scene, attachment: &Arc<Attachment>) -> Diagnosis {
+fn attached(scene: &Scene, attachment: &Attachment) -> Diagnosis {
     let node = &attachment.node;
-    let twice = scene.holders.found().into_iter().flatten().find(|holder| {
-        let other = &holder.attachment;
-        is_in_use(other) && other.node != attachment.node && scene.is_of_volume(other)
-    });
-    if let Some(other) = twice
-        && scene.is_for_one_node()
-    {
-        return Diagnosis::new(
-            Case::AttachedTwice,
-            format!(
-                "the volume is attached to node {node} and to node {}, and its access mode allows one node only; data may be \
-                 damaged",
-                other.attachment.node
-            ),
-        )
-        .since(other.attachment.created)
-        .next("nothing: no controller resolves this")
-        .run(
-            "find out which node has it in use, and delete the VolumeAttachment of the other one",
-            format!("kubectl attacher why va {}", other.attachment.name),
-        );
-    }
-    if let Some(diagnosis) = stands_for_another(scene, attachment) {
-        return diagnosis;
-    }
-    if scene
-        .driver
-        .csi_driver
-        .found()
-        .is_some_and(|driver| !driver.attach_required)
-    {
-        let summary = format!(
-            "CSIDriver {} has attachRequired: false, so no controller requests the detach from node {node}",
-            scene.driver.name
-        );
-        return Diagnosis::new(Case::LeftOver, summary).since(attachment.created).run(
-            "find out whether a pod on the node uses the volume; once none does, deleting the VolumeAttachment requests the detach",
-            format!("kubectl get pods --all-namespaces --field-selector spec.nodeName={node}"),
-        );
+    if let Some((case, text)) = finding(scene, attachment) {
+        return inconsistent(scene, attachment, Diagnosis::new(case, text));
     }
     let diagnosis = Diagnosis::new(Case::Attached, format!("the volume is attached to node {node}"));
     match &scene.pod {
@@ -91,23 +54,39 @@ fn attached(scene: &Scene, attachment: &Arc<Attachment>) -> Diagnosis {
     }
 }
 
-/// What is attached is not what its objects say now: the same finding as the operator's, in the same words.
-fn stands_for_another(scene: &Scene, attachment: &Attachment) -> Option<Diagnosis> {
-    let (kind, text) = finding(scene, attachment)?;
-    let case = match kind {
-        FindingKind::VolumeReplaced => Case::VolumeReplaced,
-        FindingKind::NodeIdChanged => Case::NodeIdChanged,
-        _ => return None,
-    };
+/// What is attached is not what its objects say now: what to do about a finding of the operator.
+fn inconsistent(scene: &Scene, attachment: &Attachment, diagnosis: Diagnosis) -> Diagnosis {
     let node = &attachment.node;
-    let diagnosis = Diagnosis::new(case, text)
-        .since(attachment.created)
-        .next("nothing: no controller resolves this")
-        .run(
-            "find out whether a pod on the node uses the volume; once none does, deleting the VolumeAttachment requests the detach",
-            format!("kubectl get pods --all-namespaces --field-selector spec.nodeName={node}"),
-        );
-    Some(diagnosis)
+    if diagnosis.case == Case::AttachedTwice
+        && let Some(other) = in_use_elsewhere(scene, attachment)
+    {
+        return diagnosis
+            .since(other.created)
+            .next("nothing: no controller resolves this")
+            .run(
+                "find out which node has it in use, and delete the VolumeAttachment of the other one",
+                format!("kubectl attacher why va {}", other.name),
+            );
+    }
+    let diagnosis = diagnosis.since(attachment.created);
+    let diagnosis = if diagnosis.case == Case::DriverNotOnNode {
+        let waiting = diagnosis.next("nothing, until the kubelet registers the driver on the node");
+        check_node_plugin(scene, node, waiting)
+    } else {
+        diagnosis.next("nothing: no controller resolves this")
+    };
+    diagnosis.run(
+        "find out whether a pod on the node uses the volume; once none does, deleting the VolumeAttachment requests the detach",
+        format!("kubectl get pods --all-namespaces --field-selector spec.nodeName={node}"),
+    )
+}
+
+/// Without the driver's pod on the node, the kubelet does not register the driver.
+fn check_node_plugin(scene: &Scene, node: &str, diagnosis: Diagnosis) -> Diagnosis {
+    diagnosis.advise(format!(
+        "check the pod of driver {}'s node plugin (DaemonSet) on node {node}",
+        scene.driver.name
+    ))
 }
 
 /// What the attacher does next with an attachment, or why it cannot do anything.
@@ -152,7 +131,7 @@ fn pending(scene: &Scene, attachment: &Arc<Attachment>, service: &Service) -> Di
             let diagnosis = match grpc_code(error) {
                 Some(codes::RESOURCE_EXHAUSTED) => limit(scene, attachment),
                 Some(code) if !is_final(code) => uncertain(scene, attachment),
-                _ => failing(scene, attachment),
+                _ => beside_driver(scene, attachment, error).unwrap_or_else(|| failing(scene, attachment)),
             };
             with_next(with_errors(scene, attachment, diagnosis), &next)
         }
@@ -196,6 +175,21 @@ pub(super) fn retries(diagnosis: Diagnosis, scene: &Scene, first: &str, attachme
         format!("{text}, and immediately with"),
         format!("kubectl attacher retry {}", attachment.name),
     )
+}
+
+/// A failure that is not an answer of the driver, which mostly was not asked at all: a webhook, the Lease or an object is to blame.
+pub(super) fn beside_driver(scene: &Scene, attachment: &Attachment, error: &VolumeError) -> Option<Diagnosis> {
+    if is_of_call(error) {
+        return None;
+    }
+    let (node, driver) = (&attachment.node, &scene.driver.name);
+    let (case, what) = match Operation::of(attachment) {
+        Operation::Attach => (Case::AttachFailing, format!("attach to node {node}")),
+        Operation::Detach => (Case::DetachFailing, format!("detach from node {node}")),
+    };
+    let summary = format!("the {what} fails, and the error is not an answer of driver {driver}");
+    let diagnosis = Diagnosis::new(case, summary);
+    Some(retries(diagnosis, scene, "follow the message; ", attachment))
 }
 
 fn failing(scene: &Scene, attachment: &Attachment) -> Diagnosis {
@@ -267,14 +261,13 @@ fn limit(scene: &Scene, attachment: &Attachment) -> Diagnosis {
 
 /// What stops before the driver is asked.
 pub(super) fn refused(scene: &Scene, attachment: &Attachment, refusal: &Refusal) -> Diagnosis {
-    let (driver, node) = (&scene.driver.name, &attachment.node);
+    let node = &attachment.node;
     let diagnosis = |case| Diagnosis::new(case, refusal.to_string());
     let diagnosis = match refusal {
-        Refusal::NodeNotFound(_) | Refusal::DriverNotOnNode { .. } => diagnosis(Case::DriverNotOnNode)
-            .next("the attach continues as soon as the kubelet registers the driver on the node")
-            .advise(format!(
-                "check the pod of driver {driver}'s node plugin (DaemonSet) on node {node}"
-            )),
+        Refusal::NodeNotFound(_) | Refusal::DriverNotOnNode { .. } => {
+            let next = "the attach continues as soon as the kubelet registers the driver on the node";
+            check_node_plugin(scene, node, diagnosis(Case::DriverNotOnNode).next(next))
+        }
         Refusal::VolumeDeleting(name) => diagnosis(Case::VolumeDeleting)
             .next("nothing: a volume that is being deleted is not attached")
             .run(

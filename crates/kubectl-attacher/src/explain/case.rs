@@ -66,7 +66,7 @@ cases! {
     ClaimMissing Blocked,
     /// The claim has no PersistentVolume.
     ClaimNotBound Blocked,
-    /// The PersistentVolume does not exist.
+    /// The PersistentVolume does not exist. If the volume is attached, no controller requests its detach.
     VolumeMissing Blocked,
     /// The PersistentVolume is being deleted and is not attached any more.
     VolumeDeleting Blocked,
@@ -112,13 +112,13 @@ cases! {
     CapabilityLost Blocked,
     /// The attacher refuses the object as it is.
     Refused Blocked,
-    /// The driver refuses the attach; the attacher retries with backoff.
+    /// The attach fails, at the driver or before it is asked; the attacher retries with backoff.
     AttachFailing Blocked,
     /// The outcome of the attach call is unknown; the attacher repeats it with backoff.
     AttachUncertain Blocked,
     /// The attach was requested long ago and has neither begun nor failed.
     AttachStuck Blocked,
-    /// The driver does not confirm the detach; the attacher retries with backoff.
+    /// The detach fails, at the driver or before it is asked; the attacher retries with backoff.
     DetachFailing Blocked,
     /// The detach was requested long ago and has neither ended nor failed.
     DetachStuck Blocked,
@@ -130,4 +130,6 @@ cases! {
     VolumeInUse Blocked,
     /// The CSIDriver has attachRequired: false, and a VolumeAttachment is left over.
     LeftOver Blocked,
+    /// An inline volume stays attached that no pod uses any more: its node is gone, or a later attachment wants it on another one.
+    InlineLeftOver Blocked,
 }

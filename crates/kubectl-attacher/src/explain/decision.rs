@@ -8,6 +8,7 @@ use csi_attacher_model::findings::{FindingInput, FindingKind, FindingThresholds,
 use csi_attacher_model::objects::{Attachment, AttachmentSource};
 use std::sync::Arc;
 
+use super::Case;
 use crate::observed::{Lookup, Scene};
 
 /// What comes next.
@@ -46,12 +47,12 @@ pub(super) fn next_step(scene: &Scene, attachment: &Arc<Attachment>) -> Option<N
     Some(step)
 }
 
-/// What the operator's findings are made of, where nothing but the VolumeAttachment was read.
+/// What the operator's findings are made of, where nothing but the VolumeAttachment was read: the node is taken for what it was.
 pub(crate) fn finding_input<'a>(attachment: &'a Attachment, driver: &'a DriverFacts) -> FindingInput<'a> {
     FindingInput {
         attachment,
         volume: None,
-        node: NodeEntry::Registered(""),
+        node: NodeEntry::Registered(attachment.node_id.as_deref().unwrap_or_default()),
         attached_at: None,
         wanted_at: None,
         driver,
@@ -60,24 +61,81 @@ pub(crate) fn finding_input<'a>(attachment: &'a Attachment, driver: &'a DriverFa
     }
 }
 
-/// What the operator finds wrong with what is attached, and its words for it: that it stands for another volume or another machine.
-/// An object that could not be read is no finding.
-pub(super) fn finding(scene: &Scene, attachment: &Attachment) -> Option<(FindingKind, String)> {
+/// What the operator finds wrong with what is attached, the worst of it, in its words. An object that could not be read is no finding.
+pub(super) fn finding(scene: &Scene, attachment: &Attachment) -> Option<(Case, String)> {
     let facts = scene.driver.facts();
-    let csi_node = scene.csi_node.found();
-    let node_id = csi_node.and_then(|record| record.drivers.node_id(&scene.driver.name));
+    let unread = finding_input(attachment, &facts);
     let input = FindingInput {
         volume: scene.volume.found().map(|volume| &**volume),
-        node: node_id.map_or(NodeEntry::Missing, NodeEntry::Registered),
-        ..finding_input(attachment, &facts)
+        node: match &scene.csi_node {
+            Lookup::Found(record) => NodeEntry::of(&record.drivers, &scene.driver.name),
+            Lookup::Missing => NodeEntry::Missing,
+            Lookup::Unknown => unread.node,
+        },
+        attached_at: in_use_elsewhere(scene, attachment).map(|other| &*other.node),
+        wanted_at: wanted_elsewhere(scene, attachment).map(|other| &*other.node),
+        attach_required: scene.driver.csi_driver.found().map(|driver| driver.attach_required),
+        ..unread
     };
     let rules = FindingThresholds {
         stuck_after: scene.stuck_after,
     };
-    let found = findings(&input, scene.now, &rules);
-    let kinds = [FindingKind::VolumeReplaced, FindingKind::NodeIdChanged];
-    let kind = kinds.into_iter().find(|kind| found.contains(*kind))?;
-    Some((kind, finding_message(kind, &input)))
+    // The rules take a volume that could not be read for one that is gone.
+    let is_known = |kind: &FindingKind| *kind != FindingKind::VolumeGone || scene.volume.is_missing();
+    let mut found = findings(&input, scene.now, &rules).iter().filter(is_known);
+    let (case, message) = found.find_map(|kind| Some((case_of(kind)?, finding_message(kind, &input))))?;
+    // The answer names it already.
+    let own = format!("VolumeAttachment {}: ", attachment.name);
+    Some((case, message.strip_prefix(&own).map(str::to_owned).unwrap_or(message)))
+}
+
+/// The case of a finding about what is attached.
+const fn case_of(kind: FindingKind) -> Option<Case> {
+    match kind {
+        FindingKind::AttachedTwice => Some(Case::AttachedTwice),
+        FindingKind::VolumeReplaced => Some(Case::VolumeReplaced),
+        FindingKind::NodeIdChanged => Some(Case::NodeIdChanged),
+        FindingKind::VolumeGone => Some(Case::VolumeMissing),
+        FindingKind::NodeGone | FindingKind::DriverNotOnNode => Some(Case::DriverNotOnNode),
+        FindingKind::InlineLeftOver => Some(Case::InlineLeftOver),
+        FindingKind::LeftOver => Some(Case::LeftOver),
+        // Only who leads the driver knows since when, and so who writes beside it. What is attached is not stuck. The others are
+        // never about a VolumeAttachment.
+        FindingKind::OtherAttacher
+        | FindingKind::AttachStuck
+        | FindingKind::DetachStuck
+        | FindingKind::AttachNotRequired
+        | FindingKind::CSIDriverMissing
+        | FindingKind::PossibleLeak
+        | FindingKind::ReleasedWhileBound
+        | FindingKind::HandleShared
+        | FindingKind::NeedsDecision
+        | FindingKind::ProvisionStuck
+        | FindingKind::DeleteStuck
+        | FindingKind::ClassMissing
+        | FindingKind::MarkerOfAnotherDriver => None,
+    }
+}
+
+/// The VolumeAttachments of the same volume at other nodes.
+fn elsewhere<'s>(scene: &'s Scene, attachment: &'s Attachment) -> impl Iterator<Item = &'s Attachment> {
+    let holders = scene.holders.found().into_iter().flatten();
+    let others = holders.map(|holder| &*holder.attachment);
+    others.filter(move |other| other.node != attachment.node && scene.is_of_volume(other))
+}
+
+/// One that has the volume in use at another node.
+pub(super) fn in_use_elsewhere<'s>(scene: &'s Scene, attachment: &'s Attachment) -> Option<&'s Attachment> {
+    elsewhere(scene, attachment).find(|other| is_in_use(other))
+}
+
+/// A later one of an inline volume, at another node: kube-controller-manager has forgotten the earlier one.
+fn wanted_elsewhere<'s>(scene: &'s Scene, attachment: &'s Attachment) -> Option<&'s Attachment> {
+    let is_later = |other: &&Attachment| {
+        let is_inline = matches!(other.source, AttachmentSource::Inline(_));
+        is_inline && other.deleting.is_none() && other.created > attachment.created
+    };
+    elsewhere(scene, attachment).find(is_later)
 }
 
 fn ask(snapshot: &Snapshot, facts: &DriverFacts, policy: &Policy, credentials: SecretState) -> NextStep {

@@ -7,7 +7,7 @@ use csi_attacher_model::objects::Attachment;
 use std::sync::Arc;
 
 use super::Case;
-use super::attach::{possible_step, retries, saturated, secret, with_errors, with_next};
+use super::attach::{beside_driver, possible_step, retries, saturated, secret, with_errors, with_next};
 use super::last::{current_error, grpc_code};
 use super::report::Diagnosis;
 use super::service::{Service, is_served_by_sidecar};
@@ -30,7 +30,10 @@ pub(super) fn diagnosis(scene: &Scene, attachment: &Arc<Attachment>, service: &S
         return diagnosis;
     }
     let diagnosis = match current_error(attachment) {
-        Some(error) => failing(scene, attachment, grpc_code(error)),
+        Some(error) => match beside_driver(scene, attachment, error) {
+            Some(diagnosis) => with_refusal(attachment, diagnosis),
+            None => failing(scene, attachment, grpc_code(error)),
+        },
         None => not_failed(scene, attachment),
     };
     with_next(with_errors(scene, attachment, diagnosis), &next)
@@ -98,12 +101,7 @@ fn failing(scene: &Scene, attachment: &Attachment, code: Option<i32>) -> Diagnos
         ),
         _ => retries(diagnosis, scene, "fix the driver or its backend; ", attachment),
     };
-    let refused = attachment.release.as_ref().and_then(|note| note.answer.as_deref());
-    let refused = refused.and_then(|text| serde_json::from_str::<ReleaseAnswer>(text).ok());
-    let diagnosis = match refused {
-        Some(answer) => diagnosis.advise(format!("a release was refused: {}: {}", answer.reason, answer.message)),
-        None => diagnosis,
-    };
+    let diagnosis = with_refusal(attachment, diagnosis);
     if is_of_sidecar {
         return diagnosis;
     }
@@ -111,6 +109,16 @@ fn failing(scene: &Scene, attachment: &Attachment, code: Option<i32>) -> Diagnos
         "if the detach can never finish, show the evidence and ask for a release",
         format!("kubectl attacher release va {}", attachment.name),
     )
+}
+
+/// Adds what the operator answered to a request to release it.
+fn with_refusal(attachment: &Attachment, diagnosis: Diagnosis) -> Diagnosis {
+    let refused = attachment.release.as_ref().and_then(|note| note.answer.as_deref());
+    let refused = refused.and_then(|text| serde_json::from_str::<ReleaseAnswer>(text).ok());
+    match refused {
+        Some(answer) => diagnosis.advise(format!("a release was refused: {}: {}", answer.reason, answer.message)),
+        None => diagnosis,
+    }
 }
 
 fn not_failed(scene: &Scene, attachment: &Attachment) -> Diagnosis {

@@ -18,10 +18,14 @@ const MAX_WAIT_FOR_UNMOUNT: SignedDuration = SignedDuration::from_mins(6);
 /// No VolumeAttachment for this node: another node has the volume, or nobody has requested it.
 pub(super) fn without_attachment(scene: &Scene) -> Diagnosis {
     let Some(node) = &scene.node_name else {
-        return Diagnosis::new(
-            Case::NotUsed,
-            "no pod on a node needs the volume, and it is attached to none",
-        );
+        return match (&scene.naming, &scene.users) {
+            (Lookup::Found(_), Lookup::Found(_)) => Diagnosis::new(
+                Case::NotUsed,
+                "no pod on a node needs the volume, and it is attached to none",
+            ),
+            (Lookup::Found(_), _) => not_visible("pods could not be listed, and one may need the volume"),
+            _ => not_visible("VolumeAttachments could not be listed, and the volume may be attached to a node"),
+        };
     };
     if let Some(holder) = holder(scene) {
         return held(scene, holder);

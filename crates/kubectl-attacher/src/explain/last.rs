@@ -8,12 +8,20 @@ use jiff::{SignedDuration, Timestamp};
 use super::report::{LastAttempt, LastError};
 use crate::observed::{EventRecord, Lookup};
 
+/// How the text of an error that gRPC gave begins, for operator and sidecar.
+const RPC_ERROR: &str = "rpc error: code = ";
+
+/// Whether an error is what a call of the driver came to. Others have their cause beside the driver: a webhook, the Lease, an object.
+pub(super) fn is_of_call(error: &VolumeError) -> bool {
+    error.code.is_some() || error.message.contains(RPC_ERROR)
+}
+
 /// The number of the gRPC code of an error: the stored one, or that of its text. API servers before 1.34 do not store it.
 pub fn grpc_code(error: &VolumeError) -> Option<i32> {
     if error.code.is_some() {
         return error.code;
     }
-    let (_, rest) = error.message.split_once("rpc error: code = ")?;
+    let (_, rest) = error.message.split_once(RPC_ERROR)?;
     codes::of_name(rest.split(' ').next()?)
 }
 

@@ -29,7 +29,7 @@ pub use report::{
 pub use service::{Service, service, stalled};
 pub use steps::node_steps;
 
-use crate::observed::Scene;
+use crate::observed::{Scene, is_settled};
 use csi_attacher_model::api::names::TRACEPARENT_ANNOTATION;
 use csi_attacher_model::objects::Attachment;
 
@@ -72,14 +72,9 @@ fn walk(scene: &Scene, steps: &mut Vec<Step>) -> Diagnosis {
     let (mut step, diagnosis) = attach::attachment(scene, &service);
     if served.state == StepState::Blocked {
         // One step blocks: what is behind it only waits for it, unless no attacher would go on with it either.
-        let of_others = [
-            Case::ForeignFinalizer,
-            Case::AttachedTwice,
-            Case::VolumeReplaced,
-            Case::NodeIdChanged,
-            Case::LeftOver,
-        ];
-        if step.state == StepState::Done || of_others.contains(&diagnosis.case) {
+        let is_attached = scene.attachment.found().is_some_and(|own| is_settled(own));
+        let is_of_others = is_attached || diagnosis.case == Case::ForeignFinalizer;
+        if is_of_others || matches!(step.state, StepState::Done | StepState::Unknown) {
             served.state = StepState::Note;
         } else if step.state == StepState::Blocked {
             step.state = StepState::Waiting;

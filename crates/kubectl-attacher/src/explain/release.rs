@@ -16,7 +16,7 @@ use crate::observed::{ConfigRecord, Lookup, Scene};
 const PV_PROTECTION: &str = "kubernetes.io/pv-protection";
 
 /// Explains why a PersistentVolume that is being deleted is still there. None for one that is not.
-pub fn volume_release(scene: &Scene, attachments: &Lookup<Vec<Arc<Attachment>>>) -> Option<Chain> {
+pub fn volume_release(scene: &Scene) -> Option<Chain> {
     let volume = scene.volume.found().filter(|volume| volume.deleting)?;
     let mut steps = Vec::new();
     let object = ObjectName::cluster("PersistentVolume", &*volume.name);
@@ -24,7 +24,7 @@ pub fn volume_release(scene: &Scene, attachments: &Lookup<Vec<Arc<Attachment>>>)
         object.clone(),
         format!("is being deleted, and is kept by {}", volume.finalizers),
     ));
-    let diagnosis = diagnosis(scene, attachments, &mut steps);
+    let diagnosis = diagnosis(scene, &mut steps);
     let state = if diagnosis.verdict == Verdict::Blocked {
         StepState::Blocked
     } else {
@@ -42,7 +42,7 @@ pub fn volume_release(scene: &Scene, attachments: &Lookup<Vec<Arc<Attachment>>>)
     })
 }
 
-fn diagnosis(scene: &Scene, attachments: &Lookup<Vec<Arc<Attachment>>>, steps: &mut Vec<Step>) -> Diagnosis {
+fn diagnosis(scene: &Scene, steps: &mut Vec<Step>) -> Diagnosis {
     let Some(volume) = scene.volume.found() else {
         return not_visible("the PersistentVolume could not be read");
     };
@@ -51,7 +51,7 @@ fn diagnosis(scene: &Scene, attachments: &Lookup<Vec<Arc<Attachment>>>, steps: &
     let Some(finalizer) = attacher else {
         return by_others(scene, name);
     };
-    let Lookup::Found(naming) = attachments else {
+    let Lookup::Found(naming) = &scene.naming else {
         return not_visible("VolumeAttachments could not be listed, and one may name the volume");
     };
     let facts = scene.driver.facts();

@@ -1,10 +1,11 @@
 //! What an explanation is made of. The serialised form is the schema of `-o json` and `-o yaml`, which is documented and stable.
 
+use csi_attacher_model::decide::is_plain_command;
 use jiff::Timestamp;
 use serde::Serialize;
 
 use super::Case;
-use crate::observed::Gap;
+use crate::observed::{Gap, GapReason};
 
 /// The version of the serialised form.
 pub const SCHEMA: &str = "attacher.csi.dev/why-v1";
@@ -85,8 +86,12 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    /// An answer about an object.
-    pub fn new(subject: ObjectName, steps: Vec<Step>, chains: Vec<Chain>, gaps: Vec<Gap>) -> Self {
+    /// An answer about an object. Where it cannot be told for what could not be read, it says what to do about that.
+    pub fn new(subject: ObjectName, steps: Vec<Step>, mut chains: Vec<Chain>, gaps: Vec<Gap>) -> Self {
+        let unseen = chains.iter_mut().map(|chain| &mut chain.diagnosis);
+        for diagnosis in unseen.filter(|diagnosis| diagnosis.case == Case::NotVisible) {
+            diagnosis.advice.extend(about(&gaps));
+        }
         let worst = chains.iter().map(|chain| chain.diagnosis.verdict).max();
         Self {
             schema: SCHEMA,
@@ -97,6 +102,29 @@ impl Explanation {
             gaps,
         }
     }
+
+    /// The same with each command changed, as for flags that all of them need.
+    #[must_use]
+    pub fn with_commands(mut self, change: impl Fn(&str) -> String) -> Self {
+        let advice = self.chains.iter_mut().flat_map(|chain| &mut chain.diagnosis.advice);
+        for command in advice.filter_map(|advice| advice.command.as_mut()) {
+            *command = change(command);
+        }
+        self
+    }
+}
+
+/// What to do about what could not be read.
+fn about(gaps: &[Gap]) -> impl Iterator<Item = Advice> {
+    let is_forbidden = |gap: &Gap| gap.reason == GapReason::Forbidden;
+    let forbidden = gaps.iter().any(is_forbidden);
+    let failed = gaps.iter().any(|gap| !is_forbidden(gap));
+    let permissions = forbidden.then_some("grant the permissions that are named below, or ask somebody who has them");
+    let requests = failed.then_some("find out why the requests failed that are named below, and ask again");
+    permissions.into_iter().chain(requests).map(|text| Advice {
+        text: text.to_owned(),
+        command: None,
+    })
 }
 
 /// The way of one volume to, or from, one node.
@@ -302,7 +330,7 @@ impl Diagnosis {
     pub fn run(mut self, text: impl Into<String>, command: impl Into<String>) -> Self {
         self.advice.push(Advice {
             text: text.into(),
-            command: Some(command.into()).filter(|command| is_plain(command)),
+            command: Some(command.into()).filter(|command| is_plain_command(command, &FLAGS)),
         });
         self
     }
@@ -319,23 +347,39 @@ const FLAGS: [&str; 7] = [
     "-o",
 ];
 
-/// Whether a shell takes each word of a command as it is, but for the quoted patch at its end.
-fn is_plain(command: &str) -> bool {
-    let (words, patch) = match command.split_once(" -p '") {
-        Some((words, patch)) => (words, Some(patch)),
-        None => (command, None),
-    };
-    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || b" ._:/=@,-".contains(&byte);
-    // A name with a blank in it may look like more words.
-    let is_flag = |word: &str| !word.starts_with('-') || FLAGS.contains(&word);
-    let is_json = |byte: u8| byte.is_ascii_alphanumeric() || b"{}[]\":,.- ".contains(&byte);
-    let is_quoted = |patch: &str| patch.strip_suffix('\'').is_some_and(|json| json.bytes().all(is_json));
-    words.bytes().all(is_word) && words.split(' ').all(is_flag) && patch.is_none_or(is_quoted)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::is_plain;
+    use super::*;
+    use crate::explain::chain;
+    use crate::explain::tests::builders::unrequested;
+    use crate::observed::Lookup;
+
+    /// No permission helps against an API server that does not answer, or files that cannot be opened.
+    #[test]
+    fn permissions_are_asked_for_only_where_one_is_missing() {
+        let gap = |reason| Gap {
+            verb: "list",
+            group: "storage.k8s.io",
+            resource: "volumeattachments",
+            namespace: None,
+            reason,
+        };
+        let failed = || gap(GapReason::Failed("too many open files".to_owned()));
+        for (gaps, permissions, requests) in [
+            (vec![gap(GapReason::Forbidden)], true, false),
+            (vec![failed()], false, true),
+            (vec![failed(), gap(GapReason::Forbidden)], true, true),
+            (vec![], false, false),
+        ] {
+            let unseen = chain(&unrequested(|scene| scene.attachment = Lookup::Unknown));
+            let subject = ObjectName::cluster("PersistentVolume", "pv1");
+            let explained = Explanation::new(subject, Vec::new(), vec![unseen], gaps);
+            let diagnosis = &explained.chains[0].diagnosis;
+            assert_eq!(diagnosis.case, Case::NotVisible);
+            let says = |word: &str| diagnosis.advice.iter().any(|advice| advice.text.contains(word));
+            assert_eq!((says("permissions"), says("requests failed")), (permissions, requests));
+        }
+    }
 
     #[test]
     fn a_command_with_a_name_that_means_something_to_a_shell_is_not_shown() {
@@ -343,7 +387,7 @@ mod tests {
             "kubectl describe pvc data-0 --namespace web",
             "kubectl patch atc ebs --type=merge -p '{\"spec\":{\"suspend\":false}}'",
         ] {
-            assert!(is_plain(command), "{command}");
+            assert!(is_plain_command(command, &FLAGS), "{command}");
         }
         for name in [
             "x;touch /tmp/pwn",
@@ -360,7 +404,7 @@ mod tests {
             "-n",
         ] {
             let command = format!("kubectl describe pvc {name} --namespace default");
-            assert!(!is_plain(&command), "{command}");
+            assert!(!is_plain_command(&command, &FLAGS), "{command}");
         }
     }
 }

@@ -80,41 +80,41 @@ fn claim_object(name: &str) -> ObjectName {
     }
 }
 
-/// The claim is there and bound.
+/// The claim is there and bound. Whatever became of it, a VolumeAttachment that is there is what was asked about.
 pub(super) fn claim(scene: &Scene, steps: &mut Vec<Step>) -> Option<Diagnosis> {
     let name = scene.claim_name.as_ref()?;
     let object = claim_object(name);
-    match &scene.claim {
+    let is_past = scene.attachment.found().is_some();
+    let (text, diagnosis) = match &scene.claim {
         Lookup::Unknown => {
             steps.push(Step::unknown(object));
-            scene
-                .volume_name
-                .is_none()
-                .then(|| not_visible("the claim could not be read"))
+            let decides = scene.volume_name.is_none() && !is_past;
+            return decides.then(|| not_visible("the claim could not be read"));
         }
-        // A PersistentVolume may outlive its claim, with a VolumeAttachment that is asked about.
+        // A PersistentVolume may outlive its claim.
         Lookup::Missing if scene.volume_name.is_some() => {
             steps.push(Step::note(object, "does not exist any more"));
-            None
+            return None;
         }
         Lookup::Missing => {
-            steps.push(Step::new(StepState::Blocked, object, "does not exist"));
             let diagnosis = Diagnosis::new(Case::ClaimMissing, format!("claim {name} does not exist"))
                 .since(scene.pod.as_ref().and_then(|pod| pod.created))
                 .advise("create the claim; a generic ephemeral volume's claim is made by kube-controller-manager");
-            Some(diagnosis)
+            ("does not exist".to_owned(), diagnosis)
         }
         Lookup::Found(claim) if claim.is_bound() => {
             let volume = claim.volume.as_deref().unwrap_or_default();
             steps.push(Step::done(object, format!("is bound to PersistentVolume {volume}")));
-            None
+            return None;
         }
         Lookup::Found(claim) => {
             let diagnosis = not_bound(name, claim);
-            steps.push(Step::new(StepState::Blocked, object, diagnosis.summary.clone()));
-            Some(diagnosis)
+            (diagnosis.summary.clone(), diagnosis)
         }
-    }
+    };
+    let state = if is_past { StepState::Note } else { StepState::Blocked };
+    steps.push(Step::new(state, object, text));
+    (!is_past).then_some(diagnosis)
 }
 
 fn not_bound(name: &str, claim: &ClaimRecord) -> Diagnosis {
@@ -310,8 +310,7 @@ pub fn node_steps(scene: &Scene) -> Vec<Step> {
     steps
 }
 
-/// The answer when an object that decides could not be read.
+/// The answer when an object that decides could not be read. What to do about that, its gaps say ([`super::Explanation::new`]).
 pub(super) fn not_visible(what: &str) -> Diagnosis {
     Diagnosis::new(Case::NotVisible, format!("cannot tell: {what}"))
-        .advise("grant the permissions that are named below, or ask somebody who has them")
 }

@@ -1,10 +1,15 @@
 //! The client, as kubectl would make it.
 
-use http::{HeaderName, HeaderValue};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use csi_attacher_kubeconfig::{TokenFile, find};
+use http::Request;
+use http::header::AUTHORIZATION;
+use kube::client::{Body, ClientBuilder};
+use kube::config::AuthInfo;
 use kube::{Client, Config};
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::Duration;
+use tower::util::MapRequestLayer;
 
 use crate::error::{PluginError, Result};
 
@@ -26,48 +31,187 @@ pub struct ClientOptions {
 /// Connects; the second value is the namespace of objects that are named without one.
 pub async fn connect(options: &ClientOptions) -> Result<(Client, String)> {
     drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
-    let bad = |error: &dyn std::fmt::Display| PluginError::Config(error.to_string());
-    let choice = KubeConfigOptions {
-        context: options.context.clone(),
-        ..KubeConfigOptions::default()
-    };
-    let mut config = match &options.kubeconfig {
-        Some(path) => {
-            let file = Kubeconfig::read_from(path).map_err(|error| bad(&error))?;
-            Config::from_custom_kubeconfig(file, &choice)
-                .await
-                .map_err(|error| bad(&error))?
-        }
-        // Without a file there is the service account of a pod.
-        None => match Config::from_kubeconfig(&choice).await {
-            Ok(config) => config,
-            Err(error) if choice.context.is_none() => Config::incluster().map_err(|_| bad(&error))?,
-            Err(error) => return Err(bad(&error)),
-        },
+    let found = find(options.kubeconfig.as_deref(), options.context.as_deref()).map_err(unusable)?;
+    let mut config = match found {
+        Some(found) => found.config().await.map_err(unusable)?,
+        // No file names a cluster: there may be the service account of a pod.
+        None => Config::incluster().map_err(|error| {
+            let why = format!("no file names a context, and there is no service account of a pod ({error})");
+            PluginError::Config(why)
+        })?,
     };
     // Longer than the pause between two bookmarks: a watch of a quiet cluster is silent for a minute.
     config.read_timeout = Some(Duration::from_mins(2));
     config.connect_timeout = Some(Duration::from_secs(10));
-    let auth = &config.auth_info;
-    let (user, groups) = if options.impersonate.is_none() && options.groups.is_empty() {
-        // The kubeconfig may impersonate too.
-        let groups = auth.impersonate_groups.as_deref();
-        (&auth.impersonate, groups.unwrap_or_default())
-    } else {
-        (&options.impersonate, options.groups.as_slice())
-    };
-    let user = user.iter().map(|user| ("impersonate-user", user));
-    let groups = groups.iter().map(|group| ("impersonate-group", group));
-    let mut headers = Vec::new();
-    for (name, value) in user.chain(groups) {
-        let value = HeaderValue::from_str(value).map_err(|error| bad(&error))?;
-        headers.push((HeaderName::from_static(name), value));
-    }
-    config.headers.extend(headers);
+    impersonate(&mut config.auth_info, options);
     let namespace = options
         .namespace
         .clone()
         .unwrap_or_else(|| config.default_namespace.clone());
-    let client = Client::try_from(config).map_err(|error| bad(&error))?;
-    Ok((client, namespace))
+    Ok((client(config)?, namespace))
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "for `map_err`")]
+fn unusable(error: impl Display) -> PluginError {
+    PluginError::Config(error.to_string())
+}
+
+/// As with kubectl, what a flag names takes the place of what the kubeconfig has; kube sends it.
+fn impersonate(auth: &mut AuthInfo, options: &ClientOptions) {
+    if let Some(user) = options.impersonate.as_ref().filter(|user| !user.is_empty()) {
+        auth.impersonate = Some(user.clone());
+    }
+    if !options.groups.is_empty() {
+        auth.impersonate_groups = Some(options.groups.clone());
+    }
+}
+
+fn client(mut config: Config) -> Result<Client> {
+    let token = config.auth_info.token_file.take();
+    let token = token.map(|path| TokenFile::open(&path)).transpose().map_err(unusable)?;
+    if token.is_some() {
+        // The token of a file goes before that of a plugin.
+        config.auth_info.exec = None;
+    }
+    let builder = ClientBuilder::try_from(config).map_err(unusable)?;
+    let Some(token) = token else {
+        return Ok(builder.build());
+    };
+    // kube would send what stands around the token as well.
+    let authorize = MapRequestLayer::new(move |mut request: Request<Body>| {
+        if let Some(header) = token.header() {
+            request.headers_mut().insert(AUTHORIZATION, header);
+        }
+        request
+    });
+    Ok(builder.with_layer(&authorize).build())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::net::TcpListener;
+    use std::thread::{self, JoinHandle};
+
+    use super::*;
+
+    /// A server of one request, and the head of that request.
+    fn server() -> (String, JoinHandle<Vec<String>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let head = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let lines = BufReader::new(stream.try_clone().unwrap()).lines().map(Result::unwrap);
+            let head = lines.take_while(|line| !line.is_empty()).collect();
+            let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}";
+            stream.write_all(answer).unwrap();
+            head
+        });
+        (url, head)
+    }
+
+    /// What a request says about who sends it: with this user in the kubeconfig, and these flags.
+    async fn sent(user: &Value, options: ClientOptions) -> Vec<String> {
+        let folder = tempfile::tempdir().unwrap();
+        let (url, head) = server();
+        let kubeconfig = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "contexts": [{ "name": "c", "context": { "cluster": "k", "user": "u" } }],
+            // CA data without a certificate: the machine may have none either, without which no client is made.
+            "clusters": [{ "name": "k", "cluster": { "server": url, "certificate-authority-data": "Cg==" } }],
+            "users": [{ "name": "u", "user": user }],
+        });
+        let file = folder.path().join("kubeconfig");
+        std::fs::write(&file, kubeconfig.to_string()).unwrap();
+        std::fs::write(folder.path().join("token"), " renewed\n").unwrap();
+        let options = ClientOptions {
+            kubeconfig: Some(file),
+            ..options
+        };
+        let (client, _) = connect(&options).await.unwrap();
+        let request = Request::get("/version").body(Vec::new()).unwrap();
+        client.request_text(request).await.unwrap();
+        let mut lines = head.join().unwrap();
+        lines.retain(|line| line.starts_with("impersonate-") || line.starts_with("authorization"));
+        lines.sort();
+        lines
+    }
+
+    fn acting_as(user: Option<&str>, groups: &[&str]) -> ClientOptions {
+        ClientOptions {
+            impersonate: user.map(str::to_owned),
+            groups: groups.iter().map(|group| (*group).to_owned()).collect(),
+            ..ClientOptions::default()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_flag_takes_the_place_of_what_the_kubeconfig_impersonates_and_each_is_sent_once() {
+        let admin =
+            || json!({ "as": "admin", "as-groups": ["a"], "as-uid": "7", "as-user-extra": { "scopes": ["x"] } });
+        let (extra, uid) = ("impersonate-extra-scopes: x", "impersonate-uid: 7");
+        for (user, options, wanted) in [
+            (
+                admin(),
+                acting_as(None, &[]),
+                vec![extra, "impersonate-group: a", uid, "impersonate-user: admin"],
+            ),
+            (
+                admin(),
+                acting_as(Some("jane"), &[]),
+                vec![extra, "impersonate-group: a", uid, "impersonate-user: jane"],
+            ),
+            (
+                admin(),
+                acting_as(None, &["b", "c"]),
+                vec![
+                    extra,
+                    "impersonate-group: b",
+                    "impersonate-group: c",
+                    uid,
+                    "impersonate-user: admin",
+                ],
+            ),
+            (
+                json!({}),
+                acting_as(Some("jane"), &["b"]),
+                vec!["impersonate-group: b", "impersonate-user: jane"],
+            ),
+            (json!({ "as": "" }), acting_as(Some(""), &[]), vec![]),
+        ] {
+            assert_eq!(sent(&user, options).await, wanted, "{user}");
+        }
+    }
+
+    #[tokio::test]
+    async fn credentials_are_read_as_by_kubectl() {
+        for (user, wanted) in [
+            (json!({ "token": "t" }), "authorization: Bearer t"),
+            // What stands around the token is no part of it.
+            (json!({ "tokenFile": "token" }), "authorization: Bearer renewed"),
+            (
+                json!({ "token": "of-the-day", "tokenFile": "token" }),
+                "authorization: Bearer renewed",
+            ),
+            (json!({ "token": "t", "tokenFile": "" }), "authorization: Bearer t"),
+            (
+                json!({ "token": "t", "client-certificate-data": "", "client-key-data": "" }),
+                "authorization: Bearer t",
+            ),
+        ] {
+            assert_eq!(sent(&user, ClientOptions::default()).await, [wanted], "{user}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_kubeconfig_that_cannot_be_used_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = ClientOptions {
+            kubeconfig: Some(folder.path().join("none")),
+            ..ClientOptions::default()
+        };
+        let error = connect(&options).await.err().unwrap().to_string();
+        assert!(error.contains("failed to read kubeconfig"), "{error}");
+    }
 }

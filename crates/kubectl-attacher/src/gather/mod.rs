@@ -12,7 +12,5 @@ pub use nearest::nearest;
 pub(crate) use others::users;
 pub use reader::{Readable, Reader, ResourceName, words};
 pub(crate) use scenes::now;
-pub use scenes::{
-    NodeScenes, PodScenes, VolumeScenes, attachment_name, attachment_scene, node_scenes, pod_scenes, volume_scenes,
-};
+pub use scenes::{NodeScenes, PodScenes, attachment_name, attachment_scene, node_scenes, pod_scenes, volume_scenes};
 pub use sources::Sources;

@@ -24,13 +24,26 @@ pub(super) async fn naming(sources: &Sources, volume: Option<&str>) -> Lookup<Ve
     }
 }
 
-/// Pods of the claim's namespace that use it.
-pub(crate) async fn users(sources: &Sources, claim: Option<&str>, node: Option<&str>) -> Lookup<Vec<PodRecord>> {
+/// Pods of the claim's namespace that use it. Those of an inline volume, or of a PersistentVolume that was not read, are not known.
+pub(crate) async fn users(sources: &Sources, scene: &Scene, node: Option<&str>) -> Lookup<Vec<PodRecord>> {
+    let former = scene.former_claim.as_ref();
+    let claim = scene.claim_name.as_ref().or(former.map(|(claim, _)| claim));
     let Some((namespace, name)) = claim.and_then(|claim| claim.split_once('/')) else {
-        return Lookup::Found(Vec::new());
+        let is_unclaimed = scene.volume.found().is_some();
+        return if is_unclaimed {
+            Lookup::Found(Vec::new())
+        } else {
+            Lookup::Unknown
+        };
     };
+    // Without its claim no pod is scheduled: one without a node waits for another claim of the name.
+    let may_use = |pod: &PodRecord| pod.node.is_some() || !scene.claim.is_missing();
+    // A pod that was there before that other claim has the volume of the former one.
+    let again = former.and_then(|(_, created)| *created);
+    let is_earlier = |pod: &PodRecord| again.is_none_or(|again| pod.created.is_none_or(|created| created < again));
+    let uses = |pod: &PodRecord| pod.uses(name) && may_use(pod) && is_earlier(pod);
     let pods = sources.pods(namespace, node).await;
-    pods.map(|pods| pods.into_iter().filter(|pod| pod.uses(name)).collect())
+    pods.map(|pods| pods.into_iter().filter(uses).collect())
 }
 
 /// The other attachments of the volume, and how many the node has.
@@ -62,7 +75,7 @@ async fn holder(sources: &Sources, scene: &Scene, other: &Arc<Attachment>) -> Ho
     let (node, pods, events) = if scene.is_for_one_node() && elsewhere {
         let (node, pods, events) = futures::join!(
             sources.node(&other.node),
-            users(sources, scene.claim_name.as_deref(), Some(&other.node)),
+            users(sources, scene, Some(&other.node)),
             sources.events("VolumeAttachment", "default", name)
         );
         (node.0, pods, events)

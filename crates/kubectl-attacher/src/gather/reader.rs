@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use std::convert::identity;
 use std::fmt::Debug;
 use std::sync::Mutex;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::nearest::nearest;
 use crate::error::{PluginError, Result};
@@ -15,11 +16,14 @@ use crate::observed::{Gap, GapReason, Lookup};
 
 /// Objects of one page: a cluster may have ten thousand pods.
 const PAGE: u32 = 2_000;
+/// Requests at once, whoever asks: over HTTP/1.1 each has a connection of its own, and a process may open a few hundred files.
+const AT_ONCE: usize = 16;
 
 /// Reads with the caller's permissions.
 pub struct Reader {
     client: Client,
     gaps: Mutex<Vec<Gap>>,
+    turns: Semaphore,
 }
 
 /// A resource, as it is named in RBAC rules.
@@ -48,6 +52,7 @@ impl Reader {
         Self {
             client,
             gaps: Mutex::default(),
+            turns: Semaphore::new(AT_ONCE),
         }
     }
 
@@ -61,6 +66,11 @@ impl Reader {
         let mut gaps = self.gaps.lock().map(|gaps| gaps.clone()).unwrap_or_default();
         gaps.sort_by(|one, other| (one.group, one.resource, one.verb).cmp(&(other.group, other.resource, other.verb)));
         gaps
+    }
+
+    /// Waits until few enough requests are under way. The semaphore is never closed.
+    async fn turn(&self) -> Option<SemaphorePermit<'_>> {
+        self.turns.acquire().await.ok()
     }
 
     fn note(&self, gap: Gap) {
@@ -83,6 +93,7 @@ impl Reader {
 
     /// One object.
     pub async fn get<K: Readable>(&self, api: Api<K>, resource: ResourceName, name: &str) -> Lookup<K> {
+        let _turn = self.turn().await;
         match api.get_opt(name).await {
             Ok(Some(object)) => Lookup::Found(object),
             Ok(None) => Lookup::Missing,
@@ -95,6 +106,7 @@ impl Reader {
 
     /// The metadata of one object: of a Secret nothing else is ever read.
     pub async fn exists<K: Readable>(&self, api: Api<K>, resource: ResourceName, name: &str) -> Lookup<()> {
+        let _turn = self.turn().await;
         match api.get_metadata_opt(name).await {
             Ok(Some(_)) => Lookup::Found(()),
             Ok(None) => Lookup::Missing,
@@ -108,6 +120,7 @@ impl Reader {
     /// The object of the question: without it there is no answer.
     pub async fn require<K: Readable>(&self, api: Api<K>, resource: ResourceName, name: &str) -> Result<Option<K>> {
         let namespace = api.namespace().map(str::to_owned);
+        let _turn = self.turn().await;
         let found = api.get_opt(name).await;
         found.map_err(|error| {
             let what = format!("cannot get {} {name}", resource.plural);
@@ -122,6 +135,7 @@ impl Reader {
         resource: ResourceName,
         parameters: ListParams,
     ) -> Lookup<Vec<K>> {
+        let _turn = self.turn().await;
         match pages(&parameters, async |page: &ListParams| api.list(page).await, identity).await {
             Ok(items) => Lookup::Found(items),
             Err(kube::Error::Api(status)) if status.code == 404 => Lookup::Missing,
@@ -134,7 +148,7 @@ impl Reader {
 
     /// All names of a kind. Where they cannot be listed there is no answer: a name that is not seen may begin as the one asked for.
     pub async fn names<K: Readable>(&self, api: Api<K>, resource: ResourceName) -> Result<Vec<String>> {
-        let listed = all_names(&api).await;
+        let listed = self.all_names(&api).await;
         listed.map_err(|error| {
             let what = format!("cannot list {}", resource.plural);
             unanswered(what, gap("list", resource, api.namespace(), &error), &error)
@@ -143,15 +157,16 @@ impl Reader {
 
     /// Names like one that does not exist, for those who mistyped it; none where they cannot be listed.
     pub async fn nearest<K: Readable>(&self, api: Api<K>, name: &str) -> Vec<String> {
-        nearest(name, &all_names(&api).await.unwrap_or_default())
+        nearest(name, &self.all_names(&api).await.unwrap_or_default())
     }
-}
 
-/// Asks for metadata only, and keeps nothing but the names of a page.
-async fn all_names<K: Readable>(api: &Api<K>) -> Result<Vec<String>, kube::Error> {
-    let name = |object: PartialObjectMeta<K>| object.metadata.name.unwrap_or_default();
-    let every = ListParams::default();
-    pages(&every, async |page: &ListParams| api.list_metadata(page).await, name).await
+    /// Asks for metadata only, and keeps nothing but the names of a page.
+    async fn all_names<K: Readable>(&self, api: &Api<K>) -> Result<Vec<String>, kube::Error> {
+        let _turn = self.turn().await;
+        let name = |object: PartialObjectMeta<K>| object.metadata.name.unwrap_or_default();
+        let every = ListParams::default();
+        pages(&every, async |page: &ListParams| api.list_metadata(page).await, name).await
+    }
 }
 
 /// What `take` makes of the objects of all pages of a list. One that takes so long that its continuation expires is read again, whole.
@@ -226,9 +241,32 @@ mod tests {
     use crate::api_server_fixture::{Answer, ApiServerFixture, list, page};
     use crate::error::{EXIT_ERROR, EXIT_UNKNOWN};
     use csi_attacher_model::objects::PersistentVolumeWire;
+    use futures::future::join_all;
     use serde_json::json;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
 
     const VOLUMES: ResourceName = ResourceName::new("", "persistentvolumes");
+
+    /// A node with many VolumeAttachments, or many drivers: each request has a connection of its own.
+    #[tokio::test]
+    async fn few_requests_are_made_at_once() {
+        let (open, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let peak = Arc::clone(&most);
+        let server = ApiServerFixture::start(move |_, _| {
+            most.fetch_max(open.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            std::thread::sleep(Duration::from_millis(20));
+            open.fetch_sub(1, Ordering::SeqCst);
+            Err(404)
+        });
+        let sources = server.sources();
+        let names: Vec<String> = (0..100).map(|number| format!("node-{number}")).collect();
+        join_all(names.iter().map(|name| sources.node(name))).await;
+        assert_eq!(server.requests().len(), 200, "a node and its CSINode");
+        let peak = peak.load(Ordering::SeqCst);
+        assert!((2..=AT_ONCE).contains(&peak), "{peak}");
+    }
 
     /// The names that are listed when this is what comes after the first page.
     async fn names(second: Answer) -> Result<Vec<String>> {

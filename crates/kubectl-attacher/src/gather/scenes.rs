@@ -37,14 +37,6 @@ pub struct PodScenes {
     pub scenes: Vec<Scene>,
 }
 
-/// The ways of one volume, to several nodes it may be.
-pub struct VolumeScenes {
-    /// The scenes, one for each node.
-    pub scenes: Vec<Scene>,
-    /// The VolumeAttachments that name the volume.
-    pub naming: Lookup<Vec<Arc<Attachment>>>,
-}
-
 /// A node, and one scene for each VolumeAttachment of it.
 pub struct NodeScenes {
     /// The node itself.
@@ -86,8 +78,8 @@ async fn claim_scene(sources: &Sources, namespace: &str, claim: &str) -> Scene {
     scene
 }
 
-/// The volume of a claim at each node that has or needs it.
-pub async fn volume_scenes(sources: &Sources, claim: Option<(&str, &str)>, volume: Option<&str>) -> VolumeScenes {
+/// The volume of a claim at each node that has or needs it; one scene without a node where none is known to.
+pub async fn volume_scenes(sources: &Sources, claim: Option<(&str, &str)>, volume: Option<&str>) -> Vec<Scene> {
     let mut base = match claim {
         Some((namespace, claim)) => claim_scene(sources, namespace, claim).await,
         None => Scene {
@@ -98,36 +90,36 @@ pub async fn volume_scenes(sources: &Sources, claim: Option<(&str, &str)>, volum
     read_volume(sources, &mut base).await;
     read_claim(sources, &mut base).await;
     let naming = naming(sources, base.volume_name.as_deref());
-    let (naming, pods) = futures::join!(naming, users(sources, base.claim_name.as_deref(), None));
-    let mut nodes: Vec<String> = naming
+    let (naming, users) = futures::join!(naming, users(sources, &base, None));
+    (base.naming, base.users) = (naming, users);
+    let users = || base.users.found().into_iter().flatten().filter(|pod| !pod.is_over());
+    let mut nodes: Vec<String> = base
+        .naming
         .found()
         .into_iter()
         .flatten()
         .map(|attachment| attachment.node.to_string())
         .collect();
-    let wanted = pods.found().into_iter().flatten().filter(|pod| !pod.is_over());
-    nodes.extend(wanted.filter_map(|pod| pod.node.clone()));
+    nodes.extend(users().filter_map(|pod| pod.node.clone()));
     nodes.sort();
     nodes.dedup();
     let mut bases: Vec<Scene> = nodes
         .into_iter()
         .map(|node| {
-            let of_node = |pod: &&PodRecord| pod.node.as_ref() == Some(&node) && !pod.is_over();
-            let pod = pods.found().and_then(|pods| pods.iter().find(of_node)).cloned();
+            let pod = users().find(|pod| pod.node.as_ref() == Some(&node));
             Scene {
-                pod,
+                pod: pod.cloned(),
                 node_name: Some(node),
                 ..base.clone()
             }
         })
         .collect();
     if bases.is_empty() {
-        let waiting = pods.found().and_then(|pods| pods.iter().find(|pod| !pod.is_over()));
-        base.pod = waiting.cloned();
+        let waiting = users().next().cloned();
+        base.pod = waiting;
         bases.push(base);
     }
-    let scenes = join_all(bases.into_iter().map(|scene| complete(sources, scene))).await;
-    VolumeScenes { scenes, naming }
+    join_all(bases.into_iter().map(|scene| complete(sources, scene))).await
 }
 
 /// The scene of one VolumeAttachment.
@@ -190,10 +182,17 @@ async fn read_claim(sources: &Sources, scene: &mut Scene) {
     if scene.claim_name.is_some() {
         return;
     }
-    let Some(claim) = scene.volume.found().and_then(|volume| volume.claim.clone()) else {
+    let Some(volume) = scene.volume.found().cloned() else {
         return;
     };
+    let Some(claim) = &volume.claim else { return };
     let of_claim = claim_scene(sources, &claim.namespace, &claim.name).await;
+    if let Some(other) = of_claim.claim.found().filter(|claim| !claim.is_of(&volume)) {
+        // Its name stands for another claim now, whose pods use another volume.
+        scene.former_claim = of_claim.claim_name.map(|name| (name, other.created));
+        scene.claim = Lookup::Missing;
+        return;
+    }
     (scene.claim_name, scene.claim) = (of_claim.claim_name, of_claim.claim);
 }
 

@@ -9,7 +9,8 @@ use k8s_openapi::api::core::v1::{Event, Node, Secret};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode};
 use kube::Api;
 use kube::api::ListParams;
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 use tokio::sync::OnceCell;
 
 use super::reader::{Reader, ResourceName};
@@ -37,6 +38,27 @@ pub struct Sources {
     pub now: Timestamp,
     attachments: OnceCell<Lookup<Vec<Arc<Attachment>>>>,
     configs: OnceCell<Lookup<Vec<ConfigRecord>>>,
+    drivers: ReadOnce<DriverScene>,
+    nodes: ReadOnce<(Lookup<NodeRecord>, Lookup<CsiNodeRecord>)>,
+}
+
+/// What was read by name. Many scenes are of one driver, or of one node.
+struct ReadOnce<T>(Mutex<HashMap<String, Arc<OnceCell<T>>>>);
+
+impl<T: Clone> ReadOnce<T> {
+    fn new() -> Self {
+        Self(Mutex::default())
+    }
+
+    /// What is known by a name; whoever asks first reads it.
+    async fn get(&self, name: &str, read: impl Future<Output = T>) -> T {
+        let cell = self
+            .0
+            .lock()
+            .map(|mut cells| Arc::clone(cells.entry(name.to_owned()).or_default()))
+            .unwrap_or_default();
+        cell.get_or_init(|| read).await.clone()
+    }
 }
 
 impl Sources {
@@ -47,6 +69,8 @@ impl Sources {
             now,
             attachments: OnceCell::new(),
             configs: OnceCell::new(),
+            drivers: ReadOnce::new(),
+            nodes: ReadOnce::new(),
         }
     }
 
@@ -79,8 +103,12 @@ impl Sources {
         self.configs.get_or_init(|| read).await
     }
 
-    /// Everything about a driver.
+    /// Everything about a driver; read once.
     pub async fn driver(&self, name: &str) -> DriverScene {
+        self.drivers.get(name, Box::pin(self.read_driver(name))).await
+    }
+
+    async fn read_driver(&self, name: &str) -> DriverScene {
         let csi_driver = async {
             let api = self.reader.cluster::<CSIDriver>();
             self.reader.get(api, CSI_DRIVERS, name).await.map(CsiDriverRecord::from)
@@ -101,7 +129,7 @@ impl Sources {
         }
     }
 
-    /// The Leases of a driver's name, in all namespaces: a sidecar's is in that of its pod.
+    /// The Leases of a driver's name as they are now, in all namespaces: a sidecar's is in that of its pod.
     pub async fn leases(&self, driver: &str) -> Lookup<Vec<LeaseRecord>> {
         let name = lease_name(driver);
         let parameters = ListParams::default().fields(&format!("metadata.name={name}"));
@@ -110,8 +138,12 @@ impl Sources {
         listed.map(|items| items.into_iter().map(LeaseRecord::from).collect())
     }
 
-    /// A node and its CSINode.
+    /// A node and its CSINode; read once.
     pub async fn node(&self, name: &str) -> (Lookup<NodeRecord>, Lookup<CsiNodeRecord>) {
+        self.nodes.get(name, Box::pin(self.read_node(name))).await
+    }
+
+    async fn read_node(&self, name: &str) -> (Lookup<NodeRecord>, Lookup<CsiNodeRecord>) {
         let node = self.reader.get(self.reader.cluster::<Node>(), NODES, name);
         let csi_node = self.reader.get(self.reader.cluster::<CSINode>(), CSI_NODES, name);
         let (node, csi_node) = futures::join!(node, csi_node);
@@ -147,10 +179,10 @@ impl Sources {
     }
 }
 
-/// Of several AttacherConfigs for a driver the oldest is used that is neither suspended nor being deleted.
+/// Of several AttacherConfigs for a driver the oldest is used that is neither suspended nor being deleted, and that claims the driver now.
 fn config_of(configs: &[ConfigRecord], driver: &str) -> Lookup<ConfigRecord> {
     let mine = configs.iter().filter(|config| config.driver() == Some(driver));
-    mine.min_by_key(|config| (config.yields(), config.created, config.name.clone()))
+    mine.min_by_key(|config| (config.yields(), !config.claims(), config.created, config.name.clone()))
         .map_or(Lookup::Missing, |config| Lookup::Found(config.clone()))
 }
 
@@ -163,4 +195,69 @@ fn lease_of(leases: Lookup<Vec<LeaseRecord>>, now: Timestamp) -> Lookup<LeaseRec
     };
     leases.sort_by_key(|lease| (!lease.is_held(now), lease.is_of_operator));
     leases.into_iter().next().map_or(Lookup::Missing, Lookup::Found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api_server_fixture::{ApiServerFixture, list};
+    use crate::explain::tests::builders::{DRIVER, before, config};
+    use futures::future::join_all;
+    use serde_json::{Value, json};
+
+    fn record(name: &str, spec: &Value, edit: impl FnOnce(&mut ConfigRecord)) -> ConfigRecord {
+        let Lookup::Found(mut record) = config(&[], spec) else {
+            panic!("it is there")
+        };
+        name.clone_into(&mut record.name);
+        edit(&mut record);
+        record
+    }
+
+    /// Its endpoint is another driver's now, and the status still has the name of the former one.
+    #[test]
+    fn a_config_that_claims_the_driver_no_more_is_not_the_one_that_is_used() {
+        let former = |holder: Option<&str>| {
+            record("former", &json!({}), |record| {
+                record.status.holder = holder.map(str::to_owned);
+            })
+        };
+        let named = || {
+            record("named", &json!({"driverName": DRIVER}), |record| {
+                record.created = Some(before(60));
+                record.status.holder = None;
+            })
+        };
+        let serving = || record("serving", &json!({}), |record| record.created = Some(before(60)));
+        let suspended = || record("a", &json!({"driverName": DRIVER, "suspend": true}), |_| {});
+        for (configs, used) in [
+            (vec![former(None), named()], "named"),
+            (vec![former(None), serving()], "serving"),
+            (vec![former(Some("replica-1")), named()], "former"),
+            (vec![suspended(), former(None)], "former"),
+        ] {
+            let found = config_of(&configs, DRIVER);
+            assert_eq!(found.found().unwrap().name, used);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_driver_and_a_node_are_read_once() {
+        let server = ApiServerFixture::start(|path, _| match path {
+            path if path.ends_with("/leases") => Ok(list(&[])),
+            _ => Err(404),
+        });
+        let sources = server.sources();
+        join_all((0..20).map(|_| sources.driver(DRIVER))).await;
+        join_all((0..20).map(|_| sources.node("node1"))).await;
+        sources.driver("other.csi.test").await;
+        let requests = server.requests();
+        let count = |part: &str| requests.iter().filter(|request| request.contains(part)).count();
+        assert_eq!((count("/leases"), count("/csidrivers/")), (2, 2), "{requests:?}");
+        assert_eq!(
+            (count("/nodes/node1"), count("/csinodes/node1")),
+            (1, 1),
+            "{requests:?}"
+        );
+    }
 }

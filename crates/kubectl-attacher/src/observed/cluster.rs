@@ -190,6 +190,12 @@ impl ConfigRecord {
         spec.or(self.status.driver.as_ref().map(|driver| driver.name.as_str()))
     }
 
+    /// Whether it claims its driver: by its spec, or as the one that serves it. What a driver answered once may be that of a former endpoint.
+    pub fn claims(&self) -> bool {
+        let is_named = self.spec.as_ref().is_ok_and(|spec| spec.driver_name.is_some());
+        is_named || self.status.holder.is_some()
+    }
+
     /// Whether another one for its driver is used.
     pub fn yields(&self) -> bool {
         self.deleting.is_some() || self.spec.as_ref().is_ok_and(|spec| spec.suspend)

@@ -12,7 +12,8 @@ pub use gap::{Gap, GapReason};
 pub use workload::{ClaimRecord, PodRecord, PodVolume, PodVolumeSource, PodWire};
 
 use csi_attacher_model::decide::{self, Capabilities, DriverFacts, Policy, PublishSecrets, ReleaseWithoutCall};
-use csi_attacher_model::objects::{Attachment, SecretReference, Volume};
+use csi_attacher_model::findings::is_for_one_node;
+use csi_attacher_model::objects::{Attachment, AttachmentSource, SecretReference, Volume};
 use jiff::Timestamp;
 use std::sync::Arc;
 use std::time::Duration;
@@ -176,10 +177,16 @@ pub struct Scene {
     pub claim_name: Option<String>,
     /// The claim.
     pub claim: Lookup<ClaimRecord>,
+    /// Of a PersistentVolume whose claim was made again under its name: namespace and name, and when that was.
+    pub former_claim: Option<(String, Option<Timestamp>)>,
     /// Name of the PersistentVolume.
     pub volume_name: Option<String>,
     /// The PersistentVolume.
     pub volume: Lookup<Arc<Volume>>,
+    /// The VolumeAttachments that name the PersistentVolume, at whatever node; read when the question is about a volume.
+    pub naming: Lookup<Vec<Arc<Attachment>>>,
+    /// Pods that use the claim, on whatever node; read when the question is about a volume.
+    pub users: Lookup<Vec<PodRecord>>,
     /// Since when the PersistentVolume is being deleted.
     pub volume_deleting: Option<Timestamp>,
     /// `spec.persistentVolumeReclaimPolicy` of one that is being deleted.
@@ -214,8 +221,11 @@ impl Scene {
             pod_events: Lookup::Unknown,
             claim_name: None,
             claim: Lookup::Unknown,
+            former_claim: None,
             volume_name: None,
             volume: Lookup::Unknown,
+            naming: Lookup::Unknown,
+            users: Lookup::Unknown,
             volume_deleting: None,
             reclaim_policy: None,
             node_name: None,
@@ -257,8 +267,11 @@ impl Scene {
 
     /// Whether the volume may be at one node at a time only.
     pub fn is_for_one_node(&self) -> bool {
-        self.volume
-            .found()
-            .is_some_and(|volume| csi_attacher_model::findings::is_for_one_node(volume.spec.access_modes))
+        let inline = match self.attachment.found().map(|attachment| &attachment.source) {
+            Some(AttachmentSource::Inline(spec)) => Some(spec.access_modes),
+            _ => None,
+        };
+        let modes = inline.or_else(|| self.volume.found().map(|volume| volume.spec.access_modes));
+        modes.is_some_and(is_for_one_node)
     }
 }

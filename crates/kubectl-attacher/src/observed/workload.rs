@@ -1,5 +1,6 @@
 //! Pods and their claims.
 
+use csi_attacher_model::objects::Volume;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
@@ -187,6 +188,8 @@ impl From<PodWire> for PodRecord {
 /// A PersistentVolumeClaim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimRecord {
+    /// UID.
+    pub uid: String,
     /// `status.phase`.
     pub phase: String,
     /// The PersistentVolume that it is bound to.
@@ -204,17 +207,58 @@ impl ClaimRecord {
     pub fn is_bound(&self) -> bool {
         self.phase == "Bound" && self.volume.is_some()
     }
+
+    /// Whether it is the claim of a PersistentVolume, and not one that was made again under its name. A PersistentVolume that was reserved
+    /// by hand names no UID.
+    pub fn is_of(&self, volume: &Volume) -> bool {
+        let is_meant = |uid: &str| uid.is_empty() || *uid == *self.uid;
+        let is_referred = volume.claim.as_ref().is_some_and(|claim| is_meant(&claim.uid));
+        is_referred || self.volume.as_deref() == Some(&*volume.name)
+    }
 }
 
 impl From<PersistentVolumeClaim> for ClaimRecord {
     fn from(claim: PersistentVolumeClaim) -> Self {
         let spec = claim.spec.unwrap_or_default();
         Self {
+            uid: claim.metadata.uid.unwrap_or_default(),
             phase: claim.status.and_then(|status| status.phase).unwrap_or_default(),
             volume: spec.volume_name.filter(|name| !name.is_empty()),
             created: claim.metadata.creation_timestamp.map(|time| time.0),
             deleting: claim.metadata.deletion_timestamp.map(|time| time.0),
             storage_class: spec.storage_class_name,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::explain::tests::builders::{claim, volume};
+    use crate::observed::ClaimRecord;
+    use serde_json::json;
+
+    #[test]
+    fn a_claim_that_was_made_again_is_another_one() {
+        for (referred, uid, names, expected) in [
+            ("old", "old", Some("pv1"), true),
+            ("old", "old", None, true),
+            ("old", "new", None, false),
+            ("old", "new", Some("pv2"), false),
+            ("old", "new", Some("pv1"), true),
+            ("", "new", None, true),
+        ] {
+            let reference = json!({"namespace": "shop", "name": "data", "uid": referred});
+            let volume = volume(json!({"spec": {"claimRef": reference}}));
+            let claim = ClaimRecord {
+                uid: uid.to_owned(),
+                volume: names.map(str::to_owned),
+                ..claim()
+            };
+            assert_eq!(
+                claim.is_of(volume.found().unwrap()),
+                expected,
+                "{referred} {uid} {names:?}"
+            );
         }
     }
 }

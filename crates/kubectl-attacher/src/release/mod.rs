@@ -11,7 +11,6 @@ use csi_attacher_model::decide::{self, ReleaseProof, VolumeAction, is_claimed};
 use csi_attacher_model::findings::age;
 use csi_attacher_model::objects::Attachment;
 use jiff::Timestamp;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::explain::{Service, service};
@@ -173,17 +172,12 @@ fn direct(
 }
 
 /// How a PersistentVolume may be released. Only by this program: an operator or a sidecar does it by itself.
-pub fn volume(
-    scene: &Scene,
-    naming: &Lookup<Vec<Arc<Attachment>>>,
-    nodes: &Lookup<Vec<NodeRecord>>,
-    confirmed: bool,
-) -> Result<ReleaseWay, Refused> {
+pub fn volume(scene: &Scene, nodes: &Lookup<Vec<NodeRecord>>, confirmed: bool) -> Result<ReleaseWay, Refused> {
     let Lookup::Found(volume) = &scene.volume else {
         return Err("the PersistentVolume could not be read".to_owned());
     };
     let name = &volume.name;
-    let Lookup::Found(naming) = naming else {
+    let Lookup::Found(naming) = &scene.naming else {
         return Err("VolumeAttachments could not be listed, and one may name the volume".to_owned());
     };
     if !volume.deleting {

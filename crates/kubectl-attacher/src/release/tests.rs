@@ -10,8 +10,6 @@ use crate::explain::tests::builders::{
 };
 use crate::observed::{Lookup, NodeRecord, Scene};
 
-type Naming = Lookup<Vec<std::sync::Arc<csi_attacher_model::objects::Attachment>>>;
-
 /// Deleted an hour ago, its node is not Ready, and the operator serves the driver.
 fn served(edit: impl FnOnce(&mut Scene)) -> Scene {
     with(|scene| {
@@ -185,36 +183,37 @@ fn volumes() {
             scene.volume = volume(deleting);
             scene.volume_deleting = Some(before(3_600));
             scene.attachment = Lookup::Missing;
+            scene.naming = Lookup::Found(Vec::new());
             edit(scene);
         })
     };
-    let none = Lookup::Found(Vec::new());
     let idle = Lookup::Found(vec![node("node1")]);
     let good = gone(&|_| {});
     assert_eq!(
-        judge_volume(&good, &none, &idle, true),
+        judge_volume(&good, &idle, true),
         Ok(ReleaseWay::PatchDirectly(ReleaseProof::Confirmed))
     );
-    let refused = |scene: &Scene, naming: &Naming, nodes: &Lookup<Vec<NodeRecord>>, confirmed| {
-        judge_volume(scene, naming, nodes, confirmed).unwrap_err()
-    };
-    assert!(refused(&good, &none, &idle, false).contains("nothing proves"));
-    assert!(refused(&good, &Lookup::Found(vec![attachment(claimed())]), &idle, true).contains("names the volume"));
-    assert!(refused(&good, &Lookup::Unknown, &idle, true).contains("could not be listed"));
-    assert!(refused(&good, &none, &Lookup::Unknown, true).contains("Nodes could not be listed"));
+    let refused =
+        |scene: &Scene, nodes: &Lookup<Vec<NodeRecord>>, confirmed| judge_volume(scene, nodes, confirmed).unwrap_err();
+    assert!(refused(&good, &idle, false).contains("nothing proves"));
+    let named = gone(&|scene| scene.naming = Lookup::Found(vec![attachment(claimed())]));
+    assert!(refused(&named, &idle, true).contains("names the volume"));
+    let unlisted = gone(&|scene| scene.naming = Lookup::Unknown);
+    assert!(refused(&unlisted, &idle, true).contains("could not be listed"));
+    assert!(refused(&good, &Lookup::Unknown, true).contains("Nodes could not be listed"));
     let mounted = NodeRecord {
         volumes_in_use: vec!["kubernetes.io/csi/ssd.csi.test^h1".to_owned()],
         ..unready("node1")
     };
-    assert!(refused(&good, &none, &Lookup::Found(vec![mounted]), true).contains("volumesInUse"));
+    assert!(refused(&good, &Lookup::Found(vec![mounted]), true).contains("volumesInUse"));
     let live = gone(&|scene| scene.volume = volume(json!({})));
-    assert!(refused(&live, &none, &idle, true).contains("is not being deleted"));
+    assert!(refused(&live, &idle, true).contains("is not being deleted"));
     let served = gone(&|scene| scene.driver.lease = lease("sidecar-0", false, 3));
-    assert!(refused(&served, &none, &idle, true).contains("by itself within moments"));
+    assert!(refused(&served, &idle, true).contains("by itself within moments"));
     let other = gone(&|scene| {
         let edit =
             json!({"metadata": {"deletionTimestamp": "2026-01-01T11:00:00Z", "finalizers": ["external-attacher/x"]}});
         scene.volume = volume(edit);
     });
-    assert!(refused(&other, &none, &idle, true).contains("does not carry the finalizer"));
+    assert!(refused(&other, &idle, true).contains("does not carry the finalizer"));
 }

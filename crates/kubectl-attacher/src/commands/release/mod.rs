@@ -48,7 +48,7 @@ async fn attachment(context: &Context, arguments: &ReleaseArguments) -> Result<u
     let record = Attachment::from(wire);
     let scene = Box::pin(attachment_scene(&sources, record.clone())).await;
     let facts = ReleaseFacts {
-        users: users(&sources, scene.claim_name.as_deref(), Some(&record.node)).await,
+        users: users(&sources, &scene, Some(&record.node)).await,
         confirmed: arguments.i_know_the_volume_is_not_attached_anywhere,
         quiet_for: arguments.quiet_for,
     };
@@ -77,8 +77,8 @@ async fn volume(context: &Context, arguments: &ReleaseArguments) -> Result<u8> {
         .require(reader.cluster::<PersistentVolumeWire>(), resource, &arguments.name)
         .await?;
     let record = Volume::from(exact(wire, format!("PersistentVolume {}", arguments.name))?);
-    let found = Box::pin(volume_scenes(&sources, None, Some(&arguments.name))).await;
-    let Some(scene) = found.scenes.first() else {
+    let scenes = Box::pin(volume_scenes(&sources, None, Some(&arguments.name))).await;
+    let Some(scene) = scenes.first() else {
         return Err(PluginError::Refused("the volume could not be read".to_owned()));
     };
     let nodes = ResourceName::new("", "nodes");
@@ -87,13 +87,13 @@ async fn volume(context: &Context, arguments: &ReleaseArguments) -> Result<u8> {
         .await;
     let nodes = nodes.map(|nodes| nodes.into_iter().map(NodeRecord::from).collect());
     let mut shown = Text::default();
-    if let Some(chain) = volume_release(scene, &found.naming) {
+    if let Some(chain) = volume_release(scene) {
         add_steps(&mut shown, &chain.steps);
     }
     shown.not_seen(&reader.gaps());
     print(&shown)?;
     let confirmed = arguments.i_know_the_volume_is_not_attached_anywhere;
-    let way = release::volume(scene, &found.naming, &nodes, confirmed).map_err(PluginError::Refused)?;
+    let way = release::volume(scene, &nodes, confirmed).map_err(PluginError::Refused)?;
     let ReleaseWay::PatchDirectly(proof) = way else {
         return Err(PluginError::Refused(
             "a PersistentVolume is not released on request".to_owned(),

@@ -102,6 +102,16 @@ fn answers_of_the_driver() {
             ],
         ),
         row(
+            "not asked: the error has no code of gRPC",
+            with(|scene| scene.attachment = failed("the Lease could not be renewed")),
+            Case::AttachFailing,
+            &[
+                "the attach to node node1 fails, and the error is not an answer of driver ssd.csi.test",
+                "follow the message; the attacher retries",
+                "kubectl attacher retry csi-1",
+            ],
+        ),
+        row(
             "refused, and the Event has expired",
             with(|scene| scene.attachment = failed(busy)),
             Case::AttachFailing,
@@ -156,7 +166,7 @@ fn answers_of_the_driver() {
                 scene.driver.csi_driver = Lookup::Found(CsiDriverRecord { attach_required: false });
             }),
             Case::LeftOver,
-            &["no controller requests the detach"],
+            &["no controller will request to detach the volume"],
         ),
     ]);
 }

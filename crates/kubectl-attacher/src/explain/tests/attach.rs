@@ -6,12 +6,12 @@ use super::builders::{
     attachment, before, both, claimed, config, csi_node, event, holder, lease, node, scene, unrequested, volume, with,
 };
 use super::rows::{play, row};
-use crate::explain::{Case, Verdict, chain};
-use crate::observed::{ConditionRecord, CsiDriverRecord, Lookup};
+use crate::explain::{Case, StepState, Verdict, chain};
+use crate::observed::{ConditionRecord, CsiDriverRecord, Lookup, Scene};
 
 #[test]
 fn before_the_attachment() {
-    let unscheduled = |scene: &mut crate::observed::Scene| {
+    let unscheduled = |scene: &mut Scene| {
         let pod = scene.pod.as_mut().unwrap();
         pod.node = None;
         pod.scheduled = Some(ConditionRecord {
@@ -21,7 +21,7 @@ fn before_the_attachment() {
             since: Some(before(90)),
         });
     };
-    let unbound = |scene: &mut crate::observed::Scene| {
+    let unbound = |scene: &mut Scene| {
         scene.volume_name = None;
         scene.volume = Lookup::Unknown;
         if let Lookup::Found(claim) = &mut scene.claim {
@@ -124,7 +124,7 @@ fn not_requested_for_long_is_a_problem() {
 fn nobody_serves_the_driver() {
     let fresh = || Lookup::Found(attachment(json!({})));
     let attached = || json!({"status": {"attached": true}});
-    let nobody = |scene: &mut crate::observed::Scene| {
+    let nobody = |scene: &mut Scene| {
         scene.attachment = fresh();
         scene.driver.config = Lookup::Missing;
         scene.driver.lease = Lookup::Missing;
@@ -381,7 +381,7 @@ fn attached_and_not_what_it_stands_for() {
             }),
             Case::VolumeReplaced,
             &[
-                "VolumeAttachment csi-1: volume h1 is attached to node node1, and PersistentVolume pv1 is volume h2 since it was created again",
+                "volume h1 is attached to node node1, and PersistentVolume pv1 is volume h2 since it was created again",
                 "is volume h2 of driver ssd.csi.test, and VolumeAttachment csi-1 is of volume h1",
                 "once no pod on the node uses the volume",
             ],
@@ -427,6 +427,104 @@ fn attached_and_not_what_it_stands_for() {
                 "is volume h2 of driver ssd.csi.test\"",
                 "puts its finalizer on the objects",
             ],
+        ),
+    ]);
+}
+
+/// The conditions and runbooks send people here for each finding about what is attached, whoever serves the driver.
+#[test]
+fn attached_and_no_controller_resolves_it() {
+    let attached = || json!({"status": {"attached": true}});
+    let found = |edit: &dyn Fn(&mut Scene)| {
+        with(|scene| {
+            scene.attachment = Lookup::Found(attachment(both(claimed(), &attached())));
+            edit(scene);
+        })
+    };
+    let nobody = |scene: &mut Scene| {
+        scene.driver.config = Lookup::Missing;
+        scene.driver.lease = Lookup::Missing;
+    };
+    play(vec![
+        row(
+            "the PersistentVolume is gone",
+            found(&|scene| scene.volume = Lookup::Missing),
+            Case::VolumeMissing,
+            &["PersistentVolume pv1 was deleted", "spec.nodeName=node1"],
+        ),
+        row(
+            "the node is gone",
+            found(&|scene| scene.csi_node = Lookup::Missing),
+            Case::DriverNotOnNode,
+            &["node node1 has no CSINode", "node plugin (DaemonSet) on node node1"],
+        ),
+        row(
+            "the driver is not on the node",
+            found(&|scene| scene.csi_node = csi_node(&[("other", "x")], None)),
+            Case::DriverNotOnNode,
+            &[
+                "is not registered on node node1",
+                "node plugin (DaemonSet) on node node1",
+            ],
+        ),
+    ]);
+    let edits: [fn(&mut Scene); 2] = [
+        |scene| scene.volume = Lookup::Missing,
+        |scene| scene.csi_node = Lookup::Missing,
+    ];
+    for edit in edits {
+        let unserved = chain(&found(&|scene| {
+            edit(scene);
+            nobody(scene);
+        }));
+        let blocked = unserved.steps.iter().filter(|step| step.state == StepState::Blocked);
+        let kinds: Vec<&str> = blocked.map(|step| step.object.kind).collect();
+        assert_eq!(kinds, ["VolumeAttachment"], "no attacher resolves this");
+    }
+}
+
+/// After a restart kube-controller-manager knows inline volumes only from the pods that use them.
+#[test]
+fn an_inline_volume_is_left_over() {
+    let csi = json!({"driver": "ssd.csi.test", "volumeHandle": "h1"});
+    let spec = json!({"accessModes": ["ReadWriteOnce"], "csi": csi});
+    let source = json!({"persistentVolumeName": null, "inlineVolumeSpec": spec});
+    let inline = || both(json!({"spec": {"source": source}}), &claimed());
+    let attached = || json!({"status": {"attached": true}});
+    let found = |edit: &dyn Fn(&mut Scene)| {
+        with(|scene| {
+            (scene.pod, scene.claim_name, scene.volume_name) = (None, None, None);
+            (scene.claim, scene.volume) = (Lookup::Unknown, Lookup::Unknown);
+            scene.attachment = Lookup::Found(attachment(both(inline(), &attached())));
+            edit(scene);
+        })
+    };
+    let elsewhere = |more: serde_json::Value| {
+        let later = json!({"name": "csi-2", "uid": "uid-2", "creationTimestamp": before(10).to_string()});
+        let at = json!({"metadata": later, "spec": {"nodeName": "node2"}});
+        let mut other = holder(json!({}), node("node2"), &[]);
+        other.attachment = attachment(both(both(inline(), &at), &more));
+        Lookup::Found(vec![other])
+    };
+    play(vec![
+        row("in use", found(&|_| {}), Case::Attached, &[]),
+        row(
+            "its node is gone",
+            found(&|scene| scene.csi_node = Lookup::Missing),
+            Case::InlineLeftOver,
+            &["the inline volume is left over on node node1"],
+        ),
+        row(
+            "it is wanted on another node",
+            found(&|scene| scene.holders = elsewhere(json!({}))),
+            Case::InlineLeftOver,
+            &["a later attachment wants it on node node2"],
+        ),
+        row(
+            "it is attached to another node as well",
+            found(&|scene| scene.holders = elsewhere(attached())),
+            Case::AttachedTwice,
+            &["data may be damaged", "kubectl attacher why va csi-2"],
         ),
     ]);
 }

@@ -91,6 +91,7 @@ pub fn pod() -> PodRecord {
 
 pub fn claim() -> ClaimRecord {
     ClaimRecord {
+        uid: "claim-uid".into(),
         phase: "Bound".into(),
         volume: Some("pv1".into()),
         created: Some(before(100)),

@@ -48,6 +48,26 @@ fn what_keeps_an_attachment() {
             ],
         ),
         row(
+            "not asked: the error has no code of gRPC",
+            deleted(failing("the API server accepted the write but did not keep it"), |_| {}),
+            Case::DetachFailing,
+            &[
+                "the detach from node node1 fails, and the error is not an answer of driver ssd.csi.test",
+                "follow the message; the attacher retries",
+            ],
+        ),
+        row(
+            "the claim has no volume yet: it was made again",
+            deleted(detaching(30), |scene| {
+                if let Lookup::Found(claim) = &mut scene.claim {
+                    claim.phase = "Pending".into();
+                    claim.volume = None;
+                }
+            }),
+            Case::Detaching,
+            &["claim shop/data is Pending and has no PersistentVolume"],
+        ),
+        row(
             "NotFound",
             deleted(failing("rpc error: code = NotFound desc = gone"), |_| {}),
             Case::DetachFailing,

@@ -313,3 +313,39 @@ fn a_volume_that_was_made_again_is_another_one() {
         ),
     ]);
 }
+
+/// Without both lists nobody knows that no node has the volume or needs it.
+#[test]
+fn what_could_not_be_listed_is_not_taken_for_none() {
+    let unused = |edit: fn(&mut crate::observed::Scene)| {
+        unrequested(|scene| {
+            (scene.pod, scene.node_name) = (None, None);
+            (scene.naming, scene.users) = (Lookup::Found(Vec::new()), Lookup::Found(Vec::new()));
+            edit(scene);
+        })
+    };
+    play(vec![
+        row("both are empty", unused(|_| {}), Case::NotUsed, &["attached to none"]),
+        row(
+            "no VolumeAttachments",
+            unused(|scene| scene.naming = Lookup::Unknown),
+            Case::NotVisible,
+            &["VolumeAttachments could not be listed"],
+        ),
+        row(
+            "no pods",
+            unused(|scene| scene.users = Lookup::Unknown),
+            Case::NotVisible,
+            &["pods could not be listed"],
+        ),
+        row(
+            "neither, and nobody serves the driver",
+            unused(|scene| {
+                (scene.naming, scene.users) = (Lookup::Unknown, Lookup::Unknown);
+                (scene.driver.config, scene.driver.lease) = (Lookup::Missing, Lookup::Missing);
+            }),
+            Case::NotVisible,
+            &["VolumeAttachments could not be listed"],
+        ),
+    ]);
+}

@@ -82,9 +82,9 @@ fn what_keeps_a_volume() {
             "kubectl describe pvc data --namespace shop",
         ),
     ];
-    for (name, scene, count, case, says) in rows {
-        let naming = (0..count).map(|_| attachment(claimed())).collect();
-        let chain = volume_release(&scene, &Lookup::Found(naming)).unwrap();
+    for (name, mut scene, count, case, says) in rows {
+        scene.naming = Lookup::Found((0..count).map(|_| attachment(claimed())).collect());
+        let chain = volume_release(&scene).unwrap();
         assert_eq!(chain.diagnosis.case, case, "{name}: {}", all_words(&chain));
         assert!(all_words(&chain).contains(says), "{name}: {}", all_words(&chain));
         no_command_destroys(name, &chain);
@@ -107,7 +107,7 @@ fn the_reclaim_policy_is_named() {
             scene.volume = volume(claim.clone());
             scene.reclaim_policy = policy.map(str::to_owned);
         });
-        let chain = volume_release(&scene, &Lookup::Found(Vec::new())).unwrap();
+        let chain = volume_release(&scene).unwrap();
         assert!(all_words(&chain).contains(says), "{policy:?}: {}", all_words(&chain));
         no_command_destroys("claim", &chain);
     }
@@ -116,11 +116,11 @@ fn the_reclaim_policy_is_named() {
 #[test]
 fn what_could_not_be_listed_is_not_taken_for_nothing() {
     let scene = deleting(&[FINALIZER], nobody);
-    let chain = volume_release(&scene, &Lookup::Unknown).unwrap();
+    let chain = volume_release(&scene).unwrap();
     assert_eq!(chain.diagnosis.case, Case::NotVisible);
 }
 
 #[test]
 fn a_live_volume_waits_for_nothing() {
-    assert!(volume_release(&with(|_| {}), &Lookup::Found(Vec::new())).is_none());
+    assert!(volume_release(&with(|_| {})).is_none());
 }

@@ -100,6 +100,7 @@ fn check(name: &str, chain: &Chain) {
                 Case::VolumeReplaced,
                 Case::NodeIdChanged,
                 Case::LeftOver,
+                Case::InlineLeftOver,
                 Case::ForeignFinalizer,
             ];
             let is_of_others = of_others.contains(&chain.diagnosis.case);
