@@ -13,7 +13,7 @@ CARGO ?= cargo
 # one set of options for all commands means that each dependency is compiled once.
 PROGRAMS := --bins --example demo
 # The crates below the operator, from the ground up.
-CRATES := csi-attacher-proto csi-attacher-base csi-attacher-workqueue csi-attacher-model csi-attacher-telemetry csi-attacher-kube csi-attacher-csi csi-attacher-runtime csi-attacher-attach csi-attacher-provision
+CRATES := csi-attacher-proto csi-attacher-base csi-attacher-workqueue csi-attacher-kubeconfig csi-attacher-model csi-attacher-telemetry csi-attacher-kube csi-attacher-csi csi-attacher-runtime csi-attacher-attach csi-attacher-provision
 HISTORIES ?= 100000
 # These tests wait more than they compute, also for control planes of their own, of which only a few run at a time.
 THREADS ?= $(shell echo $$(($$(nproc) * 3)))

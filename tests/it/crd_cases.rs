@@ -187,6 +187,7 @@ pub const CASES: &[CrdCase] = &[
     // TLS.
     refused("https-without-tls", r#"{"endpoint": "https://localhost:443"}"#, "spec.tls", "an https endpoint needs tls.secretRef"),
     refused("tls-with-a-socket", r#"{"endpoint": "unix:///a", "tls": {"secretRef": {"namespace": "csi", "name": "a"}}}"#, "spec.tls", "only an https endpoint"),
+    refused("https-numeric", r#"{"endpoint": "https://10.0.0.256:1", "tls": {"secretRef": {"namespace": "csi", "name": "a"}}}"#, "spec.endpoint", "must be an IPv4 address"),
     refused("https-without-port", r#"{"endpoint": "https://csi", "tls": {"secretRef": {"namespace": "csi", "name": "a"}}}"#, "spec.endpoint", HTTPS),
     refused("https-with-path", r#"{"endpoint": "https://csi:1/x", "tls": {"secretRef": {"namespace": "csi", "name": "a"}}}"#, "spec.endpoint", HTTPS),
     refused("https-with-user", r#"{"endpoint": "https://me@csi:1", "tls": {"secretRef": {"namespace": "csi", "name": "a"}}}"#, "spec.endpoint", HTTPS),

@@ -4,6 +4,7 @@
 //! `docs/contribute/CONTRIBUTING.md` tells what to do when one of them complains.
 
 mod blocks;
+mod commands;
 mod links;
 pub mod markdown;
 mod names;

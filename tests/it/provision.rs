@@ -2,6 +2,7 @@
 //! Lease, and what is shown.
 
 mod deletion;
+mod distributed;
 mod odd;
 mod shown;
 mod takeover;

@@ -32,6 +32,7 @@ const FLAGS_OF_OTHERS: &[&str] = &[
     "--strict-topology",
     "--volume-name-uuid-length",
     "--node-deployment",
+    "--enable-capacity",
     // kube-apiserver, and this operator once
     "--tracing-config-file",
     "--metrics-secure-endpoint",
@@ -53,6 +54,7 @@ const WORDS_OF_OTHERS: &[&str] = &[
     "ContainerCreating",
     "FailedAttachVolume",
     "FailedMount",
+    "HonorPVReclaimPolicy",
     "status.storedVersions",
     // Fields that were renamed before the first release; docs/operate/UPGRADE.md lists them.
     "spec.kubernetesApi",
@@ -245,8 +247,8 @@ fn is_value(path: &str, schema: &Value) -> bool {
             (own @ Value::Object(_), _) => own,
             (_, Some(named)) if name == "NAME" => named,
             _ if place["additionalProperties"] == false => return false,
-            // As in Kubernetes: the schema of the chart leaves these to the API server.
-            _ => return depth > 0 && place["type"] == "object",
+            // As in Kubernetes: the schema of the chart leaves these to the API server. Most may be null instead.
+            _ => return depth > 0 && (place["type"] == "object" || place["type"][0] == "object"),
         };
     }
     true
@@ -305,6 +307,7 @@ fn an_invented_name_is_found() {
         ("rbac.created", true),
         ("drivers.NAME.container", false),
         ("drivers.NAME.contaner", true),
+        ("drivers.NAME.container.securityContext.fsGroupChangePolicy", false),
         ("podSecurityContext.supplementalGroups", false),
         ("attacherConfigs.NAME.endpoint", false),
         ("attacher.csi.dev/there", false),

@@ -68,19 +68,21 @@ async fn throttled_lists(front: &Front, driver: &Driver<'_>) -> Result<()> {
     patient(driver).wait_for_attached("seen-throttled").await.map(drop)
 }
 
-/// Continue tokens that expire between two pages, and a page that never comes.
+/// A page that never comes, and continue tokens that always expire between two pages.
 async fn expired_pages(front: &Front, driver: &Driver<'_>) -> Result<()> {
     let fixtures = &driver.world.fixtures;
     let many = names("paged", 600);
     let nodes = stream::iter(&many).map(|name| fixtures.csi_node(name, &driver.name, name));
     nodes.buffer_unordered(30).map_ok(drop).try_collect::<()>().await?;
     let second_pages = |seen: &Seen| about(seen, "csinodes") && seen.query.contains("continue=");
-    front.proxy.fault(Fault::Status(410, None), 2, second_pages);
     front.proxy.fault(Fault::Hang, 1, second_pages);
+    front.proxy.fault(Fault::Status(410, None), usize::MAX, second_pages);
     front.proxy.silence("");
     fixtures.csi_node("zz-last", &driver.name, "zz-last-id").await?;
     front.proxy.cut(Cut::Gone);
-    front.proxy.wait_for("second pages", 4, second_pages).await?;
+    let whole = |seen: &Seen| seen.is_list() && about(seen, "csinodes") && seen.query.contains("limit=0");
+    front.proxy.wait_for("a list as a whole", 1, whole).await?;
+    front.proxy.wait_for("second pages", 2, second_pages).await?;
     front.proxy.heal();
     fixtures.persistent_volume(&driver.volume("seen-last")).await?;
     fixtures

@@ -119,6 +119,8 @@ pub const ROWS: &[Row] = rows! {
     "ClusterRole storage.k8s.io/csinodes:list", "read the IDs of the nodes at the start" => a_driver_becomes_ready;
     "ClusterRole storage.k8s.io/csinodes:watch", "retry when a missing node appears"
         => nodes_that_come_late_end_the_wait, grace = GRACE_IN_TURN;
+    "ClusterRole storage.k8s.io/csistoragecapacities:list", "see whether the nodes of a driver provision for it; only with spec.provisioning"
+        => a_driver_provisions;
     "ClusterRole storage.k8s.io/storageclasses:list", "read the classes at the start; only with spec.provisioning" => a_driver_provisions;
     "ClusterRole storage.k8s.io/storageclasses:watch", "retry when a missing class appears; only with spec.provisioning"
         => classes_that_come_late_end_the_wait, grace = GRACE_IN_TURN;
