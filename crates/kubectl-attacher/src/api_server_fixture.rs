@@ -53,7 +53,6 @@ impl ApiServerFixture {
             client: self.client.clone(),
             namespace: "shop".to_owned(),
             style: Style::PLAIN,
-            impersonate: None,
             flags: ClusterFlags::default(),
         }
     }

@@ -24,7 +24,7 @@ pub struct Cli {
 }
 
 /// Flags that kubectl has too.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct GlobalOptions {
     /// Path of the kubeconfig
     #[arg(long, global = true, value_name = "FILE")]
@@ -42,14 +42,15 @@ pub struct GlobalOptions {
     #[arg(long = "as-group", global = true, value_name = "GROUP")]
     pub groups: Vec<String>,
     /// When to colour the output
-    #[arg(long, global = true, value_enum, default_value_t = ColourWhen::Auto, value_name = "WHEN")]
+    #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN")]
     pub color: ColourWhen,
 }
 
 /// When to colour.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum ColourWhen {
     /// On a terminal, unless NO_COLOR is set
+    #[default]
     Auto,
     /// Always
     Always,

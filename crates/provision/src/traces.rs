@@ -277,20 +277,15 @@ impl Lifecycle {
             attr::START_SOURCE,
             if self.begun.from_object { "creation" } else { "observed" },
         );
-        match outcome {
-            LifecycleOutcome::Succeeded => root.set(attr::OUTCOME, "succeeded"),
-            LifecycleOutcome::Aborted => {
-                root.set(attr::OUTCOME, "aborted");
-                root.fail(error_type::OTHER, self.operation.aborted());
-            }
-            LifecycleOutcome::Abandoned => {
-                root.set(attr::OUTCOME, "aborted");
-                root.fail(error_type::OTHER, NOT_PROVISIONED);
-            }
-            LifecycleOutcome::Continued => {
-                root.set(attr::OUTCOME, "continued");
-                root.fail(error_type::OTHER, CONTINUED);
-            }
+        let (word, unmet) = match outcome {
+            LifecycleOutcome::Succeeded => ("succeeded", None),
+            LifecycleOutcome::Aborted => ("aborted", Some(self.operation.aborted())),
+            LifecycleOutcome::Abandoned => ("aborted", Some(NOT_PROVISIONED)),
+            LifecycleOutcome::Continued => ("continued", Some(CONTINUED)),
+        };
+        root.set(attr::OUTCOME, word);
+        if let Some(unmet) = unmet {
+            root.fail(error_type::OTHER, unmet);
         }
         root.end_at(SystemTime::from(clock::now().max(self.begun.at)));
     }

@@ -5,7 +5,7 @@ use kube::Client;
 use super::flags::ClusterFlags;
 use crate::cli::GlobalOptions;
 use crate::error::Result;
-use crate::gather::{ClientOptions, Reader, Sources, connect, now};
+use crate::gather::{Reader, Sources, connect, now};
 use crate::output::Style;
 
 /// The client and how to print.
@@ -16,8 +16,6 @@ pub struct Context {
     pub namespace: String,
     /// How to print.
     pub style: Style,
-    /// Who asks, when that is said by `--as`.
-    pub impersonate: Option<String>,
     /// What the commands that are shown need to ask the same cluster.
     pub flags: ClusterFlags,
 }
@@ -25,19 +23,11 @@ pub struct Context {
 impl Context {
     /// Connects as kubectl would.
     pub async fn connect(global: &GlobalOptions) -> Result<Self> {
-        let options = ClientOptions {
-            kubeconfig: global.kubeconfig.clone(),
-            context: global.context.clone(),
-            namespace: global.namespace.clone(),
-            impersonate: global.impersonate.clone(),
-            groups: global.groups.clone(),
-        };
-        let (client, namespace) = connect(&options).await?;
+        let (client, namespace) = connect(global).await?;
         Ok(Self {
             client,
             namespace,
             style: Style::of(global.color),
-            impersonate: global.impersonate.clone(),
             flags: ClusterFlags::of(global),
         })
     }

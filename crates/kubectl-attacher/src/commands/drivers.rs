@@ -18,7 +18,7 @@ use super::{Context, print};
 use crate::cli::DriversArguments;
 use crate::error::{EXIT_BLOCKED, EXIT_OK, EXIT_UNKNOWN, Result};
 use crate::explain::{Service, current_error, service, stalled};
-use crate::gather::{ResourceName, Sources};
+use crate::gather::Sources;
 use crate::observed::{ConfigRecord, DriverScene, Gap, Lookup, is_settled};
 use crate::output::{self, Table};
 
@@ -93,8 +93,7 @@ fn exit_code(list: &DriverList) -> u8 {
 /// One row for each driver that has an AttacherConfig or a VolumeAttachment, or that wants to be attached.
 async fn rows(sources: &Sources) -> Vec<DriverRow> {
     let reader = &sources.reader;
-    let resource = ResourceName::new("storage.k8s.io", "csidrivers");
-    let csi_drivers = reader.list(reader.cluster::<CSIDriver>(), resource, ListParams::default());
+    let csi_drivers = reader.list::<_, CSIDriver>(reader.cluster::<CSIDriver>(), ListParams::default());
     let (configs, attachments, csi_drivers) = futures::join!(sources.configs(), sources.attachments(), csi_drivers);
     let mut names: BTreeSet<String> = BTreeSet::new();
     let configs = configs.found().into_iter().flatten();

@@ -144,8 +144,8 @@ fn failure(error: &watcher::Error) -> (PluginError, bool) {
     if code == FORBIDDEN {
         let gap = Gap {
             verb,
-            group: "storage.k8s.io",
-            resource: "volumeattachments",
+            group: "storage.k8s.io".to_owned(),
+            resource: "volumeattachments".to_owned(),
             namespace: None,
             reason: GapReason::Forbidden,
         };

@@ -17,7 +17,7 @@ use super::{Context, print, tell};
 use crate::cli::{ListArguments, TableOutput};
 use crate::error::{EXIT_BLOCKED, EXIT_OK, Result};
 use crate::explain::{current_error, finding_input};
-use crate::gather::{ResourceName, Sources, now};
+use crate::gather::{Sources, now};
 use crate::observed::Lookup;
 use crate::output::{self, Table, Text};
 
@@ -90,9 +90,8 @@ fn concerns(arguments: &ListArguments, attachment: &Attachment) -> bool {
 
 /// The claims of PersistentVolumes.
 async fn claims(sources: &Sources) -> HashMap<String, String> {
-    let resource = ResourceName::new("", "persistentvolumes");
     let api = sources.reader.cluster::<PersistentVolumeWire>();
-    let listed = sources.reader.list(api, resource, ListParams::default()).await;
+    let listed: Lookup<Vec<Volume>> = sources.reader.list(api, ListParams::default()).await;
     let Lookup::Found(volumes) = listed else {
         return HashMap::new();
     };
@@ -100,7 +99,7 @@ async fn claims(sources: &Sources) -> HashMap<String, String> {
         let claim = volume.claim?;
         Some((volume.name.to_string(), format!("{}/{}", claim.namespace, claim.name)))
     };
-    volumes.into_iter().filter_map(|wire| of(wire.into())).collect()
+    volumes.into_iter().filter_map(of).collect()
 }
 
 fn row(
@@ -146,7 +145,8 @@ fn is_stuck(attachment: &Attachment, arguments: &ListArguments, now: Timestamp) 
     found.iter().any(FindingKind::is_stuck)
 }
 
-fn name_line(name: &str) -> String {
+/// The name of a VolumeAttachment, as kubectl takes it.
+pub(super) fn name_line(name: &str) -> String {
     format!("volumeattachment.storage.k8s.io/{name}")
 }
 

@@ -8,10 +8,8 @@ use kube_core::ClusterResourceScope;
 
 use super::wait::Target;
 use crate::error::{PluginError, Result};
-use crate::gather::{Readable, ResourceName, Sources};
+use crate::gather::{Readable, Sources};
 use crate::observed::Lookup;
-
-const VOLUMES: ResourceName = ResourceName::new("", "persistentvolumes");
 
 /// The node, the volume or the VolumeAttachment.
 pub(super) async fn require_target(sources: &Sources, target: &Target) -> Result<()> {
@@ -25,7 +23,7 @@ pub(super) async fn require_target(sources: &Sources, target: &Target) -> Result
         }
         Target::Volume(name) => {
             let api = reader.cluster::<PersistentVolumeWire>();
-            let found = reader.exists(api, VOLUMES, name).await;
+            let found = reader.exists(api, name).await;
             require::<PersistentVolumeWire>(sources, object, name, &found).await
         }
         // All of them were listed.
@@ -39,11 +37,10 @@ pub(super) async fn require_target(sources: &Sources, target: &Target) -> Result
 pub(super) async fn require_driver(sources: &Sources, target: &Target, driver: &str) -> Result<()> {
     let scene = sources.driver(driver).await;
     let listed = match target {
-        Target::Node(node) => match sources.node(node).await.1 {
-            Lookup::Found(node) if node.drivers.node_id(driver).is_some() => Lookup::Found(()),
-            Lookup::Unknown => Lookup::Unknown,
-            _ => Lookup::Missing,
-        },
+        Target::Node(node) => {
+            let (_, csi_node) = sources.node(node).await;
+            csi_node.and_then(|node| node.drivers.node_id(driver).map(|_| ()))
+        }
         Target::Volume(_) | Target::Claim { .. } | Target::Attachment(_) => Lookup::Missing,
     };
     let found = any(&[scene.csi_driver.map(drop), scene.config.map(drop), listed]);

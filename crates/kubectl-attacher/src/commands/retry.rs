@@ -9,14 +9,13 @@ use super::{Context, print_line};
 use crate::cli::RetryArguments;
 use crate::error::{EXIT_BLOCKED, EXIT_OK, PluginError, Result};
 use crate::explain::{Service, service};
-use crate::gather::{ResourceName, now};
+use crate::gather::now;
 use crate::observed::is_settled;
 
 /// Retries and reports.
 pub(super) async fn run(context: &Context, arguments: &RetryArguments) -> Result<u8> {
     let sources = context.sources();
-    let resource = ResourceName::new("storage.k8s.io", "volumeattachments");
-    let wire = in_cluster::<VolumeAttachmentWire>(&sources, resource, &arguments.name, "VolumeAttachment").await?;
+    let wire = in_cluster::<VolumeAttachmentWire>(&sources, &arguments.name).await?;
     let before = Attachment::from(wire);
     let name = before.name.to_string();
     if is_settled(&before) {

@@ -7,10 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::follow::Watch;
+use super::why::in_namespace;
 use super::{Context, missing, print_line, tell};
 use crate::cli::{WaitArguments, WaitFor};
 use crate::error::{EXIT_OK, PluginError, Result};
-use crate::gather::{ResourceName, now};
+use crate::gather::now;
 use crate::observed::{ClaimRecord, Lookup, is_settled};
 use crate::output;
 
@@ -110,16 +111,7 @@ async fn target(context: &Context, arguments: &WaitArguments) -> Result<Option<T
 
 /// A claim with the volume that it names. Nothing is attached for a claim before it is bound; one that lost its volume still names it.
 async fn claim(context: &Context, name: &str, state: WaitFor) -> Result<Option<Target>> {
-    let resource = ResourceName::new("", "persistentvolumeclaims");
-    let sources = context.sources();
-    let reader = &sources.reader;
-    let api = || reader.namespaced::<PersistentVolumeClaim>(&context.namespace);
-    let Some(claim) = reader.require(api(), resource, name).await? else {
-        return Err(PluginError::NotFound {
-            object: format!("PersistentVolumeClaim {}/{name}", context.namespace),
-            nearest: reader.nearest(api(), name).await,
-        });
-    };
+    let claim = in_namespace::<PersistentVolumeClaim>(&context.sources(), &context.namespace, name).await?;
     let claim = ClaimRecord::from(claim);
     let is_ready = match state {
         WaitFor::Attached => claim.is_bound(),

@@ -5,14 +5,13 @@ use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim};
 use kube::{Resource, ResourceExt};
 use kube_core::{ClusterResourceScope, NamespaceResourceScope};
 
+use super::list::name_line;
 use super::{Context, print};
 use crate::cli::{WhyArguments, WhyKind, WhyOutput};
 use crate::error::{EXIT_BLOCKED, EXIT_OK, EXIT_UNKNOWN, PluginError, Result};
 use crate::explain::{Case, chain, node_steps, volume_release};
 use crate::explain::{Chain, Diagnosis, Explanation, ObjectName, Step, Verdict};
-use crate::gather::{
-    Readable, ResourceName, Sources, attachment_scene, nearest, node_scenes, pod_scenes, volume_scenes,
-};
+use crate::gather::{Readable, Sources, attachment_scene, nearest, node_scenes, pod_scenes, volume_scenes};
 use crate::observed::{PodRecord, PodVolumeSource, PodWire, Scene};
 use crate::output::{self, Text};
 
@@ -50,7 +49,7 @@ fn add_links(text: &mut Text, explanation: &Explanation, jaeger: Option<&str>) {
 fn names(explanation: &Explanation) -> Text {
     let mut text = Text::default();
     for name in explanation.chains.iter().filter_map(|chain| chain.attachment.as_ref()) {
-        text.line(&format!("volumeattachment.storage.k8s.io/{name}"));
+        text.line(&name_line(name));
     }
     text
 }
@@ -67,8 +66,7 @@ pub(crate) async fn explain(sources: &Sources, kind: WhyKind, name: &str, namesp
 }
 
 async fn pod(sources: &Sources, namespace: &str, name: &str) -> Result<Explanation> {
-    let found = in_namespace::<PodWire>(sources, ResourceName::new("", "pods"), namespace, name, "Pod").await?;
-    let pod = PodRecord::from(found);
+    let pod = PodRecord::from(in_namespace::<PodWire>(sources, namespace, name).await?);
     let subject = ObjectName::namespaced("Pod", namespace, name);
     let inline = pod.volumes.iter().filter_map(|volume| match &volume.source {
         PodVolumeSource::Inline(driver) => Some(Step::note(
@@ -81,18 +79,17 @@ async fn pod(sources: &Sources, namespace: &str, name: &str) -> Result<Explanati
         PodVolumeSource::Claim(_) => None,
     });
     let steps: Vec<Step> = inline.collect();
-    let found = pod_scenes(sources, pod).await;
-    let mut chains: Vec<Chain> = found.scenes.iter().map(chain).collect();
+    let mut chains: Vec<Chain> = pod_scenes(sources, &pod).await.iter().map(chain).collect();
     if chains.is_empty() {
-        chains.push(no_volumes(sources, &found.pod));
+        chains.push(no_volumes(sources, pod));
     }
     Ok(Explanation::new(subject, steps, chains, sources.reader.gaps()))
 }
 
 /// A pod that uses no claim.
-fn no_volumes(sources: &Sources, pod: &PodRecord) -> Chain {
+fn no_volumes(sources: &Sources, pod: PodRecord) -> Chain {
     let scene = Scene {
-        pod: Some(pod.clone()),
+        pod: Some(pod),
         ..Scene::empty(sources.now)
     };
     let mut chain = chain(&scene);
@@ -103,18 +100,14 @@ fn no_volumes(sources: &Sources, pod: &PodRecord) -> Chain {
 }
 
 async fn claim(sources: &Sources, namespace: &str, name: &str) -> Result<Explanation> {
-    let resource = ResourceName::new("", "persistentvolumeclaims");
-    in_namespace::<PersistentVolumeClaim>(sources, resource, namespace, name, "PersistentVolumeClaim").await?;
+    in_namespace::<PersistentVolumeClaim>(sources, namespace, name).await?;
     let subject = ObjectName::namespaced("PersistentVolumeClaim", namespace, name);
     of_volume(sources, subject, Some((namespace, name)), None).await
 }
 
 async fn volume(sources: &Sources, name: &str) -> Result<Explanation> {
-    let resource = ResourceName::new("", "persistentvolumes");
     // What was typed may be the beginning of the name.
-    let name = in_cluster::<PersistentVolumeWire>(sources, resource, name, "PersistentVolume")
-        .await?
-        .name_any();
+    let name = in_cluster::<PersistentVolumeWire>(sources, name).await?.name_any();
     let subject = ObjectName::cluster("PersistentVolume", name.as_str());
     of_volume(sources, subject, None, Some(&name)).await
 }
@@ -136,8 +129,7 @@ async fn of_volume(
 }
 
 async fn attachment(sources: &Sources, name: &str) -> Result<Explanation> {
-    let resource = ResourceName::new("storage.k8s.io", "volumeattachments");
-    let found = in_cluster::<VolumeAttachmentWire>(sources, resource, name, "VolumeAttachment").await?;
+    let found = in_cluster::<VolumeAttachmentWire>(sources, name).await?;
     let subject = ObjectName::cluster("VolumeAttachment", found.name_any());
     let scene = attachment_scene(sources, found.into()).await;
     Ok(Explanation::new(
@@ -149,22 +141,22 @@ async fn attachment(sources: &Sources, name: &str) -> Result<Explanation> {
 }
 
 async fn node(sources: &Sources, name: &str) -> Result<Explanation> {
-    let found = node_scenes(sources, name).await?;
-    let known = found.node.node.is_missing() && found.node.csi_node.is_missing();
-    if known && found.node.on_node == Some(0) {
+    let (node, scenes) = node_scenes(sources, name).await?;
+    let is_missing = node.node.is_missing() && node.csi_node.is_missing();
+    if is_missing && node.on_node == Some(0) {
         return Err(PluginError::NotFound {
             object: format!("Node {name}"),
             nearest: sources.reader.nearest(sources.reader.cluster::<Node>(), name).await,
         });
     }
-    let mut steps = node_steps(&found.node);
-    let count = found.node.on_node.unwrap_or_default();
-    let pending = found.scenes.len();
+    let mut steps = node_steps(&node);
+    let count = node.on_node.unwrap_or_default();
+    let pending = scenes.len();
     steps.push(Step::note(
         ObjectName::cluster("Node", name),
         format!("has {count} VolumeAttachments, {pending} of them being attached or detached"),
     ));
-    let chains: Vec<Chain> = found.scenes.iter().map(chain).collect();
+    let chains: Vec<Chain> = scenes.iter().map(chain).collect();
     Ok(Explanation::new(
         ObjectName::cluster("Node", name),
         steps,
@@ -176,45 +168,38 @@ async fn node(sources: &Sources, name: &str) -> Result<Explanation> {
 /// An object without a namespace that has to be there, by its name or the beginning of it.
 pub(crate) async fn in_cluster<K: Readable + Resource<Scope = ClusterResourceScope>>(
     sources: &Sources,
-    resource: ResourceName,
     name: &str,
-    kind: &str,
 ) -> Result<K> {
     let reader = &sources.reader;
-    if let Some(found) = reader.require(reader.cluster::<K>(), resource, name).await? {
+    if let Some(found) = reader.require(reader.cluster::<K>(), name).await? {
         return Ok(found);
     }
-    let names = reader.names(reader.cluster::<K>(), resource).await?;
+    let names = reader.names(reader.cluster::<K>()).await?;
     // A prefix that fits one name only is as good as the name: those of VolumeAttachments are hashes.
     let mut fitting = names.iter().filter(|known| known.starts_with(name));
     if let (Some(only), None) = (fitting.next(), fitting.next())
-        && let Some(found) = reader.require(reader.cluster::<K>(), resource, only).await?
+        && let Some(found) = reader.require(reader.cluster::<K>(), only).await?
     {
         return Ok(found);
     }
     Err(PluginError::NotFound {
-        object: format!("{kind} {name}"),
+        object: format!("{} {name}", K::kind(&())),
         nearest: nearest(name, &names),
     })
 }
 
 /// An object of a namespace that has to be there.
-async fn in_namespace<K: Readable + Resource<Scope = NamespaceResourceScope>>(
+pub(crate) async fn in_namespace<K: Readable + Resource<Scope = NamespaceResourceScope>>(
     sources: &Sources,
-    resource: ResourceName,
     namespace: &str,
     name: &str,
-    kind: &str,
 ) -> Result<K> {
     let reader = &sources.reader;
-    let found = reader
-        .require(reader.namespaced::<K>(namespace), resource, name)
-        .await?;
-    if let Some(found) = found {
+    if let Some(found) = reader.require(reader.namespaced::<K>(namespace), name).await? {
         return Ok(found);
     }
     Err(PluginError::NotFound {
-        object: format!("{kind} {namespace}/{name}"),
+        object: format!("{} {namespace}/{name}", K::kind(&())),
         nearest: reader.nearest(reader.namespaced::<K>(namespace), name).await,
     })
 }

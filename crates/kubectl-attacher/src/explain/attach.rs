@@ -3,7 +3,7 @@
 use csi_attacher_model::api::condition::{ConditionReason, ConditionType};
 use csi_attacher_model::decide::{Refusal, grpc_code as codes, is_final};
 use csi_attacher_model::findings::age;
-use csi_attacher_model::objects::{Attachment, Operation, SecretReference, VolumeError};
+use csi_attacher_model::objects::{Attachment, Operation, VolumeError};
 use jiff::Timestamp;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,11 +18,9 @@ use crate::observed::{ConfigRecord, Lookup, Scene};
 
 /// The step of the VolumeAttachment, and the diagnosis that it leads to.
 pub(super) fn attachment(scene: &Scene, service: &Service) -> (Step, Diagnosis) {
-    let name = || match &scene.attachment {
-        Lookup::Found(attachment) => attachment.name.to_string(),
-        _ => "<none>".to_owned(),
-    };
-    let object = ObjectName::cluster("VolumeAttachment", name());
+    let found = scene.attachment.found();
+    let name = found.map_or("<none>", |attachment| &*attachment.name);
+    let object = ObjectName::cluster("VolumeAttachment", name);
     let diagnosis = match &scene.attachment {
         Lookup::Unknown => not_visible("VolumeAttachments could not be read"),
         Lookup::Missing => holders::without_attachment(scene),
@@ -268,12 +266,7 @@ pub(super) fn refused(scene: &Scene, attachment: &Attachment, refusal: &Refusal)
             let next = "the attach continues as soon as the kubelet registers the driver on the node";
             check_node_plugin(scene, node, diagnosis(Case::DriverNotOnNode).next(next))
         }
-        Refusal::VolumeDeleting(name) => diagnosis(Case::VolumeDeleting)
-            .next("nothing: a volume that is being deleted is not attached")
-            .run(
-                "find out who deleted the PersistentVolume; the pod needs another one",
-                format!("kubectl attacher why pv {name}"),
-            ),
+        Refusal::VolumeDeleting(name) => holders::volume_deleting(refusal.to_string(), name),
         Refusal::VolumeNotFound(name) => Diagnosis::new(
             Case::VolumeMissing,
             format!(
@@ -327,7 +320,10 @@ pub(super) fn secret(scene: &Scene, attachment: &Attachment) -> Option<Diagnosis
         (_, Some(SecretError::Forbidden)) => SecretError::Forbidden,
         _ => return None,
     };
-    let name = reference.map_or_else(|| "of the volume".to_owned(), name_of);
+    let name = reference.map_or_else(
+        || "of the volume".to_owned(),
+        |secret| format!("{}/{}", secret.namespace, secret.name),
+    );
     let diagnosis = match is {
         SecretError::Missing => Diagnosis::new(
             Case::SecretMissing,
@@ -347,10 +343,6 @@ pub(super) fn secret(scene: &Scene, attachment: &Attachment) -> Option<Diagnosis
         .advise("create the Role and RoleBinding that the last error names"),
     };
     Some(with_errors(scene, attachment, diagnosis))
-}
-
-fn name_of(reference: &SecretReference) -> String {
-    format!("{}/{}", reference.namespace, reference.name)
 }
 
 /// Neither attached nor failed.

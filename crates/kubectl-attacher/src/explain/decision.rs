@@ -168,25 +168,19 @@ fn neighbours(scene: &Scene, attachment: &Attachment, facts: &DriverFacts) -> Ne
     let Lookup::Found(holders) = &scene.holders else {
         return Neighbours::default();
     };
-    let mut others = holders.iter().map(|holder| &holder.attachment);
+    let others = holders.iter().map(|holder| &holder.attachment);
+    let mut others = others.filter(|other| other.attacher == attachment.attacher && scene.is_of_volume(other));
     let mut elsewhere: Vec<Arc<Attachment>> = others
         .clone()
-        .filter(|other| {
-            other.attacher == attachment.attacher
-                && other.node != attachment.node
-                && other.deleting.is_some()
-                && scene.is_of_volume(other)
-        })
+        .filter(|other| other.node != attachment.node && other.deleting.is_some())
         .cloned()
         .collect();
     elsewhere.sort_by_key(|other| !is_leaving(other, &facts.finalizer));
     let here = others
         .find(|other| {
             attachment.deleting.is_some()
-                && other.attacher == attachment.attacher
                 && other.node == attachment.node
                 && other.name != attachment.name
-                && scene.is_of_volume(other)
                 && is_in_use(other)
         })
         .cloned();

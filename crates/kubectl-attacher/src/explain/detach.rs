@@ -10,7 +10,7 @@ use super::Case;
 use super::attach::{beside_driver, possible_step, retries, saturated, secret, with_errors, with_next};
 use super::last::{current_error, grpc_code};
 use super::report::Diagnosis;
-use super::service::{Service, is_served_by_sidecar};
+use super::service::{Service, is_served_by_sidecar, orphan};
 use crate::observed::Scene;
 
 /// Where the detach stands.
@@ -20,7 +20,7 @@ pub(super) fn diagnosis(scene: &Scene, attachment: &Arc<Attachment>, service: &S
         return foreign(scene, attachment);
     }
     if *service == Service::Nobody {
-        return with_errors(scene, attachment, orphan(attachment, &ours, &scene.driver.name));
+        return with_errors(scene, attachment, unserved(attachment, &ours, &scene.driver.name));
     }
     let next = match possible_step(scene, attachment, service) {
         Ok(next) => next,
@@ -65,22 +65,13 @@ fn foreign(scene: &Scene, attachment: &Attachment) -> Diagnosis {
 }
 
 /// The finalizer of a driver that nobody serves.
-pub(super) fn orphan(attachment: &Attachment, finalizer: &str, driver: &str) -> Diagnosis {
-    Diagnosis::new(
-        Case::OrphanFinalizer,
-        format!(
-            "finalizer {finalizer} keeps the VolumeAttachment, and no attacher serves driver {driver}: nobody detaches the volume \
-             from node {}",
-            attachment.node
-        ),
-    )
-    .since(attachment.deleting)
-    .next("nothing, until an attacher serves the driver")
-    .advise(format!("have driver {driver} served again: by an AttacherConfig, or by its external-attacher sidecar"))
-    .run(
-        "if the driver is gone for good, show the evidence and release the object",
-        format!("kubectl attacher release va {}", attachment.name),
-    )
+fn unserved(attachment: &Attachment, finalizer: &str, driver: &str) -> Diagnosis {
+    let summary = format!(
+        "finalizer {finalizer} keeps the VolumeAttachment, and no attacher serves driver {driver}: nobody detaches the volume \
+         from node {}",
+        attachment.node
+    );
+    orphan(summary, driver, &format!("va {}", attachment.name)).since(attachment.deleting)
 }
 
 fn failing(scene: &Scene, attachment: &Attachment, code: Option<i32>) -> Diagnosis {
@@ -122,23 +113,16 @@ fn with_refusal(attachment: &Attachment, diagnosis: Diagnosis) -> Diagnosis {
 }
 
 fn not_failed(scene: &Scene, attachment: &Attachment) -> Diagnosis {
+    if let Some(diagnosis) = saturated(scene, attachment, "detach") {
+        return diagnosis;
+    }
+    let node = &attachment.node;
     let deleted = attachment.deleting.unwrap_or(scene.now);
     if age(deleted, scene.now) <= scene.stuck_after * 2 {
-        if let Some(diagnosis) = saturated(scene, attachment, "detach") {
-            return diagnosis;
-        }
-        return Diagnosis::new(
-            Case::Detaching,
-            format!("the volume is being detached from node {}", attachment.node),
-        )
-        .since(attachment.deleting);
+        let summary = format!("the volume is being detached from node {node}");
+        return Diagnosis::new(Case::Detaching, summary).since(attachment.deleting);
     }
-    saturated(scene, attachment, "detach").unwrap_or_else(|| {
-        let diagnosis = Diagnosis::new(
-            Case::DetachStuck,
-            format!("the detach from node {} has neither ended nor failed", attachment.node),
-        )
-        .since(attachment.deleting);
-        retries(diagnosis, scene, "read the attacher's log; ", attachment)
-    })
+    let summary = format!("the detach from node {node} has neither ended nor failed");
+    let diagnosis = Diagnosis::new(Case::DetachStuck, summary).since(attachment.deleting);
+    retries(diagnosis, scene, "read the attacher's log; ", attachment)
 }

@@ -33,24 +33,24 @@ pub(super) fn without_attachment(scene: &Scene) -> Diagnosis {
     if let Lookup::Found(volume) = &scene.volume
         && volume.deleting
     {
-        return Diagnosis::new(
-            Case::VolumeDeleting,
-            format!(
-                "PersistentVolume {} is being deleted, and is not attached any more",
-                volume.name
-            ),
-        )
-        .since(scene.volume_deleting)
-        .next("nothing: a volume that is being deleted is not attached")
-        .run(
-            "find out who deleted the PersistentVolume; the pod needs another one",
-            format!("kubectl attacher why pv {}", volume.name),
-        );
+        let name = &volume.name;
+        let summary = format!("PersistentVolume {name} is being deleted, and is not attached any more");
+        return volume_deleting(summary, name).since(scene.volume_deleting);
     }
     if scene.is_for_one_node() && scene.holders.is_unknown() {
         return not_visible("VolumeAttachments could not be listed, and the volume may be attached to another node");
     }
     not_requested(scene, node)
+}
+
+/// A PersistentVolume that is being deleted is attached nowhere any more.
+pub(super) fn volume_deleting(summary: String, name: &str) -> Diagnosis {
+    Diagnosis::new(Case::VolumeDeleting, summary)
+        .next("nothing: a volume that is being deleted is not attached")
+        .run(
+            "find out who deleted the PersistentVolume; the pod needs another one",
+            format!("kubectl attacher why pv {name}"),
+        )
 }
 
 fn not_requested(scene: &Scene, node: &str) -> Diagnosis {
@@ -131,8 +131,7 @@ fn held(scene: &Scene, holder: &Holder) -> Diagnosis {
 /// kube-controller-manager still wants the volume at the other node.
 fn wanted(scene: &Scene, holder: &Holder) -> Diagnosis {
     let node = &holder.attachment.node;
-    let no_pods = Vec::new();
-    let pods = holder.pods.found().unwrap_or(&no_pods);
+    let pods = holder.pods.found().map(Vec::as_slice).unwrap_or_default();
     let out_of_service = holder.node.found().and_then(|node| node.out_of_service);
     if let Some(since) = out_of_service {
         return tainted(holder, since);
@@ -158,15 +157,19 @@ fn wanted(scene: &Scene, holder: &Holder) -> Diagnosis {
     } else {
         "no pod on that node uses it any more"
     };
-    Diagnosis::new(
+    let diagnosis = Diagnosis::new(
         Case::WaitingForDetach,
         format!("the volume is attached to node {node} and may be attached to one node only; {pods}"),
     )
     .since(holder.attachment.created)
-    .next(format!("kube-controller-manager requests the detach from node {node}"))
-    .run(
+    .next(format!("kube-controller-manager requests the detach from node {node}"));
+    follow(diagnosis, &holder.attachment)
+}
+
+fn follow(diagnosis: Diagnosis, other: &Attachment) -> Diagnosis {
+    diagnosis.run(
         "follow the other attachment",
-        format!("kubectl attacher why va {}", holder.attachment.name),
+        format!("kubectl attacher why va {}", other.name),
     )
 }
 
@@ -250,7 +253,12 @@ fn unready_node(holder: &Holder, pods: &[HolderPod]) -> Diagnosis {
     .since(deleted.or(since))
     .next(format!("{next}{until}"));
     if record.is_none() {
-        return without_node(diagnosis, holder);
+        // A Node that does not exist cannot be described, and takes no taint.
+        let diagnosis = diagnosis.advise(format!(
+            "find out at the cloud or the hypervisor whether machine {node} still runs: while it does, it may write to the \
+             volume"
+        ));
+        return follow(diagnosis, &holder.attachment);
     }
     diagnosis
         .run(
@@ -263,28 +271,15 @@ fn unready_node(holder: &Holder, pods: &[HolderPod]) -> Diagnosis {
         )
 }
 
-/// A Node that does not exist cannot be described, and takes no taint.
-fn without_node(diagnosis: Diagnosis, holder: &Holder) -> Diagnosis {
-    let Attachment { name, node, .. } = &*holder.attachment;
-    diagnosis
-        .advise(format!(
-            "find out at the cloud or the hypervisor whether machine {node} still runs: while it does, it may write to the \
-             volume"
-        ))
-        .run("follow the other attachment", format!("kubectl attacher why va {name}"))
-}
-
 fn tainted(holder: &Holder, since: Option<Timestamp>) -> Diagnosis {
     let node = &holder.attachment.node;
-    Diagnosis::new(
-        Case::OutOfServiceTaint,
-        format!(
-            "the volume is attached to node {node}, which has the out-of-service taint; it is detached without a confirmed unmount"
-        ),
-    )
-    .since(since.or(holder.attachment.deleting))
-    .next("kube-controller-manager deletes the node's pods and then requests the detach")
-    .run("follow the other attachment", format!("kubectl attacher why va {}", holder.attachment.name))
+    let summary = format!(
+        "the volume is attached to node {node}, which has the out-of-service taint; it is detached without a confirmed unmount"
+    );
+    let diagnosis = Diagnosis::new(Case::OutOfServiceTaint, summary)
+        .since(since.or(holder.attachment.deleting))
+        .next("kube-controller-manager deletes the node's pods and then requests the detach");
+    follow(diagnosis, &holder.attachment)
 }
 
 /// The detach from the other node was requested.
@@ -306,16 +301,11 @@ fn leaving(holder: &Holder, deleted: Timestamp) -> Diagnosis {
         (true, Some(_)) => ", and that keeps failing",
         _ => "",
     };
-    let mut diagnosis = Diagnosis::new(
-        case,
-        format!("the volume is being detached from node {}{taint}{how}", other.node),
-    )
-    .since(Some(deleted))
-    .next("the attach follows when that detach has ended")
-    .run(
-        "follow the other attachment",
-        format!("kubectl attacher why va {}", other.name),
-    );
+    let summary = format!("the volume is being detached from node {}{taint}{how}", other.node);
+    let diagnosis = Diagnosis::new(case, summary)
+        .since(Some(deleted))
+        .next("the attach follows when that detach has ended");
+    let mut diagnosis = follow(diagnosis, other);
     diagnosis.last_error = last_error(other);
     if diagnosis.last_error.is_some() {
         diagnosis.last_attempt = last_attempt(&holder.events, Operation::Detach);

@@ -17,7 +17,7 @@ pub(super) fn is_of_call(error: &VolumeError) -> bool {
 }
 
 /// The number of the gRPC code of an error: the stored one, or that of its text. API servers before 1.34 do not store it.
-pub fn grpc_code(error: &VolumeError) -> Option<i32> {
+pub(super) fn grpc_code(error: &VolumeError) -> Option<i32> {
     if error.code.is_some() {
         return error.code;
     }

@@ -20,11 +20,9 @@ pub(crate) mod tests;
 pub use case::Case;
 pub(crate) use decision::finding_input;
 pub(crate) use last::current_error;
-pub use last::grpc_code;
 pub use release::volume_release;
 pub use report::{
-    Advice, Chain, Diagnosis, Explanation, HolderReport, LastAttempt, LastError, ObjectName, SCHEMA, Step, StepState,
-    Verdict,
+    Advice, Chain, Diagnosis, Explanation, HolderReport, LastAttempt, LastError, ObjectName, Step, StepState, Verdict,
 };
 pub use service::{Service, service, stalled};
 pub use steps::node_steps;

@@ -2,13 +2,13 @@
 
 use csi_attacher_model::api::names::{FINALIZER_PREFIX, PROVISIONER_FINALIZER, finalizer_name};
 use csi_attacher_model::decide::{self, KeepReason, VolumeAction};
-use csi_attacher_model::objects::Attachment;
+use csi_attacher_model::objects::{Attachment, Volume};
 use jiff::Timestamp;
 use std::sync::Arc;
 
 use super::Case;
 use super::report::{Chain, Diagnosis, ObjectName, Step, StepState, Verdict};
-use super::service::{Service, service};
+use super::service::{Service, orphan, service};
 use super::steps::not_visible;
 use crate::observed::{ConfigRecord, Lookup, Scene};
 
@@ -24,7 +24,7 @@ pub fn volume_release(scene: &Scene) -> Option<Chain> {
         object.clone(),
         format!("is being deleted, and is kept by {}", volume.finalizers),
     ));
-    let diagnosis = diagnosis(scene, &mut steps);
+    let diagnosis = diagnosis(scene, volume, &mut steps);
     let state = if diagnosis.verdict == Verdict::Blocked {
         StepState::Blocked
     } else {
@@ -42,14 +42,11 @@ pub fn volume_release(scene: &Scene) -> Option<Chain> {
     })
 }
 
-fn diagnosis(scene: &Scene, steps: &mut Vec<Step>) -> Diagnosis {
-    let Some(volume) = scene.volume.found() else {
-        return not_visible("the PersistentVolume could not be read");
-    };
+fn diagnosis(scene: &Scene, volume: &Volume, steps: &mut Vec<Step>) -> Diagnosis {
     let name = &volume.name;
     let attacher = volume.finalizers.iter().find(|held| held.starts_with(FINALIZER_PREFIX));
     let Some(finalizer) = attacher else {
-        return by_others(scene, name);
+        return by_others(scene, volume);
     };
     let Lookup::Found(naming) = &scene.naming else {
         return not_visible("VolumeAttachments could not be listed, and one may name the volume");
@@ -65,7 +62,7 @@ fn diagnosis(scene: &Scene, steps: &mut Vec<Step>) -> Diagnosis {
     let served = service(&scene.driver, scene.now);
     match decide::volume(volume, naming.len(), &facts) {
         VolumeAction::Keep(KeepReason::Attached) => attached(name, naming),
-        VolumeAction::Keep(KeepReason::Live | KeepReason::NotProtected) => by_others(scene, name),
+        VolumeAction::Keep(KeepReason::Live | KeepReason::NotProtected) => by_others(scene, volume),
         VolumeAction::Release(_) => {
             steps.push(served.step(&scene.driver));
             unserved(scene, name, finalizer, &served).unwrap_or_else(|| {
@@ -79,20 +76,11 @@ fn diagnosis(scene: &Scene, steps: &mut Vec<Step>) -> Diagnosis {
 fn unserved(scene: &Scene, name: &str, finalizer: &str, served: &Service) -> Option<Diagnosis> {
     let driver = &scene.driver.name;
     match served {
-        Service::Nobody => Some(
-            Diagnosis::new(
-                Case::OrphanFinalizer,
-                format!("finalizer {finalizer} keeps the PersistentVolume, and no attacher serves driver {driver}"),
-            )
-            .next("nothing, until an attacher serves the driver")
-            .advise(format!(
-                "have driver {driver} served again: by an AttacherConfig, or by its external-attacher sidecar"
-            ))
-            .run(
-                "if the driver is gone for good, show the evidence and release the object",
-                format!("kubectl attacher release pv {name}"),
-            ),
-        ),
+        Service::Nobody => {
+            let summary =
+                format!("finalizer {finalizer} keeps the PersistentVolume, and no attacher serves driver {driver}");
+            Some(orphan(summary, driver, &format!("pv {name}")))
+        }
         Service::Unknown => Some(not_visible("AttacherConfigs and Leases could not be read")),
         other => other.diagnosis(&scene.driver),
     }
@@ -126,10 +114,8 @@ fn attached(name: &str, naming: &[Arc<Attachment>]) -> Diagnosis {
 }
 
 /// Nothing of an attacher keeps the volume.
-fn by_others(scene: &Scene, name: &str) -> Diagnosis {
-    let Some(volume) = scene.volume.found() else {
-        return not_visible("the PersistentVolume could not be read");
-    };
+fn by_others(scene: &Scene, volume: &Volume) -> Diagnosis {
+    let name = &volume.name;
     if volume.finalizers.contains(PV_PROTECTION)
         && let Some(claim) = &volume.claim
     {

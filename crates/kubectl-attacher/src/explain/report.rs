@@ -8,7 +8,7 @@ use super::Case;
 use crate::observed::{Gap, GapReason};
 
 /// The version of the serialised form.
-pub const SCHEMA: &str = "attacher.csi.dev/why-v1";
+const SCHEMA: &str = "attacher.csi.dev/why-v1";
 
 /// The object that a question or a step is about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -359,8 +359,8 @@ mod tests {
     fn permissions_are_asked_for_only_where_one_is_missing() {
         let gap = |reason| Gap {
             verb: "list",
-            group: "storage.k8s.io",
-            resource: "volumeattachments",
+            group: "storage.k8s.io".to_owned(),
+            resource: "volumeattachments".to_owned(),
             namespace: None,
             reason,
         };

@@ -214,6 +214,19 @@ fn no_leader(
     )
 }
 
+/// The finalizer of a driver that nobody serves. `object` is what it keeps, as `release` is asked about it.
+pub(super) fn orphan(summary: String, driver: &str, object: &str) -> Diagnosis {
+    Diagnosis::new(Case::OrphanFinalizer, summary)
+        .next("nothing, until an attacher serves the driver")
+        .advise(format!(
+            "have driver {driver} served again: by an AttacherConfig, or by its external-attacher sidecar"
+        ))
+        .run(
+            "if the driver is gone for good, show the evidence and release the object",
+            format!("kubectl attacher release {object}"),
+        )
+}
+
 impl Service {
     /// What stops the driver's volumes, if something does. `object` is what waits.
     pub fn diagnosis(&self, driver: &DriverScene) -> Option<Diagnosis> {

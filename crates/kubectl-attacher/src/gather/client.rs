@@ -7,29 +7,15 @@ use kube::client::{Body, ClientBuilder};
 use kube::config::AuthInfo;
 use kube::{Client, Config};
 use std::fmt::Display;
-use std::path::PathBuf;
 use std::time::Duration;
 use tower::util::MapRequestLayer;
 
+use crate::cli::GlobalOptions;
 use crate::error::{PluginError, Result};
 
-/// What kubectl's own flags say. kubectl hands a plugin its flags as they are.
-#[derive(Clone, Debug, Default)]
-pub struct ClientOptions {
-    /// `--kubeconfig`.
-    pub kubeconfig: Option<PathBuf>,
-    /// `--context`.
-    pub context: Option<String>,
-    /// `--namespace`.
-    pub namespace: Option<String>,
-    /// `--as`.
-    pub impersonate: Option<String>,
-    /// `--as-group`.
-    pub groups: Vec<String>,
-}
-
-/// Connects; the second value is the namespace of objects that are named without one.
-pub async fn connect(options: &ClientOptions) -> Result<(Client, String)> {
+/// Connects with kubectl's own flags, which it hands a plugin as they are; the second value is the namespace of objects that are named
+/// without one.
+pub async fn connect(options: &GlobalOptions) -> Result<(Client, String)> {
     drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
     let found = find(options.kubeconfig.as_deref(), options.context.as_deref()).map_err(unusable)?;
     let mut config = match found {
@@ -57,7 +43,7 @@ fn unusable(error: impl Display) -> PluginError {
 }
 
 /// As with kubectl, what a flag names takes the place of what the kubeconfig has; kube sends it.
-fn impersonate(auth: &mut AuthInfo, options: &ClientOptions) {
+fn impersonate(auth: &mut AuthInfo, options: &GlobalOptions) {
     if let Some(user) = options.impersonate.as_ref().filter(|user| !user.is_empty()) {
         auth.impersonate = Some(user.clone());
     }
@@ -112,7 +98,7 @@ mod tests {
     }
 
     /// What a request says about who sends it: with this user in the kubeconfig, and these flags.
-    async fn sent(user: &Value, options: ClientOptions) -> Vec<String> {
+    async fn sent(user: &Value, options: GlobalOptions) -> Vec<String> {
         let folder = tempfile::tempdir().unwrap();
         let (url, head) = server();
         let kubeconfig = json!({
@@ -125,7 +111,7 @@ mod tests {
         let file = folder.path().join("kubeconfig");
         std::fs::write(&file, kubeconfig.to_string()).unwrap();
         std::fs::write(folder.path().join("token"), " renewed\n").unwrap();
-        let options = ClientOptions {
+        let options = GlobalOptions {
             kubeconfig: Some(file),
             ..options
         };
@@ -138,11 +124,11 @@ mod tests {
         lines
     }
 
-    fn acting_as(user: Option<&str>, groups: &[&str]) -> ClientOptions {
-        ClientOptions {
+    fn acting_as(user: Option<&str>, groups: &[&str]) -> GlobalOptions {
+        GlobalOptions {
             impersonate: user.map(str::to_owned),
             groups: groups.iter().map(|group| (*group).to_owned()).collect(),
-            ..ClientOptions::default()
+            ..GlobalOptions::default()
         }
     }
 
@@ -200,16 +186,16 @@ mod tests {
                 "authorization: Bearer t",
             ),
         ] {
-            assert_eq!(sent(&user, ClientOptions::default()).await, [wanted], "{user}");
+            assert_eq!(sent(&user, GlobalOptions::default()).await, [wanted], "{user}");
         }
     }
 
     #[tokio::test]
     async fn a_kubeconfig_that_cannot_be_used_is_named() {
         let folder = tempfile::tempdir().unwrap();
-        let options = ClientOptions {
+        let options = GlobalOptions {
             kubeconfig: Some(folder.path().join("none")),
-            ..ClientOptions::default()
+            ..GlobalOptions::default()
         };
         let error = connect(&options).await.err().unwrap().to_string();
         assert!(error.contains("failed to read kubeconfig"), "{error}");

@@ -7,10 +7,10 @@ mod reader;
 mod scenes;
 mod sources;
 
-pub use client::{ClientOptions, connect};
+pub use client::connect;
 pub use nearest::nearest;
 pub(crate) use others::users;
-pub use reader::{Readable, Reader, ResourceName, words};
+pub use reader::{Readable, Reader, words};
 pub(crate) use scenes::now;
-pub use scenes::{NodeScenes, PodScenes, attachment_name, attachment_scene, node_scenes, pod_scenes, volume_scenes};
+pub use scenes::{attachment_scene, node_scenes, pod_scenes, volume_scenes};
 pub use sources::Sources;

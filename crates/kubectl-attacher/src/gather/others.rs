@@ -12,16 +12,9 @@ pub(super) async fn naming(sources: &Sources, volume: Option<&str>) -> Lookup<Ve
     let Some(volume) = volume else {
         return Lookup::Found(Vec::new());
     };
-    match sources.attachments().await {
-        Lookup::Found(all) => {
-            let naming = all
-                .iter()
-                .filter(|attachment| attachment.volume_name().is_some_and(|name| **name == *volume));
-            Lookup::Found(naming.cloned().collect())
-        }
-        Lookup::Missing => Lookup::Missing,
-        Lookup::Unknown => Lookup::Unknown,
-    }
+    let is_meant = |attachment: &&Arc<Attachment>| attachment.volume_name().is_some_and(|name| **name == *volume);
+    let all = sources.attachments().await.as_ref();
+    all.map(|all| all.iter().filter(is_meant).cloned().collect())
 }
 
 /// Pods of the claim's namespace that use it. Those of an inline volume, or of a PersistentVolume that was not read, are not known.

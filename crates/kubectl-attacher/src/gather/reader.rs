@@ -5,7 +5,6 @@ use kube::core::{NamespaceResourceScope, PartialObjectMeta};
 use kube::{Api, Client, Resource};
 use kube_core::ClusterResourceScope;
 use serde::de::DeserializeOwned;
-use std::convert::identity;
 use std::fmt::Debug;
 use std::sync::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -24,22 +23,6 @@ pub struct Reader {
     client: Client,
     gaps: Mutex<Vec<Gap>>,
     turns: Semaphore,
-}
-
-/// A resource, as it is named in RBAC rules.
-#[derive(Clone, Copy, Debug)]
-pub struct ResourceName {
-    /// API group.
-    pub group: &'static str,
-    /// Plural.
-    pub plural: &'static str,
-}
-
-impl ResourceName {
-    /// A resource of an API group; the core group is empty.
-    pub const fn new(group: &'static str, plural: &'static str) -> Self {
-        Self { group, plural }
-    }
 }
 
 /// What the reader needs of a type.
@@ -64,7 +47,7 @@ impl Reader {
     /// What could not be read so far, each once, in an order that does not depend on which answer came first.
     pub fn gaps(&self) -> Vec<Gap> {
         let mut gaps = self.gaps.lock().map(|gaps| gaps.clone()).unwrap_or_default();
-        gaps.sort_by(|one, other| (one.group, one.resource, one.verb).cmp(&(other.group, other.resource, other.verb)));
+        gaps.sort_by_key(|gap| (gap.group.clone(), gap.resource.clone(), gap.verb));
         gaps
     }
 
@@ -73,12 +56,24 @@ impl Reader {
         self.turns.acquire().await.ok()
     }
 
-    fn note(&self, gap: Gap) {
+    /// What an answer says. A failure is kept as a gap.
+    fn lookup<K: Readable, T>(
+        &self,
+        verb: &'static str,
+        api: &Api<K>,
+        answer: Result<Option<T>, kube::Error>,
+    ) -> Lookup<T> {
+        let error = match answer {
+            Ok(found) => return found.into(),
+            Err(error) => error,
+        };
+        let gap = gap(verb, api, &error);
         if let Ok(mut gaps) = self.gaps.lock()
             && !gaps.contains(&gap)
         {
             gaps.push(gap);
         }
+        Lookup::Unknown
     }
 
     /// All objects of a kind.
@@ -92,66 +87,44 @@ impl Reader {
     }
 
     /// One object.
-    pub async fn get<K: Readable>(&self, api: Api<K>, resource: ResourceName, name: &str) -> Lookup<K> {
+    pub async fn get<K: Readable>(&self, api: Api<K>, name: &str) -> Lookup<K> {
         let _turn = self.turn().await;
-        match api.get_opt(name).await {
-            Ok(Some(object)) => Lookup::Found(object),
-            Ok(None) => Lookup::Missing,
-            Err(error) => {
-                self.note(gap("get", resource, api.namespace(), &error));
-                Lookup::Unknown
-            }
-        }
+        self.lookup("get", &api, api.get_opt(name).await)
     }
 
     /// The metadata of one object: of a Secret nothing else is ever read.
-    pub async fn exists<K: Readable>(&self, api: Api<K>, resource: ResourceName, name: &str) -> Lookup<()> {
+    pub async fn exists<K: Readable>(&self, api: Api<K>, name: &str) -> Lookup<()> {
         let _turn = self.turn().await;
-        match api.get_metadata_opt(name).await {
-            Ok(Some(_)) => Lookup::Found(()),
-            Ok(None) => Lookup::Missing,
-            Err(error) => {
-                self.note(gap("get", resource, api.namespace(), &error));
-                Lookup::Unknown
-            }
-        }
+        self.lookup("get", &api, api.get_metadata_opt(name).await).map(drop)
     }
 
     /// The object of the question: without it there is no answer.
-    pub async fn require<K: Readable>(&self, api: Api<K>, resource: ResourceName, name: &str) -> Result<Option<K>> {
-        let namespace = api.namespace().map(str::to_owned);
+    pub async fn require<K: Readable>(&self, api: Api<K>, name: &str) -> Result<Option<K>> {
         let _turn = self.turn().await;
         let found = api.get_opt(name).await;
         found.map_err(|error| {
-            let what = format!("cannot get {} {name}", resource.plural);
-            unanswered(what, gap("get", resource, namespace.as_deref(), &error), &error)
+            let what = format!("cannot get {} {name}", K::plural(&()));
+            unanswered(what, gap("get", &api, &error), &error)
         })
     }
 
-    /// A list, page by page. Missing when the API server does not know the resource.
-    pub async fn list<K: Readable>(
-        &self,
-        api: Api<K>,
-        resource: ResourceName,
-        parameters: ListParams,
-    ) -> Lookup<Vec<K>> {
+    /// What is made of a list, page by page. Missing when the API server does not know the resource.
+    pub async fn list<K: Readable, T: From<K>>(&self, api: Api<K>, parameters: ListParams) -> Lookup<Vec<T>> {
         let _turn = self.turn().await;
-        match pages(&parameters, async |page: &ListParams| api.list(page).await, identity).await {
-            Ok(items) => Lookup::Found(items),
-            Err(kube::Error::Api(status)) if status.code == 404 => Lookup::Missing,
-            Err(error) => {
-                self.note(gap("list", resource, api.namespace(), &error));
-                Lookup::Unknown
-            }
-        }
+        let listed = pages(&parameters, async |page: &ListParams| api.list(page).await, T::from).await;
+        let listed = match listed {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+            listed => listed.map(Some),
+        };
+        self.lookup("list", &api, listed)
     }
 
     /// All names of a kind. Where they cannot be listed there is no answer: a name that is not seen may begin as the one asked for.
-    pub async fn names<K: Readable>(&self, api: Api<K>, resource: ResourceName) -> Result<Vec<String>> {
+    pub async fn names<K: Readable>(&self, api: Api<K>) -> Result<Vec<String>> {
         let listed = self.all_names(&api).await;
         listed.map_err(|error| {
-            let what = format!("cannot list {}", resource.plural);
-            unanswered(what, gap("list", resource, api.namespace(), &error), &error)
+            let what = format!("cannot list {}", K::plural(&()));
+            unanswered(what, gap("list", &api, &error), &error)
         })
     }
 
@@ -204,16 +177,16 @@ fn unanswered(what: String, gap: Gap, error: &kube::Error) -> PluginError {
     }
 }
 
-fn gap(verb: &'static str, resource: ResourceName, namespace: Option<&str>, error: &kube::Error) -> Gap {
+fn gap<K: Readable>(verb: &'static str, api: &Api<K>, error: &kube::Error) -> Gap {
     let reason = match error {
         kube::Error::Api(status) if status.is_forbidden() => GapReason::Forbidden,
         error => GapReason::Failed(words(error)),
     };
     Gap {
         verb,
-        group: resource.group,
-        resource: resource.plural,
-        namespace: namespace.map(str::to_owned),
+        group: K::group(&()).into_owned(),
+        resource: K::plural(&()).into_owned(),
+        namespace: api.namespace().map(str::to_owned),
         reason,
     }
 }
@@ -246,8 +219,6 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
-
-    const VOLUMES: ResourceName = ResourceName::new("", "persistentvolumes");
 
     /// A node with many VolumeAttachments, or many drivers: each request has a connection of its own.
     #[tokio::test]
@@ -282,7 +253,7 @@ mod tests {
             }
         });
         let reader = server.sources().reader;
-        let listed = reader.names(reader.cluster::<PersistentVolumeWire>(), VOLUMES).await;
+        let listed = reader.names(reader.cluster::<PersistentVolumeWire>()).await;
         let like = reader.nearest(reader.cluster::<PersistentVolumeWire>(), "pv-3").await;
         assert_eq!(like, listed.as_deref().unwrap_or_default());
         listed

@@ -11,16 +11,12 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use super::others::{naming, read_others, users};
-use super::reader::ResourceName;
-use super::sources::{ATTACHMENTS, Sources};
+use super::sources::Sources;
 use crate::error::Result;
 use crate::observed::{ClaimRecord, Lookup, PodRecord, PodVolumeSource, Scene, is_settled};
 
-const CLAIMS: ResourceName = ResourceName::new("", "persistentvolumeclaims");
-const VOLUMES: ResourceName = ResourceName::new("", "persistentvolumes");
-
 /// The name that kube-controller-manager gives the VolumeAttachment of a volume at a node.
-pub fn attachment_name(handle: &str, driver: &str, node: &str) -> String {
+fn attachment_name(handle: &str, driver: &str, node: &str) -> String {
     let hash = digest(&SHA256, format!("{handle}{driver}{node}").as_bytes());
     hash.as_ref().iter().fold("csi-".to_owned(), |mut name, byte| {
         // Writing to a String cannot fail.
@@ -29,40 +25,19 @@ pub fn attachment_name(handle: &str, driver: &str, node: &str) -> String {
     })
 }
 
-/// A pod, and one scene for each of its volumes.
-pub struct PodScenes {
-    /// The pod.
-    pub pod: PodRecord,
-    /// Its volumes.
-    pub scenes: Vec<Scene>,
-}
-
-/// A node, and one scene for each VolumeAttachment of it.
-pub struct NodeScenes {
-    /// The node itself.
-    pub node: Scene,
-    /// Its attachments.
-    pub scenes: Vec<Scene>,
-}
-
-/// The volumes of a pod.
-pub async fn pod_scenes(sources: &Sources, pod: PodRecord) -> PodScenes {
-    let claims: Vec<String> = pod
-        .volumes
-        .iter()
-        .filter_map(|volume| match &volume.source {
-            PodVolumeSource::Claim(claim) => Some(claim.clone()),
-            PodVolumeSource::Inline(_) => None,
-        })
-        .collect();
-    let scenes = claims.iter().map(|claim| async {
+/// One scene for each volume of a pod.
+pub async fn pod_scenes(sources: &Sources, pod: &PodRecord) -> Vec<Scene> {
+    let claims = pod.volumes.iter().filter_map(|volume| match &volume.source {
+        PodVolumeSource::Claim(claim) => Some(claim),
+        PodVolumeSource::Inline(_) => None,
+    });
+    let scenes = claims.map(|claim| async move {
         let mut scene = claim_scene(sources, &pod.namespace, claim).await;
         scene.node_name.clone_from(&pod.node);
         scene.pod = Some(pod.clone());
         Box::pin(complete(sources, scene)).await
     });
-    let scenes = join_all(scenes).await;
-    PodScenes { pod, scenes }
+    join_all(scenes).await
 }
 
 /// A claim, and its volume if it has one.
@@ -71,7 +46,7 @@ async fn claim_scene(sources: &Sources, namespace: &str, claim: &str) -> Scene {
     let mut scene = Scene::empty(sources.now);
     scene.claim_name = Some(format!("{namespace}/{claim}"));
     let found = reader
-        .get(reader.namespaced::<PersistentVolumeClaim>(namespace), CLAIMS, claim)
+        .get(reader.namespaced::<PersistentVolumeClaim>(namespace), claim)
         .await;
     scene.claim = found.map(ClaimRecord::from);
     scene.volume_name = scene.claim.found().and_then(|claim| claim.volume.clone());
@@ -133,8 +108,8 @@ pub async fn attachment_scene(sources: &Sources, attachment: Attachment) -> Scen
     Box::pin(complete(sources, scene)).await
 }
 
-/// The attachments of a node. Only those that are not settled are looked at closely.
-pub async fn node_scenes(sources: &Sources, name: &str) -> Result<NodeScenes> {
+/// A node by itself, and one scene for each attachment of it that is not settled: the others are not looked at closely.
+pub async fn node_scenes(sources: &Sources, name: &str) -> Result<(Scene, Vec<Scene>)> {
     // They are read first: without them there is no answer, whatever else could not be read.
     let attachments = match sources.attachments().await {
         Lookup::Found(attachments) => attachments.clone(),
@@ -152,7 +127,7 @@ pub async fn node_scenes(sources: &Sources, name: &str) -> Result<NodeScenes> {
     let pending = mine.iter().filter(|attachment| !is_settled(attachment));
     let scenes = pending.map(|attachment| attachment_scene(sources, (**attachment).clone()));
     let scenes = join_all(scenes).await;
-    Ok(NodeScenes { node, scenes })
+    Ok((node, scenes))
 }
 
 /// Reads the PersistentVolume of a scene.
@@ -162,15 +137,13 @@ async fn read_volume(sources: &Sources, scene: &mut Scene) {
         return;
     }
     let reader = &sources.reader;
-    let found = reader
-        .get(reader.cluster::<PersistentVolumeWire>(), VOLUMES, name)
-        .await;
+    let found = reader.get(reader.cluster::<PersistentVolumeWire>(), name).await;
     if let Lookup::Found(wire) = &found {
         scene.volume_deleting = wire.metadata.deletion_timestamp.as_ref().map(|time| time.0);
     }
     if scene.volume_deleting.is_some() {
         // The operator has no use for the policy, so its record of a volume lacks it.
-        let whole = reader.get(reader.cluster::<PersistentVolume>(), VOLUMES, name).await;
+        let whole = reader.get(reader.cluster::<PersistentVolume>(), name).await;
         let spec = whole.found().and_then(|volume| volume.spec.as_ref());
         scene.reclaim_policy = spec.and_then(|spec| spec.persistent_volume_reclaim_policy.clone());
     }
@@ -243,9 +216,7 @@ async fn own_attachment(sources: &Sources, scene: &Scene) -> Lookup<Arc<Attachme
     if let Some(source) = source {
         let name = attachment_name(&source.handle, &source.driver, node);
         let reader = &sources.reader;
-        let found = reader
-            .get(reader.cluster::<VolumeAttachmentWire>(), ATTACHMENTS, &name)
-            .await;
+        let found = reader.get(reader.cluster::<VolumeAttachmentWire>(), &name).await;
         if let Lookup::Found(wire) = found {
             return Lookup::Found(Arc::new(wire.into()));
         }
@@ -254,16 +225,11 @@ async fn own_attachment(sources: &Sources, scene: &Scene) -> Lookup<Arc<Attachme
         }
     }
     let naming = naming(sources, scene.volume_name.as_deref()).await;
-    match naming {
-        Lookup::Found(naming) => naming
-            .into_iter()
-            .find(|attachment| *attachment.node == **node)
-            .map_or(Lookup::Missing, Lookup::Found),
+    if naming.is_unknown() && source.is_some() {
         // The computed name is the usual one, and there is none of it.
-        Lookup::Missing | Lookup::Unknown if source.is_some() => Lookup::Missing,
-        Lookup::Missing => Lookup::Missing,
-        Lookup::Unknown => Lookup::Unknown,
+        return Lookup::Missing;
     }
+    naming.and_then(|naming| naming.into_iter().find(|attachment| *attachment.node == **node))
 }
 
 /// Events and the publish secret.

@@ -13,22 +13,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use tokio::sync::OnceCell;
 
-use super::reader::{Reader, ResourceName};
+use super::reader::Reader;
 use crate::error::PluginError;
 use crate::observed::{
     ConfigRecord, CsiDriverRecord, CsiNodeRecord, DriverScene, EventRecord, LeaseRecord, Lookup, NodeRecord, PodRecord,
     PodWire,
 };
-
-pub(super) const ATTACHMENTS: ResourceName = ResourceName::new("storage.k8s.io", "volumeattachments");
-pub(super) const PODS: ResourceName = ResourceName::new("", "pods");
-const CONFIGS: ResourceName = ResourceName::new("attacher.csi.dev", "attacherconfigs");
-const LEASES: ResourceName = ResourceName::new("coordination.k8s.io", "leases");
-const EVENTS: ResourceName = ResourceName::new("", "events");
-const NODES: ResourceName = ResourceName::new("", "nodes");
-const CSI_NODES: ResourceName = ResourceName::new("storage.k8s.io", "csinodes");
-const CSI_DRIVERS: ResourceName = ResourceName::new("storage.k8s.io", "csidrivers");
-const SECRETS: ResourceName = ResourceName::new("", "secrets");
 
 /// Everything that can be read.
 pub struct Sources {
@@ -87,19 +77,16 @@ impl Sources {
     pub async fn attachments(&self) -> &Lookup<Vec<Arc<Attachment>>> {
         let read = async {
             let api = self.reader.cluster::<VolumeAttachmentWire>();
-            let listed = self.reader.list(api, ATTACHMENTS, ListParams::default()).await;
-            listed.map(|items| items.into_iter().map(|item| Arc::new(item.into())).collect())
+            let listed: Lookup<Vec<Attachment>> = self.reader.list(api, ListParams::default()).await;
+            listed.map(|items| items.into_iter().map(Arc::new).collect())
         };
         self.attachments.get_or_init(|| read).await
     }
 
     /// All AttacherConfigs; missing when their CRD is not installed.
     pub async fn configs(&self) -> &Lookup<Vec<ConfigRecord>> {
-        let read = async {
-            let api = self.reader.cluster::<AttacherConfigObject>();
-            let listed = self.reader.list(api, CONFIGS, ListParams::default()).await;
-            listed.map(|items| items.into_iter().map(ConfigRecord::from).collect())
-        };
+        let api = self.reader.cluster::<AttacherConfigObject>();
+        let read = self.reader.list(api, ListParams::default());
         self.configs.get_or_init(|| read).await
     }
 
@@ -111,20 +98,14 @@ impl Sources {
     async fn read_driver(&self, name: &str) -> DriverScene {
         let csi_driver = async {
             let api = self.reader.cluster::<CSIDriver>();
-            self.reader.get(api, CSI_DRIVERS, name).await.map(CsiDriverRecord::from)
+            self.reader.get(api, name).await.map(CsiDriverRecord::from)
         };
         let (configs, leases, csi_driver) = futures::join!(self.configs(), self.leases(name), csi_driver);
-        let (crd, config) = match configs {
-            Lookup::Found(configs) => (Lookup::Found(()), config_of(configs, name)),
-            Lookup::Missing => (Lookup::Missing, Lookup::Missing),
-            Lookup::Unknown => (Lookup::Unknown, Lookup::Unknown),
-        };
-        let lease = lease_of(leases, self.now);
         DriverScene {
             name: name.to_owned(),
-            crd,
-            config,
-            lease,
+            crd: configs.as_ref().map(|_| ()),
+            config: configs.as_ref().and_then(|configs| config_of(configs, name)),
+            lease: leases.and_then(|leases| lease_of(leases, self.now)),
             csi_driver,
         }
     }
@@ -134,8 +115,7 @@ impl Sources {
         let name = lease_name(driver);
         let parameters = ListParams::default().fields(&format!("metadata.name={name}"));
         let api: Api<Lease> = Api::all(self.reader.client());
-        let listed = self.reader.list(api, LEASES, parameters).await;
-        listed.map(|items| items.into_iter().map(LeaseRecord::from).collect())
+        self.reader.list(api, parameters).await
     }
 
     /// A node and its CSINode; read once.
@@ -144,8 +124,8 @@ impl Sources {
     }
 
     async fn read_node(&self, name: &str) -> (Lookup<NodeRecord>, Lookup<CsiNodeRecord>) {
-        let node = self.reader.get(self.reader.cluster::<Node>(), NODES, name);
-        let csi_node = self.reader.get(self.reader.cluster::<CSINode>(), CSI_NODES, name);
+        let node = self.reader.get(self.reader.cluster::<Node>(), name);
+        let csi_node = self.reader.get(self.reader.cluster::<CSINode>(), name);
         let (node, csi_node) = futures::join!(node, csi_node);
         (node.map(NodeRecord::from), csi_node.map(CsiNodeRecord::from))
     }
@@ -154,11 +134,7 @@ impl Sources {
     pub async fn events(&self, kind: &str, namespace: &str, name: &str) -> Lookup<Vec<EventRecord>> {
         let fields = format!("involvedObject.kind={kind},involvedObject.name={name}");
         let api = self.reader.namespaced::<Event>(namespace);
-        let listed = self
-            .reader
-            .list(api, EVENTS, ListParams::default().fields(&fields))
-            .await;
-        listed.map(|items| items.into_iter().map(EventRecord::from).collect())
+        self.reader.list(api, ListParams::default().fields(&fields)).await
     }
 
     /// Pods of a namespace, of one node or of all.
@@ -168,33 +144,27 @@ impl Sources {
             parameters = parameters.fields(&format!("spec.nodeName={node}"));
         }
         let api = self.reader.namespaced::<PodWire>(namespace);
-        let listed = self.reader.list(api, PODS, parameters).await;
-        listed.map(|items| items.into_iter().map(PodRecord::from).collect())
+        self.reader.list(api, parameters).await
     }
 
     /// Whether a Secret is there. Its contents are never read.
     pub async fn secret(&self, reference: &SecretReference) -> Lookup<()> {
         let api = self.reader.namespaced::<Secret>(&reference.namespace);
-        self.reader.exists(api, SECRETS, &reference.name).await
+        self.reader.exists(api, &reference.name).await
     }
 }
 
 /// Of several AttacherConfigs for a driver the oldest is used that is neither suspended nor being deleted, and that claims the driver now.
-fn config_of(configs: &[ConfigRecord], driver: &str) -> Lookup<ConfigRecord> {
+fn config_of(configs: &[ConfigRecord], driver: &str) -> Option<ConfigRecord> {
     let mine = configs.iter().filter(|config| config.driver() == Some(driver));
     mine.min_by_key(|config| (config.yields(), !config.claims(), config.created, config.name.clone()))
-        .map_or(Lookup::Missing, |config| Lookup::Found(config.clone()))
+        .cloned()
 }
 
 /// Of several Leases of one name: one that is held, that of a sidecar first, as the operator waits for it.
-fn lease_of(leases: Lookup<Vec<LeaseRecord>>, now: Timestamp) -> Lookup<LeaseRecord> {
-    let mut leases = match leases {
-        Lookup::Found(leases) => leases,
-        Lookup::Missing => return Lookup::Missing,
-        Lookup::Unknown => return Lookup::Unknown,
-    };
-    leases.sort_by_key(|lease| (!lease.is_held(now), lease.is_of_operator));
-    leases.into_iter().next().map_or(Lookup::Missing, Lookup::Found)
+fn lease_of(leases: Vec<LeaseRecord>, now: Timestamp) -> Option<LeaseRecord> {
+    let rank = |lease: &LeaseRecord| (!lease.is_held(now), lease.is_of_operator);
+    leases.into_iter().min_by_key(rank)
 }
 
 #[cfg(test)]
@@ -237,7 +207,7 @@ mod tests {
             (vec![suspended(), former(None)], "former"),
         ] {
             let found = config_of(&configs, DRIVER);
-            assert_eq!(found.found().unwrap().name, used);
+            assert_eq!(found.unwrap().name, used);
         }
     }
 

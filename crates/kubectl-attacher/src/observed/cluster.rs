@@ -8,7 +8,6 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Node};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -203,19 +202,15 @@ impl ConfigRecord {
 
     /// One of its conditions.
     pub fn condition(&self, kind: ConditionType) -> Option<ConditionRecord> {
-        config_condition(&self.status.conditions, kind)
+        let mut conditions = self.status.conditions.iter();
+        let found = conditions.find(|condition| condition.type_ == kind.as_str())?;
+        Some(ConditionRecord {
+            status: found.status.clone(),
+            reason: found.reason.clone(),
+            message: found.message.clone(),
+            since: Some(found.last_transition_time.0),
+        })
     }
-}
-
-/// One condition of a list.
-pub fn config_condition(conditions: &[Condition], kind: ConditionType) -> Option<ConditionRecord> {
-    let found = conditions.iter().find(|condition| condition.type_ == kind.as_str())?;
-    Some(ConditionRecord {
-        status: found.status.clone(),
-        reason: found.reason.clone(),
-        message: found.message.clone(),
-        since: Some(found.last_transition_time.0),
-    })
 }
 
 impl From<AttacherConfigObject> for ConfigRecord {
@@ -237,8 +232,6 @@ pub struct EventRecord {
     pub reason: String,
     /// Its text.
     pub message: String,
-    /// Whether it is a Warning.
-    pub is_warning: bool,
     /// When it happened last.
     pub last: Option<Timestamp>,
 }
@@ -254,7 +247,6 @@ impl From<Event> for EventRecord {
                 .or(event.event_time.map(|time| time.0)),
             reason: event.reason.unwrap_or_default(),
             message: event.message.unwrap_or_default(),
-            is_warning: event.type_.as_deref() == Some("Warning"),
         }
     }
 }

@@ -22,9 +22,9 @@ pub struct Gap {
     /// `get`, `list` or `watch`.
     pub verb: &'static str,
     /// API group; empty for the core group.
-    pub group: &'static str,
+    pub group: String,
     /// Resource in the plural.
-    pub resource: &'static str,
+    pub resource: String,
     /// Namespace, when the resource has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,

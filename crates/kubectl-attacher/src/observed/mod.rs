@@ -6,7 +6,6 @@ mod workload;
 
 pub use cluster::{
     ConditionRecord, ConfigRecord, CsiDriverRecord, CsiNodeRecord, EventRecord, LeaseRecord, NodeRecord,
-    config_condition,
 };
 pub use gap::{Gap, GapReason};
 pub use workload::{ClaimRecord, PodRecord, PodVolume, PodVolumeSource, PodWire};
@@ -54,13 +53,33 @@ impl<T> Lookup<T> {
         matches!(self, Self::Unknown)
     }
 
-    /// The same about something made of it.
-    pub fn map<U>(self, make: impl FnOnce(T) -> U) -> Lookup<U> {
+    /// The same about a reference to it.
+    pub fn as_ref(&self) -> Lookup<&T> {
         match self {
-            Self::Found(object) => Lookup::Found(make(object)),
+            Self::Found(object) => Lookup::Found(object),
             Self::Missing => Lookup::Missing,
             Self::Unknown => Lookup::Unknown,
         }
+    }
+
+    /// The same about something made of it.
+    pub fn map<U>(self, make: impl FnOnce(T) -> U) -> Lookup<U> {
+        self.and_then(|object| Some(make(object)))
+    }
+
+    /// The same about something that it may have.
+    pub fn and_then<U>(self, find: impl FnOnce(T) -> Option<U>) -> Lookup<U> {
+        match self {
+            Self::Found(object) => find(object).into(),
+            Self::Missing => Lookup::Missing,
+            Self::Unknown => Lookup::Unknown,
+        }
+    }
+}
+
+impl<T> From<Option<T>> for Lookup<T> {
+    fn from(found: Option<T>) -> Self {
+        found.map_or(Self::Missing, Self::Found)
     }
 }
 
@@ -163,7 +182,7 @@ fn capabilities(names: &[String]) -> Capabilities {
 }
 
 /// One volume on its way to, or from, one node.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Scene {
     /// When it was read.
     pub now: Timestamp,
@@ -217,26 +236,7 @@ impl Scene {
         Self {
             now,
             stuck_after: Duration::from_mins(5),
-            pod: None,
-            pod_events: Lookup::Unknown,
-            claim_name: None,
-            claim: Lookup::Unknown,
-            former_claim: None,
-            volume_name: None,
-            volume: Lookup::Unknown,
-            naming: Lookup::Unknown,
-            users: Lookup::Unknown,
-            volume_deleting: None,
-            reclaim_policy: None,
-            node_name: None,
-            node: Lookup::Unknown,
-            csi_node: Lookup::Unknown,
-            attachment: Lookup::Unknown,
-            events: Lookup::Unknown,
-            holders: Lookup::Unknown,
-            on_node: None,
-            driver: DriverScene::default(),
-            secret: None,
+            ..Self::default()
         }
     }
 

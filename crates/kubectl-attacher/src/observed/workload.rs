@@ -28,7 +28,6 @@ fn slim<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Err
     Ok(ObjectMeta {
         name: meta.name,
         namespace: meta.namespace,
-        uid: meta.uid,
         creation_timestamp: meta.creation_timestamp,
         deletion_timestamp: meta.deletion_timestamp,
         owner_references: meta.owner_references,
@@ -41,7 +40,6 @@ fn slim<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Err
 struct SlimMeta {
     name: Option<String>,
     namespace: Option<String>,
-    uid: Option<String>,
     creation_timestamp: Option<Time>,
     deletion_timestamp: Option<Time>,
     owner_references: Option<Vec<OwnerReference>>,
@@ -107,8 +105,6 @@ pub struct PodRecord {
     pub namespace: String,
     /// Name.
     pub name: String,
-    /// UID.
-    pub uid: String,
     /// The node that it was scheduled to.
     pub node: Option<String>,
     /// `status.phase`.
@@ -167,7 +163,6 @@ impl From<PodWire> for PodRecord {
             .find(|condition| condition.type_ == "PodScheduled");
         Self {
             namespace: wire.metadata.namespace.unwrap_or_default(),
-            uid: wire.metadata.uid.unwrap_or_default(),
             node: wire.spec.node_name.filter(|node| !node.is_empty()),
             phase: wire.status.phase.unwrap_or_default(),
             created: wire.metadata.creation_timestamp.map(|time| time.0),
@@ -196,8 +191,6 @@ pub struct ClaimRecord {
     pub volume: Option<String>,
     /// When it was made.
     pub created: Option<Timestamp>,
-    /// When it was deleted, if it was.
-    pub deleting: Option<Timestamp>,
     /// The StorageClass.
     pub storage_class: Option<String>,
 }
@@ -225,7 +218,6 @@ impl From<PersistentVolumeClaim> for ClaimRecord {
             phase: claim.status.and_then(|status| status.phase).unwrap_or_default(),
             volume: spec.volume_name.filter(|name| !name.is_empty()),
             created: claim.metadata.creation_timestamp.map(|time| time.0),
-            deleting: claim.metadata.deletion_timestamp.map(|time| time.0),
             storage_class: spec.storage_class_name,
         }
     }

@@ -58,7 +58,7 @@ pub fn attachment(scene: &Scene, facts: &ReleaseFacts) -> Result<ReleaseWay, Ref
             "VolumeAttachment {name} does not carry the finalizer {finalizer}: the attacher holds it no more"
         ));
     }
-    in_use(scene, facts)?;
+    in_use(scene, attachment, facts)?;
     let proof = proof(scene, facts.confirmed);
     match service(&scene.driver, scene.now) {
         Service::Operator { .. } => Ok(ReleaseWay::AskOperator(proof)),
@@ -79,10 +79,7 @@ pub fn attachment(scene: &Scene, facts: &ReleaseFacts) -> Result<ReleaseWay, Ref
 }
 
 /// Signs that the volume is in use at the node, which no confirmation outweighs.
-fn in_use(scene: &Scene, facts: &ReleaseFacts) -> Result<(), Refused> {
-    let Lookup::Found(attachment) = &scene.attachment else {
-        return Ok(());
-    };
+fn in_use(scene: &Scene, attachment: &Attachment, facts: &ReleaseFacts) -> Result<(), Refused> {
     let node = &attachment.node;
     let Lookup::Found(record) = &scene.node else {
         return Ok(());
@@ -171,8 +168,8 @@ fn direct(
     })
 }
 
-/// How a PersistentVolume may be released. Only by this program: an operator or a sidecar does it by itself.
-pub fn volume(scene: &Scene, nodes: &Lookup<Vec<NodeRecord>>, confirmed: bool) -> Result<ReleaseWay, Refused> {
+/// On what ground a PersistentVolume may be released. Only by this program: an operator or a sidecar does it by itself.
+pub fn volume(scene: &Scene, nodes: &Lookup<Vec<NodeRecord>>, confirmed: bool) -> Result<ReleaseProof, Refused> {
     let Lookup::Found(volume) = &scene.volume else {
         return Err("the PersistentVolume could not be read".to_owned());
     };
@@ -222,7 +219,7 @@ pub fn volume(scene: &Scene, nodes: &Lookup<Vec<NodeRecord>>, confirmed: bool) -
         ));
     }
     if confirmed {
-        Ok(ReleaseWay::PatchDirectly(ReleaseProof::Confirmed))
+        Ok(ReleaseProof::Confirmed)
     } else {
         Err("no VolumeAttachment names the volume, but nothing proves that it is detached: no attacher can ask the driver".to_owned())
     }

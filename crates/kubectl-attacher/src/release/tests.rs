@@ -189,10 +189,7 @@ fn volumes() {
     };
     let idle = Lookup::Found(vec![node("node1")]);
     let good = gone(&|_| {});
-    assert_eq!(
-        judge_volume(&good, &idle, true),
-        Ok(ReleaseWay::PatchDirectly(ReleaseProof::Confirmed))
-    );
+    assert_eq!(judge_volume(&good, &idle, true), Ok(ReleaseProof::Confirmed));
     let refused =
         |scene: &Scene, nodes: &Lookup<Vec<NodeRecord>>, confirmed| judge_volume(scene, nodes, confirmed).unwrap_err();
     assert!(refused(&good, &idle, false).contains("nothing proves"));

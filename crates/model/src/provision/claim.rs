@@ -71,27 +71,14 @@ pub(super) fn decide(observed: &ObservedClaim<'_>) -> ClaimDecision {
         Ok(name) => name,
         Err(refusal) => return decided(ClaimReason::Invalid, ClaimAction::Refuse(Box::new(refusal))),
     };
-    let subject = Subject {
-        observed,
-        marker: &marker,
-        name: &name,
-        wanted: is_wanted(claim, driver, observed.gone, &name),
-    };
-    subject.decide()
+    Subject::new(observed, &marker, &name).decide()
 }
 
 /// The marker of an open call for a claim that has none.
 pub(super) fn open_mark(observed: &ObservedClaim<'_>) -> Option<ClaimWrite> {
-    let (claim, driver) = (observed.claim, observed.driver);
-    let marker = MarkerState::of(claim, &driver.name);
-    let name = volume_name(claim, observed.creation, &marker, observed.policy).ok()?;
-    let subject = Subject {
-        observed,
-        marker: &marker,
-        name: &name,
-        wanted: is_wanted(claim, driver, observed.gone, &name),
-    };
-    match subject.unmarked()?.action {
+    let marker = MarkerState::of(observed.claim, &observed.driver.name);
+    let name = volume_name(observed.claim, observed.creation, &marker, observed.policy).ok()?;
+    match Subject::new(observed, &marker, &name).unmarked()?.action {
         ClaimAction::Mark(write) => Some(write),
         _ => None,
     }
@@ -121,7 +108,16 @@ pub(super) fn volume_name(
     }
 }
 
-impl Subject<'_, '_> {
+impl<'a, 's> Subject<'a, 's> {
+    fn new(observed: &'s ObservedClaim<'a>, marker: &'s MarkerState, name: &'s str) -> Self {
+        Self {
+            observed,
+            marker,
+            name,
+            wanted: is_wanted(observed.claim, observed.driver, observed.gone, name),
+        }
+    }
+
     fn decide(&self) -> ClaimDecision {
         let saved = match self.observed.saved {
             Seen::Unknown => return wait(ClaimReason::Syncing),
@@ -353,26 +349,18 @@ impl Subject<'_, '_> {
     /// The class names another provisioner than the claim. kube-controller-manager is about to correct that, and until it has, nobody knows
     /// whether the volume is wanted.
     fn mismatch(&self) -> Option<ClaimDecision> {
-        let driver = self.observed.driver;
         let class = self.observed.class.here()?;
-        let (name, named, driver_name) = (class.name.clone(), class.provisioner.clone(), driver.name.clone());
-        if is_own_class(&named, driver) {
+        if is_own_class(&class.provisioner, self.observed.driver) {
             return None;
         }
+        let (class, named) = (class.name.clone(), class.provisioner.clone());
+        let driver = self.observed.driver.name.clone();
         // For a migrated plug-in it writes the name of the driver, and nothing is corrected.
         if named.starts_with(IN_TREE_PREFIX) && *named != *NO_PROVISIONER {
-            let cause = ProvisionRefusal::ClassInTree {
-                class: name,
-                named,
-                driver: driver_name,
-            };
+            let cause = ProvisionRefusal::ClassInTree { class, named, driver };
             return Some(wait_for(ClaimReason::ClassMismatch, cause));
         }
-        let cause = ProvisionRefusal::ClassMismatch {
-            class: name,
-            named,
-            driver: driver_name,
-        };
+        let cause = ProvisionRefusal::ClassMismatch { class, named, driver };
         Some(self.told(ClaimReason::ClassMismatch, cause))
     }
 

@@ -6,19 +6,13 @@ use super::creation::Deletion;
 use super::policy::OrphanVolumePolicy;
 use crate::decide::grpc_code;
 
-/// `INVALID_ARGUMENT` of gRPC.
+// Codes of gRPC that only provisioning tells apart.
 const INVALID_ARGUMENT: i32 = 3;
-/// `UNKNOWN` of gRPC.
 const UNKNOWN: i32 = 2;
-/// `ALREADY_EXISTS` of gRPC.
 const ALREADY_EXISTS: i32 = 6;
-/// `PERMISSION_DENIED` of gRPC.
 const PERMISSION_DENIED: i32 = 7;
-/// `UNIMPLEMENTED` of gRPC.
 const UNIMPLEMENTED: i32 = 12;
-/// `UNAUTHENTICATED` of gRPC.
 const UNAUTHENTICATED: i32 = 16;
-/// `INTERNAL` of gRPC.
 const INTERNAL: i32 = 13;
 /// The greatest status code of gRPC.
 const LAST_CODE: i32 = 16;
@@ -67,12 +61,8 @@ pub const fn delete_answer(code: Option<i32>, orphans: OrphanVolumePolicy) -> De
         (Some(grpc_code::OK), _) | (Some(grpc_code::NOT_FOUND), OrphanVolumePolicy::TreatNotFoundAsDeleted) => {
             Deletion::Deleted
         }
-        (
-            None
-            | Some(grpc_code::CANCELLED | grpc_code::DEADLINE_EXCEEDED | grpc_code::UNAVAILABLE | grpc_code::ABORTED),
-            _,
-        ) => Deletion::Uncertain,
-        (Some(code), _) if code < grpc_code::OK || code > LAST_CODE => Deletion::Uncertain,
-        (Some(_), _) => Deletion::NotDeleted,
+        // What leaves open whether a volume was made leaves open whether it was deleted.
+        _ if matches!(create_error(code), CreateErrorClass::Uncertain) => Deletion::Uncertain,
+        _ => Deletion::NotDeleted,
     }
 }

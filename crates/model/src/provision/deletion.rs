@@ -371,16 +371,11 @@ impl VolumeAttempt {
     /// From a decision to the step that performs it.
     fn step(&mut self, view: &impl VolumeView, decision: VolumeDecision, volume: &Volume) -> VolumeStep {
         let VolumeDecision { reason, action } = decision;
-        let handle = || {
-            volume
-                .spec
-                .csi()
-                .map_or_else(Box::default, |source| source.handle.clone())
-        };
         let is_kept = matches!(reason, VolumeReason::Retained | VolumeReason::NotReleased);
         if is_kept && self.memory.deletion == Deletion::Uncertain {
             self.memory.deletion = Deletion::NotDeleted;
-            self.notes.push(VolumeNote::PerhapsDeleted(handle()));
+            let handle = volume.spec.csi().map_or("", |source| &source.handle);
+            self.notes.push(VolumeNote::PerhapsDeleted(handle.into()));
         }
         let is_left = reason == VolumeReason::LeftToAnother;
         if is_left && !std::mem::replace(&mut self.memory.left_is_told, true) {

@@ -81,22 +81,21 @@ pub fn check_central(
     let error = match listed {
         Ok(capacities) => {
             let is_of_node = |capacity: &CapacityManager| *capacity.driver == *driver && is_node(&capacity.managed_by);
-            return capacities
-                .into_iter()
-                .find(is_of_node)
-                .map_or(Ok(()), |capacity| Err(NotCentral::Distributed(capacity)));
+            let of_node = capacities.into_iter().find(is_of_node);
+            return of_node.map_or(Ok(()), |capacity| Err(NotCentral::Distributed(capacity)));
         }
+        // The API server does not serve them, so that nobody writes any.
+        Err(error) if error.kind == ApiErrorKind::NotFound => return Ok(()),
+        Err(_) if is_working => return Ok(()),
         Err(error) => error,
     };
-    let (kind, is_forbidden) = (error.kind, error.is_forbidden());
+    let is_forbidden = error.is_forbidden();
     let (driver, error) = (driver.into(), error.message.into());
-    match kind {
-        // The API server does not serve them, so that nobody writes any.
-        ApiErrorKind::NotFound => Ok(()),
-        _ if is_working => Ok(()),
-        _ if is_forbidden => Err(NotCentral::Forbidden { driver, error }),
-        _ => Err(NotCentral::Unknown { driver, error }),
-    }
+    Err(if is_forbidden {
+        NotCentral::Forbidden { driver, error }
+    } else {
+        NotCentral::Unknown { driver, error }
+    })
 }
 
 /// Whether a value of [`CAPACITY_MANAGER_LABEL`] is that of the external-provisioner of one node (there: `getNameWithMaxLength`).

@@ -42,8 +42,8 @@ pub fn claim_fingerprint(observed: &ObservedClaim<'_>) -> u64 {
     }
     hash_seen(observed.handle_owner, &mut hasher);
     if observed.driver.capabilities.accessibility_constraints {
-        hash_seen(observed.node.labels, &mut hasher);
-        hash_seen(observed.node.keys, &mut hasher);
+        hash_seen(observed.node.labels.as_ref(), &mut hasher);
+        hash_seen(observed.node.keys.as_deref(), &mut hasher);
         // Where no node is selected, or that does not count, any node may bring what is missing.
         let is_placed = claim.selected_node.is_some() && observed.class.here().is_none_or(|class| class.delayed);
         if !is_placed {

@@ -137,11 +137,6 @@ impl MarkerState {
         matches!(self, Self::Own(_))
     }
 
-    /// Whether this process of the driver wrote it.
-    pub fn is_of_writer(&self, writer: &str) -> bool {
-        self.recorded().is_some_and(|marker| *marker.writer == *writer)
-    }
-
     /// What it records.
     pub fn recorded(&self) -> Option<&Marker> {
         match self {

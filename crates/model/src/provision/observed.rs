@@ -8,7 +8,7 @@ use super::creation::{Creation, Deletion};
 use super::driver::ProvisionerFacts;
 use super::policy::ProvisionPolicy;
 use super::seen::Seen;
-use super::topology::{SelectedNode, TopologyFacts};
+use super::topology::{KnownNode, TopologyFacts};
 use crate::answer::{ApiError, ApiErrorKind};
 use crate::objects::{Claim, ClaimReference, SecretReference, StorageClass, Volume};
 
@@ -121,8 +121,8 @@ pub struct ObservedClaim<'a> {
     pub handle_owner: Seen<&'a str>,
     /// The nodes of the VolumeAttachments that name a PersistentVolume of its name, or its handle.
     pub attached_to: Seen<&'a str>,
-    /// The selected node.
-    pub node: SelectedNode<'a>,
+    /// The selected node; gone where none is selected.
+    pub node: &'a KnownNode,
     /// The nodes on which the driver is registered.
     pub topology: &'a TopologyFacts,
     /// The Secret that was read last.

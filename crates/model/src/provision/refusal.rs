@@ -280,11 +280,16 @@ pub enum ProvisionRefusal {
     MarkerOfAnotherDriver(Box<str>),
 }
 
+/// A handle as the words of a refusal or a failure have it: at most 256 bytes.
+pub(super) fn cut_handle(handle: &str) -> &str {
+    cut(handle, 256)
+}
+
 impl ProvisionRefusal {
     /// That the volume with this handle is that of this other PersistentVolume as well.
     pub(super) fn handle_shared(handle: &str, owner: &str) -> Self {
         Self::HandleShared {
-            handle: cut(handle, 256).into(),
+            handle: cut_handle(handle).into(),
             owner: owner.into(),
         }
     }

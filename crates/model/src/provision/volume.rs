@@ -25,6 +25,14 @@ fn decided(reason: VolumeReason, action: Action) -> VolumeDecision {
     VolumeDecision { reason, action }
 }
 
+fn wait(reason: VolumeReason) -> VolumeDecision {
+    decided(reason, Action::Wait(None))
+}
+
+fn wait_for(reason: VolumeReason, cause: ProvisionRefusal) -> VolumeDecision {
+    decided(reason, Action::Wait(Some(Box::new(cause))))
+}
+
 /// Decides about a PersistentVolume.
 pub(super) fn decide(observed: &ObservedVolume<'_>) -> VolumeDecision {
     let volume = observed.volume;
@@ -70,16 +78,16 @@ pub(super) fn decide(observed: &ObservedVolume<'_>) -> VolumeDecision {
     match (was_bound(volume), volume.deleting) {
         // Nobody said that a claim is gone.
         (false, false) => return decided(VolumeReason::NotReleased, Action::Ignore),
-        (false, true) if !is_decided => return decided(VolumeReason::NeedsDecision, Action::Wait(None)),
+        (false, true) if !is_decided => return wait(VolumeReason::NeedsDecision),
         (true, _) if !has_ended => return decided(VolumeReason::NotReleased, Action::Ignore),
         // No provisioner made it, and none has protected it while it was bound: what it was left for is not known.
         (true, _) if lifecycle.provisioned_by.is_none() && !has_finalizer && !is_decided => {
-            return decided(VolumeReason::NeedsDecision, Action::Wait(None));
+            return wait(VolumeReason::NeedsDecision);
         }
         _ => {}
     }
     if observed.policy.hold_deletions {
-        return decided(VolumeReason::Held, Action::Wait(None));
+        return wait(VolumeReason::Held);
     }
     unused(observed).unwrap_or_else(|| delete(observed))
 }
@@ -110,26 +118,25 @@ fn deleted(observed: &ObservedVolume<'_>) -> VolumeDecision {
 
 /// Rows 7 to 9: why the volume may still be used; none when nothing says so.
 fn unused(observed: &ObservedVolume<'_>) -> Option<VolumeDecision> {
-    let wait = |reason| Some(decided(reason, Action::Wait(None)));
     let not_known = || {
-        if observed.lacks_read {
-            Some(decided(VolumeReason::Confirm, Action::ReadVolume))
+        Some(if observed.lacks_read {
+            decided(VolumeReason::Confirm, Action::ReadVolume)
         } else {
             wait(VolumeReason::Syncing)
-        }
+        })
     };
     match observed.sharer {
         Seen::Unknown => return not_known(),
         Seen::Here(owner) if observed.heir.is_none() => {
             let handle = observed.volume.spec.csi().map_or("", |source| &source.handle);
             let cause = ProvisionRefusal::handle_shared(handle, owner);
-            return Some(decided(VolumeReason::HandleShared, Action::Wait(Some(Box::new(cause)))));
+            return Some(wait_for(VolumeReason::HandleShared, cause));
         }
         Seen::Here(_) | Seen::Gone => {}
     }
     match observed.attached_to {
         Seen::Unknown => return not_known(),
-        Seen::Here(_) => return wait(VolumeReason::StillAttached),
+        Seen::Here(_) => return Some(wait(VolumeReason::StillAttached)),
         Seen::Gone => {}
     }
     claim_of(observed)
@@ -142,8 +149,8 @@ fn unused(observed: &ObservedVolume<'_>) -> Option<VolumeDecision> {
 fn claim_of(observed: &ObservedVolume<'_>) -> Option<VolumeDecision> {
     named_claim_of(observed).or_else(|| match observed.bound {
         Seen::Gone => None,
-        Seen::Unknown => Some(decided(VolumeReason::Syncing, Action::Wait(None))),
-        Seen::Here(_) if observed.bound_is_live => Some(decided(VolumeReason::ReleasedWhileBound, Action::Wait(None))),
+        Seen::Unknown => Some(wait(VolumeReason::Syncing)),
+        Seen::Here(_) if observed.bound_is_live => Some(wait(VolumeReason::ReleasedWhileBound)),
         Seen::Here(reference) => {
             let read = Action::ReadClaim(reference.clone());
             Some(decided(VolumeReason::ReleasedWhileBound, read))
@@ -163,8 +170,8 @@ fn named_claim_of(observed: &ObservedVolume<'_>) -> Option<VolumeDecision> {
             let read = Action::ReadClaim(reference.clone());
             Some(decided(VolumeReason::ReleasedWhileBound, read))
         }
-        OwningClaim::Live => Some(decided(VolumeReason::ReleasedWhileBound, Action::Wait(None))),
-        OwningClaim::Unknown => Some(decided(VolumeReason::Syncing, Action::Wait(None))),
+        OwningClaim::Live => Some(wait(VolumeReason::ReleasedWhileBound)),
+        OwningClaim::Unknown => Some(wait(VolumeReason::Syncing)),
     }
 }
 
@@ -206,7 +213,7 @@ fn delete(observed: &ObservedVolume<'_>) -> VolumeDecision {
         return left(observed, heir);
     }
     if observed.is_away {
-        return decided(VolumeReason::DriverAway, Action::Wait(None));
+        return wait(VolumeReason::DriverAway);
     }
     let secret = match secret(observed) {
         Ok(secret) => secret,
@@ -224,7 +231,7 @@ fn delete(observed: &ObservedVolume<'_>) -> VolumeDecision {
             }
             ProvisionerSecretState::Unreadable => {
                 let cause = ProvisionRefusal::SecretUnreadable { secret };
-                return decided(VolumeReason::SecretForbidden, Action::Wait(Some(Box::new(cause))));
+                return wait_for(VolumeReason::SecretForbidden, cause);
             }
             ProvisionerSecretState::Loaded => plan.secret = Some(secret),
             // The driver may do without; it is told.
@@ -258,12 +265,12 @@ fn is_deletable(observed: &ObservedVolume<'_>, source: &CsiSource) -> bool {
 /// claim.
 fn secret(observed: &ObservedVolume<'_>) -> Result<Option<SecretReference>, VolumeDecision> {
     let namespace = observed.volume.claim.as_ref().map_or("", |claim| &claim.namespace);
-    let refused = |cause: ProvisionRefusal| decided(VolumeReason::SecretForbidden, Action::Wait(Some(Box::new(cause))));
+    let refused = |cause: ProvisionRefusal| wait_for(VolumeReason::SecretForbidden, cause);
     let secret = match &observed.volume.lifecycle.deletion_secret {
         DeletionSecret::None => None,
         DeletionSecret::Named(secret) => Some(secret.clone()),
         DeletionSecret::Unrecorded => match observed.class {
-            Seen::Unknown => return Err(decided(VolumeReason::Syncing, Action::Wait(None))),
+            Seen::Unknown => return Err(wait(VolumeReason::Syncing)),
             Seen::Gone => None,
             Seen::Here(class) => {
                 let context = TemplateContext {

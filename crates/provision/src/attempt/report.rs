@@ -30,9 +30,9 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &ClaimAttempt, note: ClaimN
             call_failed(shell, claim, &outcome, &failure, is_retried);
         }
         ClaimNote::InvalidAnswer(invalid) => {
-            failed(shell, claim, error_type::INVALID_ANSWER, None, &invalid.to_string());
+            failed(shell, claim, error_type::INVALID_ANSWER, &invalid.to_string(), None);
         }
-        ClaimNote::Faulty(fault) => failed(shell, claim, error_type::INVALID_ANSWER, None, &fault.to_string()),
+        ClaimNote::Faulty(fault) => failed(shell, claim, error_type::INVALID_ANSWER, &fault.to_string(), None),
         ClaimNote::WithoutSecret(secret) => without_secret(shell, claim, &secret),
         ClaimNote::Undone(handle, failure) => undone(shell, claim, &handle, failure.as_ref()),
         ClaimNote::UndoFailed(undo) => undo_failed(shell, claim, &undo),
@@ -66,7 +66,7 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &ClaimAttempt, note: ClaimN
         }
         ClaimNote::RequestFailed(error) if !error.is_transient() || shell.run.attempt() >= LASTING => {
             let message = event::request_refused(&error).unwrap_or(error.message);
-            failed(shell, claim, error_type::OTHER, None, &message);
+            failed(shell, claim, error_type::OTHER, &message, None);
         }
         ClaimNote::RequestFailed(error) => request_failed(shell, claim, &error),
         ClaimNote::LeaseLost(lost) => {
@@ -159,12 +159,12 @@ fn call_failed(shell: &mut Shell<'_>, claim: &Claim, outcome: &CreateOutcome, fa
     tell_failure(shell, claim, kind, failure.code, &message, delay, true);
 }
 
-/// An attempt failed for another reason than an error of CreateVolume.
-fn failed(shell: &mut Shell<'_>, claim: &Claim, kind: &'static str, code: Option<i32>, message: &str) {
-    let delay = Some(shell.run.retry_delay());
+/// An attempt failed for another reason than an error of CreateVolume. Without a delay it is made again after its backoff.
+fn failed(shell: &mut Shell<'_>, claim: &Claim, kind: &'static str, message: &str, delay: Option<Duration>) {
+    let delay = Some(delay.unwrap_or_else(|| shell.run.retry_delay()));
     let note = event::failed(message, false, shell.attempt(), delay);
     record(shell, claim, ProvisionEventReason::ProvisioningFailed, kind, note);
-    tell_failure(shell, claim, kind, code, message, delay, true);
+    tell_failure(shell, claim, kind, None, message, delay, true);
 }
 
 /// Nothing can be done until something changes.
@@ -194,10 +194,7 @@ fn waits(shell: &mut Shell<'_>, claim: &Claim, reason: ClaimReason, cause: &Prov
 fn save_failed(shell: &mut Shell<'_>, claim: &Claim, message: &str, refused: Option<Duration>) {
     if refused.is_some() {
         let message = event::save_refused(message);
-        let note = event::failed(&message, false, shell.attempt(), refused);
-        let kind = error_type::PV_REFUSED;
-        record(shell, claim, ProvisionEventReason::ProvisioningFailed, kind, note);
-        tell_failure(shell, claim, kind, None, &message, refused, true);
+        failed(shell, claim, error_type::PV_REFUSED, &message, refused);
         return;
     }
     traced!(

@@ -13,7 +13,7 @@ use crate::commands::{Context, print_line};
 use crate::error::{EXIT_OK, PluginError, Result};
 use crate::explain::ObjectName;
 use crate::gather::{Sources, words};
-use crate::observed::{LeaseRecord, Lookup};
+use crate::observed::Lookup;
 
 /// How much longer than its duration a Lease is watched before it counts as one that nobody renews.
 const LEASE_MARGIN: std::time::Duration = std::time::Duration::from_secs(5);
@@ -77,25 +77,21 @@ pub(super) async fn patch_directly(
 /// Watches the Leases of the driver for longer than they last: one that moves has an attacher behind it.
 async fn leases_rest(sources: &Sources, driver: &str) -> Result<()> {
     let refuse = |text: &str| PluginError::Refused(text.to_owned());
-    let Lookup::Found(before) = sources.leases(driver).await else {
-        return Err(refuse(
+    let leases = async || match sources.leases(driver).await {
+        Lookup::Found(mut leases) => {
+            leases.sort_by(|one, other| one.namespace.cmp(&other.namespace));
+            Ok(leases)
+        }
+        Lookup::Missing | Lookup::Unknown => Err(refuse(
             "Leases could not be listed, so an attacher may serve the driver",
-        ));
+        )),
     };
+    let before = leases().await?;
     let longest = before.iter().map(|lease| lease.duration).max();
     if let Some(longest) = longest {
         tokio::time::sleep(longest + LEASE_MARGIN).await;
     }
-    let Lookup::Found(after) = sources.leases(driver).await else {
-        return Err(refuse(
-            "Leases could not be listed, so an attacher may serve the driver",
-        ));
-    };
-    let sorted = |mut leases: Vec<LeaseRecord>| {
-        leases.sort_by(|one, other| one.namespace.cmp(&other.namespace));
-        leases
-    };
-    if sorted(before) == sorted(after) {
+    if before == leases().await? {
         Ok(())
     } else {
         Err(refuse("the Lease of the driver moves, so an attacher serves it"))

@@ -17,8 +17,8 @@ use super::{Context, print};
 use crate::cli::{ReleaseArguments, ReleaseKind};
 use crate::error::{PluginError, Result};
 use crate::explain::{ObjectName, Step, chain, volume_release};
-use crate::gather::{ResourceName, attachment_scene, users, volume_scenes};
-use crate::observed::{Gap, NodeRecord, Scene};
+use crate::gather::{attachment_scene, users, volume_scenes};
+use crate::observed::{Gap, Lookup, NodeRecord, Scene};
 use crate::output::{self, Text};
 use crate::release::{self, ReleaseFacts, ReleaseWay};
 
@@ -41,9 +41,8 @@ fn exact<T>(found: Option<T>, object: String) -> Result<T> {
 async fn attachment(context: &Context, arguments: &ReleaseArguments) -> Result<u8> {
     let sources = context.sources();
     let reader = &sources.reader;
-    let resource = ResourceName::new("storage.k8s.io", "volumeattachments");
     let api = reader.cluster::<VolumeAttachmentWire>();
-    let wire = reader.require(api, resource, &arguments.name).await?;
+    let wire = reader.require(api, &arguments.name).await?;
     let wire = exact(wire, format!("VolumeAttachment {}", arguments.name))?;
     let record = Attachment::from(wire);
     let scene = Box::pin(attachment_scene(&sources, record.clone())).await;
@@ -72,20 +71,15 @@ async fn attachment(context: &Context, arguments: &ReleaseArguments) -> Result<u
 async fn volume(context: &Context, arguments: &ReleaseArguments) -> Result<u8> {
     let sources = context.sources();
     let reader = &sources.reader;
-    let resource = ResourceName::new("", "persistentvolumes");
-    let wire = reader
-        .require(reader.cluster::<PersistentVolumeWire>(), resource, &arguments.name)
-        .await?;
+    let api = reader.cluster::<PersistentVolumeWire>();
+    let wire = reader.require(api, &arguments.name).await?;
     let record = Volume::from(exact(wire, format!("PersistentVolume {}", arguments.name))?);
     let scenes = Box::pin(volume_scenes(&sources, None, Some(&arguments.name))).await;
     let Some(scene) = scenes.first() else {
         return Err(PluginError::Refused("the volume could not be read".to_owned()));
     };
-    let nodes = ResourceName::new("", "nodes");
-    let nodes = reader
-        .list(reader.cluster::<Node>(), nodes, ListParams::default())
-        .await;
-    let nodes = nodes.map(|nodes| nodes.into_iter().map(NodeRecord::from).collect());
+    let nodes = reader.list(reader.cluster::<Node>(), ListParams::default());
+    let nodes: Lookup<Vec<NodeRecord>> = nodes.await;
     let mut shown = Text::default();
     if let Some(chain) = volume_release(scene) {
         add_steps(&mut shown, &chain.steps);
@@ -93,12 +87,7 @@ async fn volume(context: &Context, arguments: &ReleaseArguments) -> Result<u8> {
     shown.not_seen(&reader.gaps());
     print(&shown)?;
     let confirmed = arguments.i_know_the_volume_is_not_attached_anywhere;
-    let way = release::volume(scene, &nodes, confirmed).map_err(PluginError::Refused)?;
-    let ReleaseWay::PatchDirectly(proof) = way else {
-        return Err(PluginError::Refused(
-            "a PersistentVolume is not released on request".to_owned(),
-        ));
-    };
+    let proof = release::volume(scene, &nodes, confirmed).map_err(PluginError::Refused)?;
     let direct = Direct {
         target: ObjectName::cluster("PersistentVolume", &*record.name),
         uid: &record.uid,
@@ -168,7 +157,7 @@ pub(super) async fn whoami(client: &Client) -> String {
 mod tests {
     use super::*;
     use crate::explain::tests::builders::{attachment, both, detaching, error, holder, node, with};
-    use crate::observed::{GapReason, Lookup};
+    use crate::observed::GapReason;
     use serde_json::json;
 
     /// Whoever writes the objects of a driver or the names of nodes writes no evidence of his own.
@@ -183,8 +172,8 @@ mod tests {
         });
         let gap = Gap {
             verb: "get",
-            group: "",
-            resource: "nodes",
+            group: String::new(),
+            resource: "nodes".to_owned(),
             namespace: None,
             reason: GapReason::Failed(forged.to_owned()),
         };

@@ -71,7 +71,6 @@ pub fn pod() -> PodRecord {
     PodRecord {
         namespace: "shop".into(),
         name: "web-1".into(),
-        uid: "pod-uid".into(),
         node: Some("node1".into()),
         phase: "Pending".into(),
         created: Some(before(60)),
@@ -95,7 +94,6 @@ pub fn claim() -> ClaimRecord {
         phase: "Bound".into(),
         volume: Some("pv1".into()),
         created: Some(before(100)),
-        deleting: None,
         storage_class: Some("fast".into()),
     }
 }
@@ -244,7 +242,6 @@ pub fn event(message: &str, seconds: i64) -> EventRecord {
     EventRecord {
         reason: "AttachFailed".into(),
         message: message.into(),
-        is_warning: true,
         last: Some(before(seconds)),
     }
 }

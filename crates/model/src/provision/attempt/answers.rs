@@ -332,10 +332,7 @@ impl ClaimAttempt {
         if !std::mem::replace(&mut self.memory.two_are_told, true) {
             self.notes.push(ClaimNote::TwoVolumes {
                 volume: new.plan.name.clone(),
-                saved: saved
-                    .spec
-                    .csi()
-                    .map_or_else(Box::default, |source| source.handle.clone()),
+                saved: saved.spec.csi().map_or("", |source| &source.handle).into(),
                 lost: new.handle.clone(),
             });
         }

@@ -299,7 +299,7 @@ impl ClaimAttempt {
         let class = view.class(&claim.class);
         let known = self.knows_lists(view, &creation);
         let waited = self.waited(view, &claim, &marker, (class.as_deref(), known), saved.as_deref());
-        let written = marker.is_of_writer(&policy.identity);
+        let written = marker.recorded().is_some_and(|known| *known.writer == *policy.identity);
         let is_of_other = marker.may_be_open() && !written;
         let is_marked_by_other = is_of_other && (marker.is_recorded() || !self.memory.mark_is_stripped);
         if is_marked_by_other && !gone && matches!(creation, Creation::Never | Creation::Refused) {

@@ -13,7 +13,7 @@ use super::super::observed::{CallSecret, RolePhase};
 use super::super::patch::ClaimWrite;
 use super::super::plan::{CreatePlan, DeletePlan};
 use super::super::policy::ProvisionPolicy;
-use super::super::refusal::ProvisionRefusal;
+use super::super::refusal::{ProvisionRefusal, cut_handle};
 use super::super::release_request::ClaimReleaseRefusal;
 use super::super::response::{AnsweredVolume, InvalidAnswer, VolumeFault};
 use super::super::seen::Seen;
@@ -21,7 +21,7 @@ use super::super::settle::CreateOutcome;
 use super::super::topology::{KnownNode, TopologyFacts};
 use crate::answer::ApiError;
 use crate::attempt::{CallEnd, LeaseLost};
-use crate::decide::{Failure, cut};
+use crate::decide::Failure;
 use crate::objects::{Claim, SecretReference, StorageClass, Volume};
 
 /// A moment, by the numbers of those who list: what a list shows that begins later is newer.
@@ -217,12 +217,9 @@ impl ClaimNote {
     }
 }
 
-/// Longest handle that the words of a failure have, in bytes.
-const MAX_SHOWN_HANDLE: usize = 256;
-
 /// A DeleteVolume that failed, of a volume which has no PersistentVolume that would tell of it.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("DeleteVolume of {}: {}", cut(.handle, MAX_SHOWN_HANDLE), .failure.message)]
+#[error("DeleteVolume of {}: {}", cut_handle(.handle), .failure.message)]
 pub struct UndoFailure {
     /// The ID of the volume.
     pub handle: Box<str>,
@@ -233,7 +230,7 @@ pub struct UndoFailure {
 impl UndoFailure {
     /// The ID as the words have it.
     pub fn shown_handle(&self) -> &str {
-        cut(&self.handle, MAX_SHOWN_HANDLE)
+        cut_handle(&self.handle)
     }
 }
 

@@ -104,7 +104,7 @@ pub(super) fn neutral<'a>(
         saved_is_live: false,
         handle_owner: Seen::Gone,
         attached_to: Seen::Gone,
-        node: surroundings.node.selected(),
+        node: &surroundings.node,
         topology: &surroundings.topology,
         secret: ProvisionerSecretState::NotLoaded,
         secret_of: None,

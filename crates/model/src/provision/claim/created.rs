@@ -6,7 +6,7 @@ use crate::provision::action::{ClaimAction, ClaimDecision, ClaimReason};
 use crate::provision::observed::RolePhase;
 use crate::provision::persistent_volume::persistent_volume;
 use crate::provision::plan::DeletePlan;
-use crate::provision::refusal::ProvisionRefusal;
+use crate::provision::refusal::{ProvisionRefusal, cut_handle};
 use crate::provision::response::{NewVolume, UndoState};
 use crate::provision::seen::Seen;
 
@@ -71,13 +71,13 @@ impl Subject<'_, '_> {
             return save(ClaimReason::UndoVolume);
         }
         if held {
-            let handle = crate::decide::cut(&volume.handle, 256).into();
+            let handle = cut_handle(&volume.handle).into();
             return wait_for(ClaimReason::Held, ProvisionRefusal::DeletionHeld { handle });
         }
         match self.observed.attached_to {
             Seen::Unknown => wait(ClaimReason::Syncing),
             Seen::Here(nodes) => {
-                let handle = crate::decide::cut(&volume.handle, 256).into();
+                let handle = cut_handle(&volume.handle).into();
                 let nodes = nodes.into();
                 wait_for(
                     ClaimReason::StillAttached,
@@ -110,7 +110,7 @@ impl Subject<'_, '_> {
     /// Nobody may delete the volume, and no PersistentVolume may name it yet.
     fn unrecorded(&self, volume: &NewVolume) -> ClaimDecision {
         let cause = ProvisionRefusal::VolumeUnrecorded {
-            handle: crate::decide::cut(&volume.handle, 256).into(),
+            handle: cut_handle(&volume.handle).into(),
             driver: self.observed.driver.name.clone(),
         };
         wait_for(ClaimReason::KeepVolume, cause)

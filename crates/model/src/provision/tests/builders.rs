@@ -10,7 +10,7 @@ use crate::objects::{
     Claim, ClaimReference, CsiNode, CsiNodeWire, DeletionSecret, NodeLabels, NodeLabelsWire, PersistentVolumeClaimWire,
     PersistentVolumeWire, SecretReference, StorageClass, StorageClassWire, Volume,
 };
-use crate::provision::topology::{SelectedNode, TopologyFacts, TopologyNode};
+use crate::provision::topology::{KnownNode, TopologyFacts, TopologyNode};
 use crate::provision::{
     CallSecret, ClaimDecision, Creation, Deletion, LeakProtection, MarkerState, ObservedClaim, ObservedVolume,
     OrphanVolumePolicy, OwningClaim, ProvisionPolicy, ProvisionerCapabilities, ProvisionerFacts,
@@ -342,12 +342,12 @@ impl ClaimWorld {
             .iter()
             .find(|node| Some(&node.name) == claim.selected_node.as_ref());
         let unknown = |what| self.unknown == what;
-        let node = SelectedNode {
+        let node = KnownNode {
             labels: seen(
-                selected.map(|node| &node.labels).filter(|_| !self.node_gone),
+                selected.map(|node| node.labels.clone()).filter(|_| !self.node_gone),
                 unknown("node"),
             ),
-            keys: seen(selected.map(|node| &*node.keys), unknown("node")),
+            keys: seen(selected.map(|node| node.keys.clone()), unknown("node")),
         };
         let named = class.as_ref().and_then(|class| named_secret(class, &claim));
         let secret_of = self.secret_of.clone().or(named).map(|reference| CallSecret {
@@ -368,7 +368,7 @@ impl ClaimWorld {
             saved_is_live: self.saved_is_live,
             handle_owner: seen(self.handle_owner.as_deref(), unknown("handle")),
             attached_to: seen(self.attached_to.as_deref(), unknown("attached")),
-            node,
+            node: &node,
             topology: &facts,
             secret: self.secret,
             secret_of: secret_of.as_ref(),

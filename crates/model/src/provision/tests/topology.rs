@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::builders::{DRIVER, class_json, class_of, node, node_with_keys, policy};
 use super::tally;
 use crate::provision::topology::{
-    MAX_ALLOWED_TERMS, Segment, SelectedNode, TopologyFacts, TopologyNode, TopologyQuery, TopologyRequirement,
+    KnownNode, MAX_ALLOWED_TERMS, Segment, TopologyFacts, TopologyNode, TopologyQuery, TopologyRequirement,
     allowed_terms, requirement, spread_position,
 };
 use crate::provision::{ProvisionRefusal, Seen, node_affinity};
@@ -96,15 +96,15 @@ impl Query {
         policy.aggregate_topology = self.aggregate;
         let first = self.nodes.first();
         let name = "node-0".into();
-        let selected = SelectedNode {
-            labels: first.map_or(Seen::Gone, |node| Seen::Here(&node.labels)),
-            keys: first.map_or(Seen::Gone, |node| Seen::Here(&*node.keys)),
+        let selected = KnownNode {
+            labels: first.map_or(Seen::Gone, |node| Seen::Here(node.labels.clone())),
+            keys: first.map_or(Seen::Gone, |node| Seen::Here(node.keys.clone())),
         };
         let query = TopologyQuery {
             driver: &DRIVER.into(),
             class: &class_of(&class),
             claim: self.claim,
-            selected: self.selected.then_some((&name, selected)),
+            selected: self.selected.then_some((&name, &selected)),
             recorded_segment: self.recorded.0.as_ref(),
             recorded_first: self.recorded.1.as_ref(),
             facts,

@@ -32,7 +32,7 @@ pub struct TopologyNode {
     pub labels: StringMap,
 }
 
-/// What is known of a node, as [`SelectedNode`], which borrows it.
+/// What is known of a node, such as the one that kube-scheduler selected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownNode {
     /// Labels of the Node; those that are no topology key of the driver may be missing.
@@ -48,12 +48,14 @@ impl KnownNode {
         keys: Seen::Gone,
     };
 
-    /// For a decision.
-    pub fn selected(&self) -> SelectedNode<'_> {
-        SelectedNode {
-            labels: self.labels.as_ref(),
-            keys: self.keys.as_deref(),
-        }
+    /// Whether the node is gone: no Node or no CSINode of its name.
+    pub fn is_gone(&self) -> bool {
+        matches!(self.labels, Seen::Gone) || matches!(self.keys, Seen::Gone)
+    }
+
+    /// Whether it is not known if the node is there.
+    pub fn is_unknown(&self) -> bool {
+        matches!(self.labels, Seen::Unknown) || matches!(self.keys, Seen::Unknown)
     }
 }
 
@@ -118,26 +120,5 @@ impl TopologyFacts {
     pub fn has_key(&self, key: &str) -> bool {
         let registers = |node: &TopologyNode| node.keys.iter().any(|known| **known == *key);
         self.nodes.is_empty() || self.nodes.iter().any(registers)
-    }
-}
-
-/// What is known of the node that kube-scheduler selected. Both are `Gone` where none is selected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SelectedNode<'a> {
-    /// Labels of the Node.
-    pub labels: Seen<&'a StringMap>,
-    /// Topology keys of the driver in the CSINode, sorted; empty where the CSINode does not name the driver.
-    pub keys: Seen<&'a [Box<str>]>,
-}
-
-impl SelectedNode<'_> {
-    /// Whether the node is gone: no Node or no CSINode of its name.
-    pub fn is_gone(&self) -> bool {
-        matches!(self.labels, Seen::Gone) || matches!(self.keys, Seen::Gone)
-    }
-
-    /// Whether it is not known if the node is there.
-    pub fn is_unknown(&self) -> bool {
-        matches!(self.labels, Seen::Unknown) || matches!(self.keys, Seen::Unknown)
     }
 }

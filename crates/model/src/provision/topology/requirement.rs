@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::spread::spread_position;
 use super::terms::{MAX_NODE_TERMS, aggregated, allowed_terms};
-use super::{Segment, SelectedNode, TopologyFacts};
+use super::{KnownNode, Segment, TopologyFacts};
 use crate::objects::StorageClass;
 use crate::provision::policy::ProvisionPolicy;
 use crate::provision::refusal::ProvisionRefusal;
@@ -36,7 +36,7 @@ pub struct TopologyQuery<'a> {
     /// Name of the claim, by which volumes are spread.
     pub claim: &'a str,
     /// Name of the selected node, and what is known of it.
-    pub selected: Option<(&'a Arc<str>, SelectedNode<'a>)>,
+    pub selected: Option<(&'a Arc<str>, &'a KnownNode)>,
     /// Of an uncertain call: the topology of the node that was selected then. It stands for the selected node, whatever is there now.
     pub recorded_segment: Option<&'a Segment>,
     /// Of an uncertain call: its first preferred term.
@@ -122,7 +122,7 @@ fn selected_segment(query: &TopologyQuery<'_>) -> Result<Segment, ProvisionRefus
     let Some((name, node)) = query.selected else {
         return Err(ProvisionRefusal::NoTopology(query.driver.clone()));
     };
-    let (Seen::Here(keys), Seen::Here(labels)) = (node.keys, node.labels) else {
+    let (Seen::Here(keys), Seen::Here(labels)) = (&node.keys, &node.labels) else {
         return Err(no_keys(name));
     };
     if keys.is_empty() {
