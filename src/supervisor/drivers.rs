@@ -335,22 +335,8 @@ impl Drivers {
     /// What of the driver of an AttacherConfig is to be detached, released or found out, and nobody else will; unknown before the first
     /// complete list.
     pub fn remaining(&self, name: &str, driver: &str) -> Option<Remaining> {
-        let store = &self.context.store;
-        let finalizer = finalizer_name(driver);
-        store.lists().is_synced().then(|| {
-            let mut remaining = Remaining::nothing();
-            if !self.tasks.is_left_to_another(name, driver) {
-                remaining.attachments = store.claimed(driver, &finalizer);
-                remaining.volumes = store.protected(&finalizer).0;
-            }
-            if !self.provisioners.is_left_to_another(name, driver) {
-                remaining.volumes.extend(self.provisioners.volumes_in_deletion(name));
-                remaining.claims = self.provisioners.markers(name);
-            }
-            remaining.volumes.sort_unstable();
-            remaining.volumes.dedup();
-            remaining
-        })
+        let is_listed = self.context.store.lists().is_synced();
+        is_listed.then(|| self.remaining_among(name, [driver]))
     }
 
     /// The same where the driver's name is not known: of all drivers, as each may be the one.
@@ -370,15 +356,29 @@ impl Drivers {
             let source = volume.spec.csi().filter(|_| volume.deleting);
             drivers.extend(source.map(|source| source.driver.clone()));
         });
-        let mut all = Remaining::nothing();
-        for driver in &drivers {
-            let remaining = self.remaining(name, driver)?;
-            all.attachments += remaining.attachments;
-            all.volumes.extend(remaining.volumes);
+        Some(self.remaining_among(name, drivers.iter().map(|driver| &**driver)))
+    }
+
+    fn remaining_among<'d>(&self, name: &str, drivers: impl IntoIterator<Item = &'d str>) -> Remaining {
+        let store = &self.context.store;
+        let mut remaining = Remaining::nothing();
+        // What is provisioned is known by the AttacherConfig alone.
+        let mut is_provisioned = false;
+        for driver in drivers {
+            if !self.tasks.is_left_to_another(name, driver) {
+                let finalizer = finalizer_name(driver);
+                remaining.attachments += store.claimed(driver, &finalizer);
+                remaining.volumes.extend(store.protected(&finalizer).0);
+            }
+            is_provisioned |= !self.provisioners.is_left_to_another(name, driver);
         }
-        all.volumes.sort_unstable();
-        all.volumes.dedup();
-        Some(all)
+        if is_provisioned {
+            remaining.volumes.extend(self.provisioners.volumes_in_deletion(name));
+            remaining.claims = self.provisioners.markers(name);
+        }
+        remaining.volumes.sort_unstable();
+        remaining.volumes.dedup();
+        remaining
     }
 
     /// The PersistentVolumes that carry a driver's finalizer and are not being deleted.

@@ -27,8 +27,7 @@ pub(super) fn desired_drivers<'a>(
     let mut sorted: Vec<&AttacherConfigObject> = objects.into_iter().filter(|object| is_served(object)).collect();
     sorted.sort_by_key(|object| {
         let meta = &object.metadata;
-        let created = meta.creation_timestamp.as_ref().map(|time| time.0);
-        (created, meta.name.clone())
+        (meta.creation_timestamp.as_ref().map(|time| time.0), meta.name.clone())
     });
     let mut taken: Vec<(String, Arc<DriverConfig>)> = Vec::new();
     let mut wishes = BTreeMap::new();

@@ -6,6 +6,8 @@ use crate::decide::Failure;
 use crate::events::{InvolvedObject, NewEvent};
 use crate::provision::ProvisionRefusal;
 use crate::provision::event::ProvisionEventReason;
+use crate::runtime::report::FailedAttempt;
+use crate::shell::Shell;
 use crate::telemetry::names::{self, error_type};
 use crate::telemetry::{Span, traced};
 use csi_attacher_model::attempt::LeaseLost;
@@ -68,6 +70,31 @@ pub(crate) fn record(
         at: clock::now(),
         subjects,
     });
+}
+
+/// A volume is not deleted: on the span, in the metrics and the state of the driver, and in the log. It is that of a PersistentVolume, or one
+/// with this handle of a claim, which has none.
+pub(crate) fn deletion_failed<K>(
+    shell: &mut Shell<'_, K>,
+    failed: &FailedAttempt<'_>,
+    (claim, volume, handle): (Option<&str>, Option<&str>, Option<&str>),
+) {
+    let (work, attempt) = (shell.look.work, shell.attempt());
+    let reason = failed.tell(work, &work.context.metrics, &mut shell.span);
+    traced!(
+        warn,
+        shell.span,
+        event.name = failed.code.map(|_| names::CALL_EXCEPTION),
+        driver = &*work.facts.name,
+        PersistentVolumeClaim = claim,
+        PersistentVolume = volume,
+        volumeHandle = handle,
+        attempt,
+        code = reason,
+        error = failed.message,
+        next_try_seconds = failed.delay.map(|delay| delay.as_secs_f64()),
+        "deletion failed"
+    );
 }
 
 /// Nothing failed: others may work for the driver by now. `claim` or `volume` is what the attempt is about.

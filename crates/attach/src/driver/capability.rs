@@ -14,13 +14,9 @@ use crate::cache::Marks;
 use crate::decide::{DriverFacts, ReleaseWithoutCall};
 use crate::telemetry::Span;
 use csi_attacher_runtime::Refusal;
-use csi_attacher_runtime::connect::handshake::RETRY;
 use std::time::Duration;
 
 use super::shared_context::SharedContext;
-
-/// How often the CSIDriver is asked for again while an engine goes by what it said: as often as by a driver that is stalled for it.
-pub(super) const CSI_DRIVER_PAUSE: Duration = RETRY.saturating_mul(10);
 
 /// Whether a person confirmed something else by now than what an engine goes by, which has no calls.
 pub(super) fn is_confirmed_otherwise(

@@ -8,7 +8,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::attempt;
 use super::attempt::failure_writes::FailureWriteLimiter;
 use super::attempt::in_flight::InFlightCalls;
-use super::capability::{CSI_DRIVER_PAUSE, is_confirmed_otherwise, may_need_attach};
+use super::capability::{is_confirmed_otherwise, may_need_attach};
 use super::context::DriverContext;
 use super::reconcile_sync::turns::ListTurns;
 use super::secret_waiters::SecretWaits;
@@ -21,6 +21,7 @@ use crate::objects::SecretReference;
 use crate::queue::{Backoff, LaneLimits, QueueLimits, Run, RunResult};
 use crate::schedule;
 use crate::traces::LifecycleTraces;
+use csi_attacher_runtime::connect::handshake::CSI_DRIVER_PAUSE;
 use csi_attacher_runtime::queue_metrics::LaneNames;
 use csi_attacher_runtime::{Start, Work, Workplace, backoff};
 

@@ -21,7 +21,7 @@ pub(super) enum Token {
 /// The token of a plugin. Clones share it.
 #[derive(Clone)]
 pub(super) struct PluginToken {
-    plugin: Arc<Plugin>,
+    plugin: Plugin,
     last: Arc<Mutex<LastToken>>,
 }
 
@@ -47,7 +47,7 @@ impl Token {
         let mut last = LastToken::default();
         last.take(Ok::<_, TokenError>(token));
         Self::Plugin(PluginToken {
-            plugin: Arc::new(plugin),
+            plugin,
             last: Arc::new(Mutex::new(last)),
         })
     }

@@ -381,30 +381,24 @@ mod tests {
         }
     }
 
+    /// What such a name is, the model says and tests. The flags are ours.
     #[test]
     fn a_command_with_a_name_that_means_something_to_a_shell_is_not_shown() {
+        let shown = |command: &str| {
+            let advised = Diagnosis::new(Case::Attached, "").run("", command);
+            advised.advice[0].command.is_some()
+        };
         for command in [
             "kubectl describe pvc data-0 --namespace web",
             "kubectl patch atc ebs --type=merge -p '{\"spec\":{\"suspend\":false}}'",
         ] {
-            assert!(is_plain_command(command, &FLAGS), "{command}");
+            assert!(shown(command), "{command}");
         }
-        for name in [
-            "x;touch /tmp/pwn",
-            "$(id)",
-            "`id`",
-            "a|b",
-            "a\nb",
-            "a' -p '{}",
-            "x -p '$(id)'",
-            "<x",
-            "a&b",
-            "\u{1b}[31m",
-            "n --server=https://evil",
-            "-n",
-        ] {
-            let command = format!("kubectl describe pvc {name} --namespace default");
-            assert!(!is_plain_command(&command, &FLAGS), "{command}");
+        for name in ["$(id)", "x -p '$(id)'", "n --server=https://evil", "-n"] {
+            assert!(
+                !shown(&format!("kubectl describe pvc {name} --namespace default")),
+                "{name}"
+            );
         }
     }
 }

@@ -77,14 +77,14 @@ fn attached_twice(input: &FindingInput<'_>) -> String {
 fn volume_replaced(input: &FindingInput<'_>) -> String {
     let (name, node) = (&input.attachment.name, &input.attachment.node);
     let volume = input.attachment.volume_name().map_or("", |name| name);
-    let handles = input.volume.and_then(|volume| replaced(input.attachment, volume));
-    let (attached, now) = handles.unwrap_or_default();
     let refusal = input
         .volume
         .and_then(|volume| not_replaced(input.attachment, volume).err());
     if let Some(wrong_note @ Refusal::NoteContradicted { .. }) = refusal {
         return wrong_note.to_string();
     }
+    let handles = input.volume.and_then(|volume| replaced(input.attachment, volume));
+    let (attached, now) = handles.unwrap_or_default();
     format!(
         "VolumeAttachment {name}: volume {attached} is attached to node {node}, and PersistentVolume {volume} is volume {now} since it was \
          created again; delete the VolumeAttachment once no pod on the node uses the volume"

@@ -285,7 +285,7 @@ fn undone(shell: &Shell<'_>, claim: &Claim, handle: &str, failure: Option<&Failu
 fn undo_failed(shell: &mut Shell<'_>, claim: &Claim, undo: &UndoFailure) {
     // A long handle is cut in the text, so that the whole one is not found there.
     shell.span.knows([undo.shown_handle()], []);
-    let (work, kind, code) = (shell.look.work, kind_of(&undo.failure), undo.failure.code);
+    let kind = kind_of(&undo.failure);
     let (message, delay) = (undo.to_string(), shell.run.retry_delay());
     let note = event::failed(&message, false, shell.attempt(), Some(delay));
     record(shell, claim, ProvisionEventReason::VolumeFailedDelete, kind, note);
@@ -293,25 +293,12 @@ fn undo_failed(shell: &mut Shell<'_>, claim: &Claim, undo: &UndoFailure) {
         operation: Operation::Delete.as_str(),
         subject: &claim.key,
         kind,
-        code,
+        code: undo.failure.code,
         message: &message,
         delay: Some(delay),
         is_news: true,
     };
-    let reason = failed.tell(work, &work.context.metrics, &mut shell.span);
-    traced!(
-        warn,
-        shell.span,
-        event.name = code.map(|_| names::CALL_EXCEPTION),
-        driver = &*work.facts.name,
-        PersistentVolumeClaim = &*claim.key,
-        volumeHandle = &*undo.handle,
-        attempt = shell.attempt(),
-        code = reason,
-        error = &*message,
-        next_try_seconds = delay.as_secs_f64(),
-        "deletion failed"
-    );
+    failures::deletion_failed(shell, &failed, (Some(&claim.key), None, Some(&undo.handle)));
 }
 
 /// The PersistentVolume of a volume that nobody wants is saved, by this rule: nothing was provisioned.

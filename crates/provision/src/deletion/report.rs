@@ -12,7 +12,7 @@ use crate::provision::VolumeReason;
 use crate::provision::deletion::{VolumeAttempt, VolumeNote};
 use crate::provision::event::{self, ProvisionEventReason};
 use crate::runtime::report::FailedAttempt;
-use crate::telemetry::names::{self, error_type};
+use crate::telemetry::names::error_type;
 use crate::telemetry::traced;
 use crate::traces::{LifecycleOutcome, Operation};
 
@@ -128,7 +128,6 @@ fn failed(
     message: &str,
     (delay, is_news): (Duration, bool),
 ) {
-    let work = shell.look.work;
     let note = event::failed(message, false, shell.attempt(), Some(delay));
     record(shell, volume, ProvisionEventReason::VolumeFailedDelete, kind, note);
     let failed = FailedAttempt {
@@ -140,20 +139,9 @@ fn failed(
         delay: Some(delay),
         is_news,
     };
-    let reason = failed.tell(work, &work.context.metrics, &mut shell.span);
+    failures::deletion_failed(shell, &failed, (None, Some(&volume.name), None));
+    let work = shell.look.work;
     work.context.metrics.delete_failed(&work.facts.name, class(volume));
-    traced!(
-        warn,
-        shell.span,
-        event.name = code.map(|_| names::CALL_EXCEPTION),
-        driver = &*work.facts.name,
-        PersistentVolume = &*volume.name,
-        attempt = shell.attempt(),
-        code = reason,
-        error = message,
-        next_try_seconds = delay.as_secs_f64(),
-        "deletion failed"
-    );
 }
 
 /// The volume is deleted; with a failure, one that the settings take for that.

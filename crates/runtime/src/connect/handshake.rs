@@ -18,6 +18,9 @@ use crate::telemetry::trace::Span;
 /// nothing, and a driver that comes back is to be taken up at once.
 pub const RETRY: Duration = Duration::from_secs(1);
 
+/// Time between two looks at a driver's CSIDriver, on which it depends whether its volumes are released without a call.
+pub const CSI_DRIVER_PAUSE: Duration = RETRY.saturating_mul(10);
+
 /// Longest version of a driver that is kept, in bytes.
 const MAX_VERSION_BYTES: usize = 128;
 /// How much of an invalid name is shown, in bytes.
@@ -89,7 +92,7 @@ impl HandshakeError {
             _ if !self.is_stalled => RETRY,
             // The API server was asked, and did not say.
             ConditionReason::Syncing => RETRY,
-            ConditionReason::CapabilityLost => RETRY * 10,
+            ConditionReason::CapabilityLost => CSI_DRIVER_PAUSE,
             // A driver of the wrong name is asked again when it restarts, or after a while.
             _ => RETRY * 30,
         }

@@ -70,7 +70,8 @@ pub(in crate::driver) struct ListProgress {
 }
 
 /// Asks for all pages for these listings, and tells how far it has come. The client is taken again for each page: the driver may have been
-/// connected again since the last one. One at a time for each driver: see [`super::turns`].
+/// connected again since the last one. Of those for requests there is one at a time for each driver: see
+/// [`super::turns`].
 pub(in crate::driver) async fn list(
     client: impl Fn() -> FencedClient,
     limits: ListLimits,

@@ -20,6 +20,16 @@ use crate::provision::{
     Deletion, OrphanVolumePolicy, OwningClaim, ProvisionPolicy, ProvisionerFacts, RolePhase, Seen, VolumeReason,
 };
 
+/// What is done where a PersistentVolume is left to another one of its handle: no call.
+const LEFT_TO_HEIR: [&str; 6] = [
+    "read volume",
+    "read heir",
+    "remove",
+    "read volume",
+    "read heir",
+    "patch",
+];
+
 /// How others that use the volume are known.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Known {
@@ -576,18 +586,7 @@ fn of_two_with_one_handle_that_go_one_is_deleted_with_its_volume_and_the_other_b
         play.cluster.other = before;
     }
     assert_eq!(play.plain(), Verdict::Done);
-    assert_eq!(
-        play.take_done(),
-        [
-            "read volume",
-            "read heir",
-            "remove",
-            "read volume",
-            "read heir",
-            "patch"
-        ],
-        "and no call"
-    );
+    assert_eq!(play.take_done(), LEFT_TO_HEIR, "and no call");
     let is_left = |note: &&VolumeNote| matches!(note, VolumeNote::LeftTo(heir) if **heir == *first);
     assert_eq!(play.notes.iter().filter(is_left).count(), 1);
     assert!(
@@ -827,17 +826,7 @@ fn a_role_that_is_switched_off_lets_go_what_one_in_deletion_waits_for() {
     };
     let mut play = beside(true);
     assert_eq!(play.plain(), Verdict::Done);
-    assert_eq!(
-        play.take_done(),
-        [
-            "read volume",
-            "read heir",
-            "remove",
-            "read volume",
-            "read heir",
-            "patch"
-        ]
-    );
+    assert_eq!(play.take_done(), LEFT_TO_HEIR);
     assert!(play.cluster.volume.is_none());
 
     let mut play = beside(false);
