@@ -6,6 +6,7 @@
 mod blocks;
 mod commands;
 mod links;
+mod logs;
 pub mod markdown;
 mod names;
 mod sources;

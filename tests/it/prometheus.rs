@@ -8,8 +8,9 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+use crate::prometheus_rules::dashboard::queries;
 use crate::support::otlp::{OtlpReceiver, ReceivedSpan};
-use crate::support::prometheus::{Prometheus, get, of_repository, promtool};
+use crate::support::prometheus::{Prometheus, get, promtool};
 use crate::support::stage::{Stage, stop};
 use crate::support::{Operator, OperatorOptions, Result};
 use scene::Scene;
@@ -85,26 +86,14 @@ async fn counters_begin_at_zero(prometheus: &Prometheus) -> Result<()> {
 
 /// Every query of the dashboard, as Grafana would send it.
 async fn dashboard_has_data(prometheus: &Prometheus) -> Result<()> {
-    let file = of_repository("config/grafana/csi-attacher-operator.json");
-    let text = std::fs::read_to_string(file)?;
-    let dashboard: Value = serde_json::from_str(&text)?;
-    let panels = dashboard["panels"].as_array().unwrap();
-    let mut count = 0;
-    for panel in panels {
-        for target in panel["targets"].as_array().into_iter().flatten() {
-            let expression = target["expr"].as_str().unwrap();
-            let asked = expression
-                .replace("$__rate_interval", "10m")
-                .replace("$driver", ".+")
-                .replace("$job", ".+");
-            assert!(!asked.contains('$'), "{asked} has a variable that is not filled in");
-            let what = format!("{}: {asked}", panel["title"]);
-            let has_data = async || Ok((!prometheus.query(&asked).await?.is_empty()).then_some(()));
-            prometheus.wait_for(&what, has_data).await?;
-            count += 1;
-        }
+    let queries = queries();
+    assert!(queries.len() > 50, "only {} queries were found", queries.len());
+    for (title, asked) in queries {
+        assert!(!asked.contains('$'), "{asked} has a variable that is not filled in");
+        let what = format!("{title}: {asked}");
+        let has_data = async || Ok((!prometheus.query(&asked).await?.is_empty()).then_some(()));
+        prometheus.wait_for(&what, has_data).await?;
     }
-    assert!(count > 50, "only {count} queries were found");
     Ok(())
 }
 

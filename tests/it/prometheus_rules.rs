@@ -1,6 +1,8 @@
 //! The alerts that ship: promtool accepts them, each fires and keeps quiet when it should, and each has its runbook.
 
 mod beside;
+mod clusters;
+pub mod dashboard;
 mod runbooks;
 
 use std::collections::BTreeSet;
@@ -71,22 +73,22 @@ async fn each_alert_fires_and_is_quiet_when_it_should() -> Result<()> {
     Ok(())
 }
 
-/// The expression with another number in place of its bound of this number, counted from 0; none if it has no such bound. The one
-/// about what is absent has none written down.
+/// The expression with another number in place of its bound of this number, counted from 0; none if it has no such bound. One
+/// without any, as that about what is absent, counts as one that is compared.
 fn with_bound(expression: &str, number: usize, wrong: &str) -> Option<String> {
-    if expression == "absent(csi_attacher_build_info)" {
-        let bounded = format!("(absent(csi_attacher_build_info) or vector(0)) > {wrong}");
-        return (number == 0).then_some(bounded);
-    }
-    let words: Vec<&str> = expression.split_whitespace().collect();
+    let mut words: Vec<&str> = expression.split_whitespace().collect();
     let is_bound = |at: &usize| {
         let compared = words[*at] == ">" || words[*at] == "==";
         compared && words.get(at + 1).is_some_and(|bound| bound.parse::<f64>().is_ok())
     };
-    let at = (0..words.len()).filter(is_bound).nth(number)?;
-    let mut changed = words.clone();
-    (changed[at], changed[at + 1]) = (">", wrong);
-    Some(changed.join(" "))
+    let bounds: Vec<usize> = (0..words.len()).filter(is_bound).collect();
+    if bounds.is_empty() {
+        let bounded = format!("(({expression}) or vector(0)) > {wrong}");
+        return (number == 0).then_some(bounded);
+    }
+    let at = *bounds.get(number)?;
+    (words[at], words[at + 1]) = (">", wrong);
+    Some(words.join(" "))
 }
 
 /// What promtool says of the cases when the bound of this number of each alert is that one, and the alerts that have such a bound.

@@ -4,19 +4,29 @@ use std::fs;
 
 use serde_json::{Value, json};
 
+use super::dashboard::{HELD, queries};
 use super::{ALERTS, CASES, names, parsed, read};
 use crate::support::Result;
 use crate::support::prometheus::promtool;
 
 const FOREIGN: &str = "tests/prometheus/foreign_series.yaml";
-const DASHBOARD: &str = "config/grafana/csi-attacher-operator.json";
+
+/// What the names of metrics begin with that other programs have as well.
+pub const SHARED: [&str; 6] = [
+    "csi_sidecar_",
+    "leader_election_",
+    "process_",
+    "rest_client_",
+    "trace_context_",
+    "workqueue_",
+];
 
 fn foreign() -> Vec<Value> {
     parsed(FOREIGN).as_array().unwrap().clone()
 }
 
 /// What promtool says of these tests about the alerts in `rules`, which is the text of a rule file.
-async fn told(rules: &str, tests: &[Value]) -> Result<(bool, String)> {
+pub async fn told(rules: &str, tests: &[Value]) -> Result<(bool, String)> {
     let folder = tempfile::tempdir()?;
     fs::write(folder.path().join("alerts.yaml"), rules)?;
     let file = folder.path().join("cases.yaml");
@@ -89,23 +99,6 @@ async fn a_foreign_series_that_counts_is_noticed() -> Result<()> {
     Ok(())
 }
 
-/// The queries of the dashboard, with the variables filled in as Grafana does it when all is selected.
-fn queries() -> Vec<String> {
-    let dashboard: Value = serde_json::from_str(&read(DASHBOARD)).unwrap();
-    let panels = dashboard["panels"].as_array().unwrap().clone();
-    let targets = panels
-        .iter()
-        .flat_map(|panel| panel["targets"].as_array().cloned().unwrap_or_default());
-    let filled = targets.map(|target| {
-        let expression = target["expr"].as_str().unwrap();
-        expression
-            .replace("$__rate_interval", "10m")
-            .replace("$driver", ".+")
-            .replace("$job", ".+")
-    });
-    filled.collect()
-}
-
 #[tokio::test]
 async fn the_dashboard_shows_no_foreign_series() -> Result<()> {
     const BUILD: &str = "csi_attacher_build_info{instance=\"a:8080\",job=\"attacher\",version=\"0.1.0\"}";
@@ -113,7 +106,8 @@ async fn the_dashboard_shows_no_foreign_series() -> Result<()> {
     series.push(json!({"series": BUILD, "values": "1x90"}));
     let (shown, asked): (Vec<String>, Vec<String>) = queries()
         .into_iter()
-        .partition(|query| query == "count by (version) (csi_attacher_build_info)");
+        .map(|(_, query)| query)
+        .partition(|query| query == "count by (cluster, version) (csi_attacher_build_info{cluster=~\".*\"})");
     assert!(shown.len() == 1 && asked.len() > 50, "{} queries", asked.len());
     let nothing = |query: &String| json!({"expr": query, "eval_time": "60m", "exp_samples": []});
     let test = |queries: &[String]| {
@@ -124,11 +118,10 @@ async fn the_dashboard_shows_no_foreign_series() -> Result<()> {
     assert!(content, "{said}");
 
     // What this is worth: each query of a metric that others have as well shows theirs when nothing holds it to our targets.
-    let held = " and on (job, instance) csi_attacher_build_info";
     let loose: Vec<String> = asked
         .iter()
-        .filter(|query| query.contains(held))
-        .map(|query| query.replace(held, ""))
+        .filter(|query| query.contains(HELD))
+        .map(|query| query.replace(HELD, ""))
         .collect();
     let (content, said) = told(&read(ALERTS), &[test(&loose)]).await?;
     assert!(!content && loose.len() > 15, "{} queries: {said}", loose.len());
@@ -144,17 +137,9 @@ async fn the_dashboard_shows_no_foreign_series() -> Result<()> {
 /// Metrics whose names others have as well count only from a target that shows `csi_attacher_build_info`.
 #[test]
 fn a_metric_that_others_have_is_held_to_our_targets() {
-    const SHARED: [&str; 6] = [
-        "csi_sidecar_",
-        "leader_election_",
-        "process_",
-        "rest_client_",
-        "trace_context_",
-        "workqueue_",
-    ];
     let rules = super::rules();
     let alerts = rules.iter().map(|rule| rule["expr"].as_str().unwrap().to_owned());
-    for query in alerts.chain(queries()) {
+    for query in alerts.chain(queries().into_iter().map(|(_, query)| query)) {
         let words = query.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
         let shared = words.filter(|word| SHARED.iter().any(|prefix| word.starts_with(prefix)));
         let held = query.matches("instance) csi_attacher_build_info").count();
