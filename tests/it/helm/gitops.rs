@@ -329,12 +329,22 @@ async fn the_example_for_kustomize_is_complete() -> Result<()> {
     Ok(())
 }
 
-/// The first run installs the CRD and cannot know its kind yet; the second has everything. Both are one command.
+/// The cluster has nothing before the commands of the chart's README. The first run of `kubectl apply` installs the CRD and cannot know its
+/// kind yet; the second has everything. Both are one command.
 #[tokio::test]
 async fn kubectl_applies_what_helm_renders() -> Result<()> {
-    let (_permit, _cluster, kubectl, helm) = cluster(&[OPERATOR]).await?;
+    let (_permit, _cluster, kubectl, helm) = cluster(&[]).await?;
+    let readme = fs::read_to_string(of_repository(CHART).join("README.md"))?;
+    let mut creating = readme
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("kubectl create namespace "));
+    let namespace = creating.next().expect("the README creates the namespace");
+    assert!(readme.contains(&format!(
+        "helm template {RELEASE} {CHART} --namespace {namespace} --include-crds --no-hooks"
+    )));
+    kubectl.run(&["create", "namespace", namespace]).await?;
     let values = &yaml("config/argocd/application.yaml")[0]["spec"]["source"]["helm"]["valuesObject"];
-    let text = rendered(&helm, CHART, OPERATOR, values, &["--include-crds", "--no-hooks"]).await?;
+    let text = rendered(&helm, CHART, namespace, values, &["--include-crds", "--no-hooks"]).await?;
     let file = tempfile::NamedTempFile::new()?;
     fs::write(file.path(), &text)?;
     let file = file.path().display().to_string();
@@ -351,7 +361,7 @@ async fn kubectl_applies_what_helm_renders() -> Result<()> {
     kubectl.run(&flags).await?;
     assert_eq!(names(&configs(&kubectl).await?), ["example"]);
     kubectl
-        .run(&["get", "deployment", "--namespace", OPERATOR, OPERATOR])
+        .run(&["get", "deployment", "--namespace", namespace, OPERATOR])
         .await?;
     Ok(())
 }
