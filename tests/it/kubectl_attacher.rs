@@ -1,5 +1,6 @@
 //! The plugin `kubectl attacher`, found by the real kubectl on PATH, against stock kube-controller-manager.
 
+mod completion;
 mod golden;
 mod plugin;
 mod release;

@@ -1,8 +1,14 @@
 //! The command line.
 
+mod object;
+
+pub use object::{ArgumentError, ObjectWord};
+
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use std::path::PathBuf;
+
+use object::{ATTACHMENTS, CLAIMS, DRIVERS, NODES, PODS, VOLUMES, name, name_of, object};
 
 /// kubectl attacher: why is my volume not attached, and what fixes it safely.
 #[derive(Debug, Parser)]
@@ -64,12 +70,13 @@ pub enum Command {
     /// Says why a volume is not attached or detached
     #[command(
         after_help = "Examples:\n  kubectl attacher why pod web-1 -n shop\n  kubectl attacher why pvc data-web-1 -n shop\n  \
-                            kubectl attacher why pv pvc-0c4e\n  kubectl attacher why va csi-4ee2\n  kubectl attacher why node worker-3"
+                            kubectl attacher why pv pvc-0c4e\n  kubectl attacher why va csi-4ee2\n  kubectl attacher why node/worker-3"
     )]
     Why(WhyArguments),
     /// Lists VolumeAttachments
     #[command(
-        after_help = "Examples:\n  kubectl attacher list --stuck\n  kubectl attacher list --driver ebs.csi.aws.com --node worker-3 -o wide\n  \
+        after_help = "Examples:\n  kubectl attacher list --stuck\n  kubectl attacher list --stuck -o name | xargs -rn1 kubectl attacher retry\n  \
+                            kubectl attacher list --driver ebs.csi.aws.com --node worker-3 -o wide\n  \
                             kubectl attacher list -w"
     )]
     List(ListArguments),
@@ -101,35 +108,50 @@ pub enum Command {
     },
 }
 
+impl Command {
+    /// What the parser cannot see: a name that is missing, or there twice. It is found before a cluster is asked.
+    pub(crate) fn check(&self) -> Result<(), ArgumentError> {
+        match self {
+            Self::Why(why) => why.object.with(why.name.as_deref()).map(drop),
+            Self::Release(release) => release.object.with(release.name.as_deref()).map(drop),
+            Self::Wait(wait) if wait.node.is_none() => {
+                let object = wait.object.as_ref().ok_or(ArgumentError::NothingToWaitFor)?;
+                object.with(wait.name.as_deref()).map(drop)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 /// What `why` is asked about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum WhyKind {
     /// A pod
-    #[value(alias = "po", alias = "pods")]
+    #[value(aliases = PODS)]
     Pod,
     /// A PersistentVolumeClaim
-    #[value(alias = "persistentvolumeclaim", alias = "claim")]
+    #[value(aliases = CLAIMS)]
     Pvc,
     /// A PersistentVolume
-    #[value(alias = "persistentvolume")]
+    #[value(aliases = VOLUMES)]
     Pv,
     /// A VolumeAttachment
-    #[value(alias = "volumeattachment", alias = "volumeattachments")]
+    #[value(aliases = ATTACHMENTS)]
     Va,
     /// A node
-    #[value(alias = "no", alias = "nodes")]
+    #[value(aliases = NODES)]
     Node,
 }
 
 /// Arguments of `why`.
 #[derive(Debug, Args)]
 pub struct WhyArguments {
-    /// Kind of the object
-    #[arg(value_enum)]
-    pub kind: WhyKind,
+    /// Kind of the object, or KIND/NAME
+    #[arg(value_name = "KIND", value_parser = object::<WhyKind>())]
+    pub object: ObjectWord<WhyKind>,
     /// Name of the object
     #[arg(value_parser = name)]
-    pub name: String,
+    pub name: Option<String>,
     /// Form of the output
     #[arg(long, short, value_enum, value_name = "FORM")]
     pub output: Option<WhyOutput>,
@@ -172,10 +194,10 @@ pub struct ListArguments {
     #[arg(long)]
     pub stuck: bool,
     /// Only those of a driver
-    #[arg(long, value_name = "NAME", value_parser = name)]
+    #[arg(long, value_name = "NAME", value_parser = driver_name)]
     pub driver: Option<String>,
     /// Only those of a node
-    #[arg(long, value_name = "NAME", value_parser = name)]
+    #[arg(long, value_name = "NAME", value_parser = node_name)]
     pub node: Option<String>,
     /// From when on an attach or detach counts as stuck, in seconds; the operator's flag --stuck-after has the same default
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
@@ -205,17 +227,37 @@ pub enum WaitFor {
     Attached,
 }
 
+/// Whose VolumeAttachments are waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum WaitKind {
+    /// A PersistentVolumeClaim
+    #[value(aliases = CLAIMS)]
+    Pvc,
+    /// A PersistentVolume
+    #[value(aliases = VOLUMES)]
+    Pv,
+    /// A VolumeAttachment
+    #[value(aliases = ATTACHMENTS)]
+    Va,
+    /// A node, as with --node
+    #[value(aliases = NODES)]
+    Node,
+}
+
 /// Arguments of `wait`.
 #[derive(Debug, Args)]
 pub struct WaitArguments {
-    /// `pvc NAME`, `pv NAME` or `va NAME`; not with --node
-    #[arg(num_args = 0..=2, value_names = ["KIND", "NAME"], value_parser = name)]
-    pub object: Vec<String>,
+    /// Kind of the object, or KIND/NAME; not with --node
+    #[arg(value_name = "KIND", value_parser = object::<WaitKind>())]
+    pub object: Option<ObjectWord<WaitKind>>,
+    /// Name of the object
+    #[arg(value_parser = name)]
+    pub name: Option<String>,
     /// All VolumeAttachments of a node
-    #[arg(long, value_name = "NAME", value_parser = name, conflicts_with = "object")]
+    #[arg(long, value_name = "NAME", value_parser = node_name, conflicts_with = "object")]
     pub node: Option<String>,
     /// Only those of a driver
-    #[arg(long, value_name = "NAME", value_parser = name)]
+    #[arg(long, value_name = "NAME", value_parser = driver_name)]
     pub driver: Option<String>,
     /// Succeed for a node, volume, VolumeAttachment or driver that does not exist, instead of exit code 4
     #[arg(long)]
@@ -235,7 +277,7 @@ pub struct WaitArguments {
 #[derive(Debug, Args)]
 pub struct RetryArguments {
     /// Name of the VolumeAttachment
-    #[arg(value_parser = name)]
+    #[arg(value_parser = attachment_name)]
     pub name: String,
     /// How long to wait for the result; 0 does not wait
     #[arg(long, default_value = "1m", value_name = "DURATION", value_parser = duration)]
@@ -246,10 +288,10 @@ pub struct RetryArguments {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ReleaseKind {
     /// A VolumeAttachment
-    #[value(alias = "volumeattachment")]
+    #[value(aliases = ATTACHMENTS)]
     Va,
     /// A PersistentVolume
-    #[value(alias = "persistentvolume")]
+    #[value(aliases = VOLUMES)]
     Pv,
 }
 
@@ -266,12 +308,12 @@ pub enum DryRun {
 /// Arguments of `release`.
 #[derive(Debug, Args)]
 pub struct ReleaseArguments {
-    /// Kind of the object
-    #[arg(value_enum)]
-    pub kind: ReleaseKind,
+    /// Kind of the object, or KIND/NAME
+    #[arg(value_name = "KIND", value_parser = object::<ReleaseKind>())]
+    pub object: ObjectWord<ReleaseKind>,
     /// Name of the object
     #[arg(value_parser = name)]
-    pub name: String,
+    pub name: Option<String>,
     /// Why; it is recorded in the audit event
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub reason: String,
@@ -289,23 +331,24 @@ pub struct ReleaseArguments {
     pub timeout: std::time::Duration,
 }
 
-/// Reads the name of an object. A shell makes an empty one of a variable that is not set, and that names nothing.
-fn name(text: &str) -> Result<String, ArgumentError> {
-    match text.trim() {
-        "" => Err(ArgumentError::EmptyName),
-        _ => Ok(text.to_owned()),
-    }
+/// The kind of what a driver is named after.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum DriverKind {
+    /// A CSIDriver
+    #[value(name = "csidriver", aliases = DRIVERS)]
+    Driver,
 }
 
-/// Why an argument cannot be used.
-#[derive(Debug, thiserror::Error)]
-enum ArgumentError {
-    #[error("the name is empty; is a variable of the shell not set?")]
-    EmptyName,
-    #[error("expected a duration such as 30s, 10m or 1h")]
-    NoDuration,
-    #[error("too long")]
-    TooLong,
+fn attachment_name(text: &str) -> Result<String, ArgumentError> {
+    name_of(&ReleaseKind::Va, text)
+}
+
+fn node_name(text: &str) -> Result<String, ArgumentError> {
+    name_of(&WaitKind::Node, text)
+}
+
+fn driver_name(text: &str) -> Result<String, ArgumentError> {
+    name_of(&DriverKind::Driver, text)
 }
 
 /// Reads `30s`, `10m`, `1h`, or a number of seconds.
@@ -355,6 +398,80 @@ mod tests {
                 let error = Cli::try_parse_from(words(empty)).unwrap_err();
                 assert!(error.to_string().contains("variable of the shell"), "{line}: {error}");
             }
+        }
+    }
+
+    /// Kind and name of what a command line is about, or why it cannot be read.
+    fn object_of(line: &str) -> Result<(String, String), String> {
+        fn shown<K: std::fmt::Debug>(found: Result<(K, String), ArgumentError>) -> Result<(String, String), String> {
+            let (kind, name) = found.map_err(|error| error.to_string())?;
+            Ok((format!("{kind:?}"), name))
+        }
+        let words = ["kubectl-attacher"].into_iter().chain(line.split(' '));
+        let parsed = Cli::try_parse_from(words).map_err(|error| error.to_string())?;
+        let alone = |name: Option<String>| Ok((String::new(), name.unwrap_or_default()));
+        match parsed.command {
+            Command::Why(why) => shown(why.object.with(why.name.as_deref())),
+            Command::Release(release) => shown(release.object.with(release.name.as_deref())),
+            Command::Wait(wait) => match &wait.object {
+                Some(object) => shown(object.with(wait.name.as_deref())),
+                None => alone(wait.node.or(wait.driver)),
+            },
+            Command::Retry(retry) => alone(Some(retry.name)),
+            Command::List(list) => alone(list.node.or(list.driver)),
+            Command::Drivers(_) | Command::Completion { .. } => alone(None),
+        }
+    }
+
+    #[test]
+    fn an_object_is_named_as_kubectl_prints_it() {
+        for (line, kind, name) in [
+            ("why pod web-1", "Pod", "web-1"),
+            ("why pod/web-1", "Pod", "web-1"),
+            ("why pods/web-1 -n shop", "Pod", "web-1"),
+            ("why persistentvolumeclaim/data", "Pvc", "data"),
+            ("why persistentvolume/pvc-1", "Pv", "pvc-1"),
+            ("why volumeattachment.storage.k8s.io/csi-1", "Va", "csi-1"),
+            ("why va volumeattachment.storage.k8s.io/csi-1", "Va", "csi-1"),
+            ("why node/worker-3", "Node", "worker-3"),
+            ("release volumeattachment.storage.k8s.io/csi-1", "Va", "csi-1"),
+            ("release persistentvolume/pvc-1", "Pv", "pvc-1"),
+            ("wait node/worker-3 --for=detached", "Node", "worker-3"),
+            ("wait pvc data --for=attached", "Pvc", "data"),
+            ("wait --node node/worker-3 --for=detached", "", "worker-3"),
+            ("wait --driver csidriver.storage.k8s.io/a.b --for=detached", "", "a.b"),
+            ("retry volumeattachment.storage.k8s.io/csi-1", "", "csi-1"),
+            ("retry va/csi-1", "", "csi-1"),
+            ("retry csi-1", "", "csi-1"),
+            ("list --node node/worker-3", "", "worker-3"),
+            ("list --driver csidriver.storage.k8s.io/a.b", "", "a.b"),
+        ] {
+            assert_eq!(object_of(line), Ok((kind.to_owned(), name.to_owned())), "{line}");
+        }
+    }
+
+    #[test]
+    fn an_object_of_another_kind_is_refused() {
+        for (line, part) in [
+            ("why secret/web", "possible values: pod, pvc, pv, va, node"),
+            ("why web", "possible values: pod, pvc, pv, va, node"),
+            ("why pod", "the name is missing"),
+            ("why pod/", "variable of the shell"),
+            ("why pod/web/1", "expected NAME or pod/NAME, not pod/web/1"),
+            ("why pod node/web", "expected NAME or pod/NAME, not node/web"),
+            ("why pod/web other", "web and other are two names"),
+            ("release pod/web", "possible values: va, pv"),
+            ("wait pod/web --for=detached", "possible values: pvc, pv, va, node"),
+            ("wait pvc/data --node worker-3 --for=detached", "cannot be used with"),
+            ("retry pod/web", "expected NAME or va/NAME, not pod/web"),
+            ("list --node pod/web", "expected NAME or node/NAME, not pod/web"),
+            (
+                "list --driver node/web",
+                "expected NAME or csidriver/NAME, not node/web",
+            ),
+        ] {
+            let said = object_of(line).expect_err(line);
+            assert!(said.contains(part), "{line}: {said}");
         }
     }
 

@@ -2,6 +2,7 @@
 
 use thiserror::Error;
 
+use crate::cli::ArgumentError;
 use crate::observed::Gap;
 
 /// Everything is as asked for.
@@ -68,6 +69,9 @@ pub enum PluginError {
     /// The answer cannot be written.
     #[error("cannot write the output: {0}")]
     Output(String),
+    /// What the command line names is not one object.
+    #[error(transparent)]
+    Argument(#[from] ArgumentError),
     /// The command line asks for something that cannot be.
     #[error("{0}")]
     Usage(String),
@@ -86,7 +90,7 @@ impl PluginError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Config(_) | Self::Api { .. } | Self::Output(_) => EXIT_ERROR,
-            Self::Usage(_) => EXIT_USAGE,
+            Self::Argument(_) | Self::Usage(_) => EXIT_USAGE,
             Self::NotFound { .. } | Self::NothingSeen { .. } => EXIT_NOT_FOUND,
             Self::Timeout { .. } => EXIT_TIMEOUT,
             Self::Refused(_) => EXIT_REFUSED,

@@ -1,6 +1,6 @@
 //! `kubectl attacher ...`, as people run it.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -51,12 +51,28 @@ impl Plugin {
 
     /// Starts `kubectl attacher` with arguments.
     pub fn command(&self, arguments: &[&str]) -> Command {
+        self.kubectl(&["attacher"], arguments, &self.path)
+    }
+
+    /// Asks kubectl as a shell does: how these words behind `kubectl attacher` go on, with a program of this folder.
+    pub fn completion(&self, folder: &Path, words: &[&str]) -> Command {
+        let own = std::env::split_paths(&self.path).chain([folder.to_path_buf()]);
+        let others = std::env::var_os("PATH").unwrap_or_default();
+        let path = std::env::join_paths(own.chain(std::env::split_paths(&others)));
+        self.kubectl(
+            &["__complete", "attacher"],
+            words,
+            &path.expect("no folder has a colon"),
+        )
+    }
+
+    fn kubectl(&self, verb: &[&str], arguments: &[&str], path: &OsStr) -> Command {
         let mut command = Command::new(&self.kubectl);
         command
-            .arg("attacher")
+            .args(verb)
             .args(arguments)
             .env("KUBECONFIG", &self.kubeconfig)
-            .env("PATH", &self.path)
+            .env("PATH", path)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

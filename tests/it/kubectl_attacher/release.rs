@@ -3,14 +3,13 @@
 use csi_mock_driver::{ControllerCapability, Method, MockDriverBuilder, Rule};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
-use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use tonic::Code;
 
 use super::plugin::{Plugin, Ran};
 use super::why::held;
 use crate::events::event;
-use crate::rig::{Driver, World};
+use crate::rig::{Driver, World, merge, merge_status};
 use crate::support::Result;
 
 const KNOWN: &str = "--i-know-the-volume-is-not-attached-anywhere";
@@ -37,18 +36,14 @@ fn without_listing(builder: MockDriverBuilder) -> MockDriverBuilder {
 
 async fn ready(world: &World, node: &str, status: &str) {
     let patch = json!({"status": {"conditions": [{"type": "Ready", "status": status, "reason": "played", "message": "by a test"}]}});
-    let nodes = world.fixtures.cluster::<Node>();
-    let patched = nodes
-        .patch_status(node, &PatchParams::default(), &Patch::Merge(&patch))
-        .await;
+    let patched = merge_status(&world.fixtures.cluster::<Node>(), node, &patch).await;
     patched.expect("an administrator may do this");
 }
 
 async fn taint(world: &World, node: &str) {
     let taint = json!({"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"});
-    let nodes = world.fixtures.cluster::<Node>();
     let patch = json!({"spec": {"taints": [taint]}});
-    let patched = nodes.patch(node, &PatchParams::default(), &Patch::Merge(&patch)).await;
+    let patched = merge(&world.fixtures.cluster::<Node>(), node, &patch).await;
     patched.expect("an administrator may do this");
 }
 
@@ -269,10 +264,7 @@ async fn where_nobody_serves_the_driver() -> Result<()> {
 async fn a_volume_too(world: &World, driver: &Driver<'_>) -> Result<()> {
     let volumes = world.fixtures.cluster::<PersistentVolume>();
     let finalizers = json!({"metadata": {"finalizers": [driver.finalizer()]}});
-    let patched = volumes
-        .patch("rel-orphan", &PatchParams::default(), &Patch::Merge(&finalizers))
-        .await;
-    patched.expect("an administrator may do this");
+    merge(&volumes, "rel-orphan", &finalizers).await?;
     let plugin = Plugin::of(world).await?;
     let live = plugin.run(&["release", "pv", "rel-orphan", KNOWN]).await?;
     assert_eq!(

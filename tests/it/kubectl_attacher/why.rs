@@ -4,14 +4,14 @@ use csi_mock_driver::{Method, Rule};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::PostParams;
 use serde_json::{Value, json};
 use tonic::Code;
 
 use super::golden::compare;
 use super::plugin::Plugin;
 use crate::controller_manager::node_is_seen;
-use crate::rig::{Driver, World};
+use crate::rig::{Driver, World, merge, merge_status};
 use crate::support::operator::{self, apply_config};
 use crate::support::{ControlPlane, Fixtures, Options, Result};
 
@@ -48,8 +48,7 @@ impl<'w> Asked<'w> {
     }
 
     async fn patch_node(&self, name: &str, patch: &Value) {
-        let nodes = self.fixtures().cluster::<Node>();
-        let patched = nodes.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        let patched = merge(&self.fixtures().cluster::<Node>(), name, patch).await;
         patched.expect("an administrator may do this");
     }
 
@@ -57,10 +56,7 @@ impl<'w> Asked<'w> {
         let ready =
             json!({"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "played by a test"});
         let patch = json!({"status": {"conditions": [ready]}});
-        let nodes = self.fixtures().cluster::<Node>();
-        let patched = nodes
-            .patch_status(name, &PatchParams::default(), &Patch::Merge(&patch))
-            .await;
+        let patched = merge_status(&self.fixtures().cluster::<Node>(), name, &patch).await;
         patched.expect("an administrator may do this");
     }
 }
@@ -191,10 +187,7 @@ async fn the_finalizer_of_a_driver_that_nobody_runs() -> Result<()> {
         .await?;
     let finalizers = json!({"metadata": {"finalizers": [driver.finalizer()]}});
     let volumes = asked.fixtures().cluster::<PersistentVolume>();
-    let patched = volumes
-        .patch("why-orphan", &PatchParams::default(), &Patch::Merge(&finalizers))
-        .await;
-    patched.expect("an administrator may do this");
+    merge(&volumes, "why-orphan", &finalizers).await?;
     asked.fixtures().delete::<PersistentVolume>("why-orphan").await?;
     asked
         .why("pv-attached", "pv", "why-orphan", 3, &["VolumeInUse"])
@@ -219,9 +212,7 @@ pub(super) async fn held(driver: &Driver<'_>, name: &str) -> Result<()> {
 /// Changes a VolumeAttachment by hand.
 pub(super) async fn patch(driver: &Driver<'_>, name: &str, patch: &Value) {
     let attachments = driver.world.fixtures.cluster::<VolumeAttachment>();
-    let patched = attachments
-        .patch(name, &PatchParams::default(), &Patch::Merge(patch))
-        .await;
+    let patched = merge(&attachments, name, patch).await;
     patched.expect("an administrator may do this");
 }
 
@@ -229,9 +220,7 @@ pub(super) async fn patch(driver: &Driver<'_>, name: &str, patch: &Value) {
 pub(super) async fn record_attached(driver: &Driver<'_>, name: &str) {
     let attachments = driver.world.fixtures.cluster::<VolumeAttachment>();
     let status = json!({"status": {"attached": true}});
-    let patched = attachments
-        .patch_status(name, &PatchParams::default(), &Patch::Merge(&status))
-        .await;
+    let patched = merge_status(&attachments, name, &status).await;
     patched.expect("an administrator may do this");
 }
 

@@ -318,7 +318,9 @@ impl Shown {
 mod tests {
     use super::*;
     use crate::api_server_fixture::{ApiServerFixture, attachment, list};
+    use crate::cli::{Cli, Command};
     use crate::error::EXIT_ERROR;
+    use clap::Parser;
     use std::cell::RefCell;
 
     /// Longer than any of the watches needs to end.
@@ -333,6 +335,15 @@ mod tests {
             output: Some(TableOutput::Name),
             watch: true,
         }
+    }
+
+    #[test]
+    fn what_is_printed_can_be_retried() {
+        let cli = Cli::try_parse_from(["kubectl-attacher", "retry", &name_line("csi-1")]).unwrap();
+        let Command::Retry(retry) = cli.command else {
+            panic!("{:?}", cli.command)
+        };
+        assert_eq!(retry.name, "csi-1");
     }
 
     #[tokio::test]

@@ -16,6 +16,7 @@ pub use context::Context;
 pub use flags::ClusterFlags;
 
 use clap::CommandFactory;
+use clap_complete::Shell;
 use std::io::Write;
 use std::pin::Pin;
 
@@ -27,12 +28,11 @@ use crate::output::Text;
 pub async fn run(cli: Cli) -> Result<u8> {
     match cli.command {
         Command::Completion { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "kubectl-attacher", &mut script);
-            write(&mut std::io::stdout().lock(), &script)?;
+            write(&mut std::io::stdout().lock(), completion_script(shell).as_bytes())?;
             Ok(EXIT_OK)
         }
         command => {
+            command.check()?;
             let context = Context::connect(&cli.global).await?;
             // Objects of all kinds are in these, so that they are large.
             let run: Pin<Box<dyn Future<Output = Result<u8>> + '_>> = match &command {
@@ -47,6 +47,14 @@ pub async fn run(cli: Cli) -> Result<u8> {
             run.await
         }
     }
+}
+
+/// The completion script of a shell. For bash, clap_complete writes the hyphen of the program's name in two ways (issue 6421
+/// of clap), so that no word behind a command is completed.
+fn completion_script(shell: Shell) -> String {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "kubectl-attacher", &mut script);
+    String::from_utf8_lossy(&script).replace("kubectl__subcmd__attacher", "kubectl__attacher")
 }
 
 /// Prints lines; whether somebody still reads. Who closed the pipe wants no more, which is no error.
@@ -88,6 +96,32 @@ mod tests {
 
         fn flush(&mut self) -> std::io::Result<()> {
             Ok(())
+        }
+    }
+
+    /// The script goes from the words to the name of a command, and from that to what may follow.
+    #[test]
+    fn each_command_is_completed() {
+        let script = completion_script(Shell::Bash);
+        let mut count = 0;
+        for line in script.lines() {
+            let name = line
+                .trim()
+                .strip_prefix("cmd=\"")
+                .and_then(|rest| rest.strip_suffix('"'));
+            let Some(name) = name.filter(|name| !name.is_empty()) else {
+                continue;
+            };
+            count += 1;
+            assert!(script.contains(&format!("\n        {name})\n")), "{name} leads nowhere");
+        }
+        assert!(count > 7, "{script}");
+        for kinds in [
+            "--help pod pvc pv va node\"",
+            "--help pvc pv va node\"",
+            "--help va pv\"",
+        ] {
+            assert!(script.contains(kinds), "{kinds}: {script}");
         }
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::follow::Watch;
 use super::why::in_namespace;
 use super::{Context, missing, print_line, tell};
-use crate::cli::{WaitArguments, WaitFor};
+use crate::cli::{ArgumentError, WaitArguments, WaitFor, WaitKind};
 use crate::error::{EXIT_OK, PluginError, Result};
 use crate::gather::now;
 use crate::observed::{ClaimRecord, Lookup, is_settled};
@@ -93,19 +93,13 @@ async fn target(context: &Context, arguments: &WaitArguments) -> Result<Option<T
     if let Some(node) = &arguments.node {
         return Ok(Some(Target::Node(node.clone())));
     }
-    let [kind, name] = arguments.object.as_slice() else {
-        return Err(PluginError::Usage(
-            "name --node NODE, or pvc NAME, pv NAME or va NAME".to_owned(),
-        ));
-    };
-    match kind.as_str() {
-        "pv" | "persistentvolume" => Ok(Some(Target::Volume(name.clone()))),
-        "va" | "volumeattachment" => Ok(Some(Target::Attachment(name.clone()))),
-        "pvc" | "persistentvolumeclaim" => claim(context, name, arguments.state).await,
-        "node" => Ok(Some(Target::Node(name.clone()))),
-        other => Err(PluginError::Usage(format!(
-            "cannot wait for {other}; name a pvc, pv, va or node"
-        ))),
+    let object = arguments.object.as_ref().ok_or(ArgumentError::NothingToWaitFor)?;
+    let (kind, name) = object.with(arguments.name.as_deref())?;
+    match kind {
+        WaitKind::Pv => Ok(Some(Target::Volume(name))),
+        WaitKind::Va => Ok(Some(Target::Attachment(name))),
+        WaitKind::Pvc => claim(context, &name, arguments.state).await,
+        WaitKind::Node => Ok(Some(Target::Node(name))),
     }
 }
 
@@ -308,6 +302,7 @@ fn progress(target: &Target, left: &[String]) {
 mod tests {
     use super::*;
     use crate::api_server_fixture::{Answer, ApiServerFixture, attachment, list};
+    use crate::cli::ObjectWord;
     use crate::error::{EXIT_ERROR, EXIT_TIMEOUT, EXIT_UNKNOWN};
     use serde_json::json;
 
@@ -324,7 +319,8 @@ mod tests {
     async fn wait(server: &ApiServerFixture, state: WaitFor, timeout: Duration) -> u8 {
         let context = server.context();
         let arguments = WaitArguments {
-            object: vec!["pvc".to_owned(), "data".to_owned()],
+            object: Some(ObjectWord::Named(WaitKind::Pvc, "data".to_owned())),
+            name: None,
             node: None,
             driver: None,
             allow_missing: false,

@@ -18,7 +18,8 @@ use crate::output::{self, Text};
 /// Answers and prints.
 pub(super) async fn run(context: &Context, arguments: &WhyArguments) -> Result<u8> {
     let sources = context.sources();
-    let explanation = explain(&sources, arguments.kind, &arguments.name, &context.namespace).await?;
+    let (kind, name) = arguments.object.with(arguments.name.as_deref())?;
+    let explanation = explain(&sources, kind, &name, &context.namespace).await?;
     let explanation = explanation.with_commands(|command| context.flags.add_to(command));
     let text = match arguments.output {
         Some(WhyOutput::Json) => output::json(&explanation)?,

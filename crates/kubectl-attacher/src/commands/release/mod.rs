@@ -24,9 +24,10 @@ use crate::release::{self, ReleaseFacts, ReleaseWay};
 
 /// Shows the evidence and releases, or refuses.
 pub(super) async fn run(context: &Context, arguments: &ReleaseArguments) -> Result<u8> {
-    match arguments.kind {
-        ReleaseKind::Va => attachment(context, arguments).await,
-        ReleaseKind::Pv => volume(context, arguments).await,
+    let (kind, name) = arguments.object.with(arguments.name.as_deref())?;
+    match kind {
+        ReleaseKind::Va => attachment(context, arguments, &name).await,
+        ReleaseKind::Pv => volume(context, arguments, &name).await,
     }
 }
 
@@ -38,12 +39,12 @@ fn exact<T>(found: Option<T>, object: String) -> Result<T> {
     })
 }
 
-async fn attachment(context: &Context, arguments: &ReleaseArguments) -> Result<u8> {
+async fn attachment(context: &Context, arguments: &ReleaseArguments, name: &str) -> Result<u8> {
     let sources = context.sources();
     let reader = &sources.reader;
     let api = reader.cluster::<VolumeAttachmentWire>();
-    let wire = reader.require(api, &arguments.name).await?;
-    let wire = exact(wire, format!("VolumeAttachment {}", arguments.name))?;
+    let wire = reader.require(api, name).await?;
+    let wire = exact(wire, format!("VolumeAttachment {name}"))?;
     let record = Attachment::from(wire);
     let scene = Box::pin(attachment_scene(&sources, record.clone())).await;
     let facts = ReleaseFacts {
@@ -68,13 +69,13 @@ async fn attachment(context: &Context, arguments: &ReleaseArguments) -> Result<u
     }
 }
 
-async fn volume(context: &Context, arguments: &ReleaseArguments) -> Result<u8> {
+async fn volume(context: &Context, arguments: &ReleaseArguments, name: &str) -> Result<u8> {
     let sources = context.sources();
     let reader = &sources.reader;
     let api = reader.cluster::<PersistentVolumeWire>();
-    let wire = reader.require(api, &arguments.name).await?;
-    let record = Volume::from(exact(wire, format!("PersistentVolume {}", arguments.name))?);
-    let scenes = Box::pin(volume_scenes(&sources, None, Some(&arguments.name))).await;
+    let wire = reader.require(api, name).await?;
+    let record = Volume::from(exact(wire, format!("PersistentVolume {name}"))?);
+    let scenes = Box::pin(volume_scenes(&sources, None, Some(name))).await;
     let Some(scene) = scenes.first() else {
         return Err(PluginError::Refused("the volume could not be read".to_owned()));
     };
