@@ -239,8 +239,7 @@ async fn operate(
         first_answer.await;
         std::future::pending::<()>().await;
     });
-    let requests = requests(&config, writing.clone(), telemetry, options);
-    let context = context(&mut running.tasks, requests, store, telemetry, options);
+    let context = context(&mut running.tasks, &config, writing.clone(), store, telemetry, options);
     let shutdown = Shutdown::default();
     let scanner = FindingsScanner::new(&context, options.inspection);
     let insights = scanner.findings();
@@ -315,11 +314,8 @@ fn single_election(
     election: LeaderElectionOptions,
     observed: &Observability,
 ) -> Result<LeaderElectionConfig, StartError> {
-    let elections = leader_elections(config, options, election.labels, observed)?.in_place_of_a_sidecar();
-    let elections = LeaderElections {
-        note: HolderNote::DropIn,
-        ..elections
-    };
+    let mut elections = leader_elections(config, options, election.labels, observed)?.in_place_of_a_sidecar();
+    elections.note = HolderNote::DropIn;
     Ok(elections.config_for(&election.namespace, election.timing))
 }
 
@@ -361,20 +357,18 @@ fn watch_objects(tasks: &mut SharedTasks, client: &Client, store: &Store, health
     tasks.spawn(name, reflect::<CsiNodeWire, _>(client(), store(), health.check(name)));
 }
 
-fn requests(config: &Config, client: Client, telemetry: &Telemetry, options: &ProcessOptions) -> Requests {
-    let host = config.cluster_url.authority();
-    let host = host.map(ToString::to_string).unwrap_or_default();
-    Requests::new(client, host, options.kube_api_timeout, telemetry.metrics.clone())
-}
-
 fn context(
     tasks: &mut SharedTasks,
-    requests: Requests,
+    config: &Config,
+    client: Client,
     store: Store,
     telemetry: &Telemetry,
     options: &ProcessOptions,
 ) -> SharedContext {
     let metrics = telemetry.metrics.clone();
+    let host = config.cluster_url.authority();
+    let host = host.map(ToString::to_string).unwrap_or_default();
+    let requests = Requests::new(client, host, options.kube_api_timeout, metrics.clone());
     let shared = requests.clone().with_slots(RequestSlots::new(SlotLimits::default()));
     // Events have a budget of their own: they neither wait for the limit nor use it up.
     let (events, writer) = EventRecorder::new(requests, metrics.clone(), identity(options));

@@ -1,12 +1,5 @@
 //! A Kubernetes operator that attaches and detaches CSI volumes: one pod for many drivers, each configured by an
-//! [`api::AttacherConfig`].
-//!
-//! ```text
-//!  AttacherConfig watch -> supervisor: validate, compare with what runs -> one driver task each
-//!  VolumeAttachment, PersistentVolume, CSINode watches -> store (slim records) -> the driver's queue
-//!  queue -> driver::attempt: observe -> decide (pure) -> execute one effect -> take in the answer -> decide again
-//!  effects: kubernetes::Requests (patches), csi::CsiClient (ControllerPublishVolume, ControllerUnpublishVolume)
-//! ```
+//! [`api::AttacherConfig`]. docs/contribute/ARCHITECTURE.md shows how it works.
 //!
 //! The order of what matters: never lose or corrupt a volume, then never get stuck, then be fast, then be small.
 //! The rules that keep the first of these are in [`decide`].

@@ -22,20 +22,17 @@ pub(super) struct ScrapePlace {
 
 /// Metrics that can be scraped.
 pub trait Scrape: fmt::Debug + Send + Sync {
-    /// The exposition in OpenMetrics 1.0.
-    fn openmetrics(&self) -> String;
-
-    /// The exposition in the classic text format.
-    fn plain(&self) -> String;
+    /// The exposition in OpenMetrics 1.0, or in the classic text format.
+    fn encode(&self, openmetrics: bool) -> String;
 }
 
 impl Scrape for Metrics {
-    fn openmetrics(&self) -> String {
-        self.encode_openmetrics()
-    }
-
-    fn plain(&self) -> String {
-        self.encode_prometheus()
+    fn encode(&self, openmetrics: bool) -> String {
+        if openmetrics {
+            self.encode_openmetrics()
+        } else {
+            self.encode_prometheus()
+        }
     }
 }
 
@@ -74,11 +71,7 @@ impl Exposition {
         let encode = move || {
             // Kept also when the client is gone: an encoding that began cannot be stopped.
             let _turn = turn;
-            if openmetrics {
-                metrics.openmetrics()
-            } else {
-                metrics.plain()
-            }
+            metrics.encode(openmetrics)
         };
         let content_type = if openmetrics {
             OPENMETRICS_CONTENT_TYPE

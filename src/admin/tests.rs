@@ -248,11 +248,7 @@ struct Slow {
 }
 
 impl Scrape for Slow {
-    fn openmetrics(&self) -> String {
-        self.plain()
-    }
-
-    fn plain(&self) -> String {
+    fn encode(&self, _openmetrics: bool) -> String {
         let _alone = self.alone.try_lock().unwrap();
         let first = self.first.lock().unwrap().take();
         if let Some((signal, gate)) = first {

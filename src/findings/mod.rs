@@ -22,12 +22,11 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, info, warn};
 
-use crate::apiserver::{ApiErrorKind, CsiDriver, CsiDriverWire, Requests};
-use crate::cache::Store;
+use crate::apiserver::{ApiErrorKind, CsiDriver, CsiDriverWire};
 use crate::clock;
 use crate::driver::SharedContext;
-use crate::events::{EventRecorder, InvolvedObject, NewEvent, involved_objects, objects_of_attachment, of_config};
-use crate::telemetry::{Metrics, Span};
+use crate::events::{InvolvedObject, NewEvent, involved_objects, objects_of_attachment, of_config};
+use crate::telemetry::Span;
 use csi_attacher_model::decide::Snapshot;
 use csi_attacher_model::findings::{
     FindingHistory, FindingKind, FindingThresholds, FindingsPass, FindingsSummary, NewFinding,
@@ -105,8 +104,9 @@ impl FindingsHandle {
         self.0.lock().configs.clone()
     }
 
-    fn publish(&self, driver: &Arc<str>, summary: Arc<FindingsSummary>) {
-        self.0.lock().summaries.insert(driver.clone(), summary);
+    /// Shows what was found about a driver in the place of what was shown until now.
+    fn publish(&self, driver: &Arc<str>, summary: Arc<FindingsSummary>) -> Option<Arc<FindingsSummary>> {
+        self.0.lock().summaries.insert(driver.clone(), summary)
     }
 
     fn withdraw(&self, driver: &str) {
@@ -119,7 +119,6 @@ impl FindingsHandle {
 struct ScannedDriver {
     ledger: FindingHistory,
     known: CsiDriverCache,
-    summary: Arc<FindingsSummary>,
     /// When the first scan for this driver was made: soon after the Lease was taken.
     leads_since: Timestamp,
 }
@@ -129,17 +128,13 @@ impl ScannedDriver {
         Self {
             ledger: FindingHistory::default(),
             known: CsiDriverCache::default(),
-            summary: Arc::default(),
             leads_since,
         }
     }
 }
 
 pub struct FindingsScanner {
-    store: Store,
-    requests: Requests,
-    events: EventRecorder,
-    metrics: Metrics,
+    context: SharedContext,
     settings: ScannerSettings,
     insights: FindingsHandle,
     drivers: HashMap<Arc<str>, ScannedDriver>,
@@ -152,10 +147,7 @@ impl FindingsScanner {
     /// A scanner of what the drivers of this process work on.
     pub fn new(context: &SharedContext, settings: ScannerSettings) -> Self {
         Self {
-            store: context.store.clone(),
-            requests: context.requests.clone(),
-            events: context.events.clone(),
-            metrics: context.metrics.clone(),
+            context: context.clone(),
             settings,
             insights: FindingsHandle::default(),
             drivers: HashMap::new(),
@@ -171,8 +163,8 @@ impl FindingsScanner {
 
     /// Scans now and then, for ever.
     pub async fn run(mut self) {
-        self.store.lists().wait_synced().await;
-        let mut arrivals = self.store.subscribe_added();
+        self.context.store.lists().wait_synced().await;
+        let mut arrivals = self.context.store.subscribe_added();
         let mut arrived = true;
         loop {
             self.scan(arrived).await;
@@ -191,7 +183,7 @@ impl FindingsScanner {
     }
 
     async fn scan(&mut self, arrived: bool) {
-        let led = self.store.drivers();
+        let led = self.context.store.drivers();
         let gone: Vec<_> = self
             .drivers
             .keys()
@@ -201,14 +193,14 @@ impl FindingsScanner {
         for name in &gone {
             self.drivers.remove(name);
             self.insights.withdraw(name);
-            self.metrics.forget_findings(name);
+            self.context.metrics.forget_findings(name);
         }
         for name in led.keys() {
             let new = || ScannedDriver::new(clock::now());
             self.drivers.entry(name.clone()).or_insert_with(new);
         }
         let learned = self.read_csi_drivers().await;
-        let state = (self.store.generation(), self.insights.0.lock().changes);
+        let state = (self.context.store.generation(), self.insights.0.lock().changes);
         if !arrived && gone.is_empty() && !learned && self.quiet_at == Some(state) {
             return;
         }
@@ -226,10 +218,8 @@ impl FindingsScanner {
             if !driver.known.is_due(Instant::now()) {
                 continue;
             }
-            let answer = self
-                .requests
-                .get::<CsiDriverWire>(&**name, None, &Span::disabled())
-                .await;
+            let requests = &self.context.requests;
+            let answer = requests.get::<CsiDriverWire>(&**name, None, &Span::disabled()).await;
             let answer = answer.map(CsiDriver::from);
             // Where the API server does not answer, the others would wait as long, and so would what is found.
             let unanswered = answer.as_ref().is_err_and(|error| error.status.is_none());
@@ -271,13 +261,13 @@ impl FindingsScanner {
             surveys: surveys.collect(),
             unserved: configs.map(|configs| self.unserved.begin(configs, rules, now)),
         };
-        scan.scan_all(&self.store).await;
+        scan.scan_all(&self.context.store).await;
         let mut lasting = true;
         if let Some(mut unserved) = scan.unserved {
-            for volume in self.store.unreferenced_deleting_volumes() {
+            for volume in self.context.store.unreferenced_deleting_volumes() {
                 unserved.volume(&volume);
             }
-            lasting &= unserved.end(&self.metrics);
+            lasting &= unserved.end(&self.context.metrics);
         }
         let mut found = Vec::new();
         for (name, mut driver) in scan.surveys {
@@ -294,22 +284,9 @@ impl FindingsScanner {
         lasting
     }
 
-    fn report_findings(
-        &mut self,
-        driver: &Arc<str>,
-        summary: &Arc<FindingsSummary>,
-        new: &[NewFinding],
-        now: Timestamp,
-    ) {
-        let Some(known) = self.drivers.get_mut(driver) else {
-            return;
-        };
-        let before = std::mem::replace(&mut known.summary, summary.clone());
-        let events = FindingEvents::new(&self.events, driver, now);
-        for kind in FindingKind::of_role(true) {
-            self.metrics.findings(driver, kind.as_str(), summary.count(kind));
-        }
-        self.insights.publish(driver, summary.clone());
+    fn report_findings(&self, driver: &Arc<str>, summary: &Arc<FindingsSummary>, new: &[NewFinding], now: Timestamp) {
+        let report = FindingsReport::begin(&self.context, driver, true, summary, now);
+        let before = self.insights.publish(driver, summary.clone()).unwrap_or_default();
         for item in new {
             warn!(
                 driver = &**driver,
@@ -319,20 +296,13 @@ impl FindingsScanner {
                 item.words
             );
             let Some(name) = &item.object else { continue };
-            if let Some(snapshot) = self.store.attachment(name) {
+            if let Some(snapshot) = self.context.store.attachment(name) {
                 let about = &*snapshot.attachment.uid;
-                events.record(item.kind, about, item.words.clone(), subjects(item.kind, &snapshot));
+                report.record(item.kind, about, item.words.clone(), subjects(item.kind, &snapshot));
             }
         }
         let is_reported_on = |config: &ConfiguredDriver| config.reports && config.driver == **driver;
-        let config = self.insights.config(is_reported_on);
-        events.report_counts(
-            "VolumeAttachments",
-            FindingKind::of_role(true),
-            config.as_ref(),
-            &before,
-            summary,
-        );
+        report.end(self.insights.config(is_reported_on).as_ref(), &before);
     }
 }
 
@@ -344,33 +314,44 @@ fn subjects(kind: FindingKind, snapshot: &Snapshot) -> Vec<InvolvedObject> {
     }
 }
 
-/// Reports findings about one driver as Events.
-pub(crate) struct FindingEvents<'e> {
-    events: &'e EventRecorder,
-    driver: &'e Arc<str>,
+/// Reports what one role found about one driver: as metrics, Events and in the log.
+pub(crate) struct FindingsReport<'f> {
+    context: &'f SharedContext,
+    driver: &'f Arc<str>,
+    attaches: bool,
+    found: &'f FindingsSummary,
     at: Timestamp,
 }
 
-impl<'e> FindingEvents<'e> {
-    /// At this time.
-    pub fn new(events: &'e EventRecorder, driver: &'e Arc<str>, at: Timestamp) -> Self {
-        Self { events, driver, at }
+impl<'f> FindingsReport<'f> {
+    /// Sets the gauges to what was `found`.
+    pub fn begin(
+        context: &'f SharedContext,
+        driver: &'f Arc<str>,
+        attaches: bool,
+        found: &'f FindingsSummary,
+        at: Timestamp,
+    ) -> Self {
+        for kind in FindingKind::of_role(attaches) {
+            context.metrics.findings(driver, kind.as_str(), found.count(kind));
+        }
+        Self {
+            context,
+            driver,
+            attaches,
+            found,
+            at,
+        }
     }
 
     /// Reports kinds of findings that begin or end, as a count: by an Event on the AttacherConfig, or in the log.
-    pub fn report_counts(
-        &self,
-        objects: &str,
-        kinds: impl Iterator<Item = FindingKind>,
-        config: Option<&ConfiguredDriver>,
-        before: &FindingsSummary,
-        summary: &FindingsSummary,
-    ) {
-        for kind in kinds {
-            match (before.count(kind), summary.count(kind)) {
+    pub fn end(self, config: Option<&ConfiguredDriver>, before: &FindingsSummary) {
+        let objects = if self.attaches { "VolumeAttachments" } else { "objects" };
+        for kind in FindingKind::of_role(self.attaches) {
+            match (before.count(kind), self.found.count(kind)) {
                 (0, count) if count > 0 => {
                     let Some(config) = config else { continue };
-                    let example = summary.example(kind).unwrap_or_default();
+                    let example = self.found.example(kind).unwrap_or_default();
                     let note = if count > 1 {
                         format!("{count} {objects}; one of them: {example}")
                     } else {
@@ -393,7 +374,7 @@ impl<'e> FindingEvents<'e> {
     /// Records an Event about a finding, `about` which of what its objects may have several of.
     pub fn record(&self, kind: FindingKind, about: &str, note: String, subjects: Vec<InvolvedObject>) {
         let reason = kind.event_reason();
-        self.events.record(NewEvent {
+        self.context.events.record(NewEvent {
             driver: self.driver.clone(),
             reason: reason.as_str(),
             level: reason.level(),

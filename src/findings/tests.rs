@@ -11,10 +11,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::cache::{Registration, Route};
+use crate::apiserver::Requests;
+use crate::cache::{Registration, Route, Store};
 use crate::decide::{Capabilities, DriverFacts};
 use crate::objects::{Attachment, CsiNode, PersistentVolumeWire, Volume, VolumeAttachmentWire};
 use crate::queue::{Backoff, Builder};
+use crate::telemetry::Metrics;
 use csi_attacher_model::findings::FindingKind;
 use csi_attacher_testbed::api_answers::not_found;
 
@@ -131,6 +133,14 @@ impl Scene {
         found.unwrap_or("none").trim().to_owned()
     }
 
+    fn counts<const KINDS: usize>(&self, kinds: [FindingKind; KINDS]) -> [String; KINDS] {
+        kinds.map(|kind| self.count(kind))
+    }
+
+    fn is_told(&self) -> bool {
+        self.inspector.insights.summary(DRIVER).is_some()
+    }
+
     fn count(&self, kind: FindingKind) -> String {
         let line = format!(
             "csi_attacher_findings{{driver_name=\"{DRIVER}\",kind=\"{}\"}}",
@@ -152,11 +162,11 @@ async fn every_gauge_begins_at_zero_and_goes_with_the_driver() {
     for kind in FindingKind::of_role(true) {
         assert_eq!(scene.count(kind), "0");
     }
-    assert!(scene.inspector.insights.summary(DRIVER).is_some());
+    assert!(scene.is_told());
     drop(leads);
     scene.inspector.scan(false).await;
     assert_eq!(scene.count(FindingKind::NodeGone), "none");
-    assert!(scene.inspector.insights.summary(DRIVER).is_none());
+    assert!(!scene.is_told());
 }
 
 #[tokio::test]
@@ -186,22 +196,13 @@ async fn what_is_around_an_attachment_is_seen() {
     ] {
         assert_eq!(scene.count(kind), count, "{kind:?}");
     }
-    scene.store.mark_deleted(
-        &crate::decide::patch::WriteTarget::Attachment("else".into()),
-        "else-uid",
-    );
-    scene.store.mark_deleted(
-        &crate::decide::patch::WriteTarget::Attachment("lost".into()),
-        "lost-uid",
-    );
+    for name in ["else", "lost"] {
+        let target = crate::decide::patch::WriteTarget::Attachment(name.into());
+        scene.store.mark_deleted(&target, &format!("{name}-uid"));
+    }
     assert!(scene.pass(2001).await, "all is well again");
-    assert_eq!(
-        (
-            scene.count(FindingKind::AttachedTwice),
-            scene.count(FindingKind::NodeGone)
-        ),
-        ("0".into(), "0".into())
-    );
+    let now = scene.counts([FindingKind::AttachedTwice, FindingKind::NodeGone]);
+    assert_eq!(now, ["0", "0"]);
 }
 
 /// How many are found to be attached twice, where PersistentVolume pv-a of handle h is attached to node n, and pv-b has
@@ -293,6 +294,7 @@ async fn of_two_attachments_of_an_in_line_volume_the_older_is_left_over() {
 
 #[tokio::test(start_paused = true)]
 async fn a_csidriver_is_read_now_and_then() {
+    use FindingKind::{AttachNotRequired, CSIDriverMissing, LeftOver};
     let mut scene = Scene::new();
     let _leads = scene.lead(DRIVER);
     scene.node("n");
@@ -302,33 +304,17 @@ async fn a_csidriver_is_read_now_and_then() {
     for (now, lasts) in [(0, false), (1000, true)] {
         assert_eq!(scene.pass(now).await, lasts, "at {now}");
     }
-    assert_eq!(
-        (
-            scene.count(FindingKind::CSIDriverMissing),
-            scene.count(FindingKind::LeftOver)
-        ),
-        ("1".into(), "0".into())
-    );
+    assert_eq!(scene.counts([CSIDriverMissing, LeftOver]), ["1", "0"]);
     // It is made, but wrongly; it is looked for again after a minute or so.
     scene.drivers.lock().insert(DRIVER.to_owned(), false);
     scene.pass(1001).await;
-    assert_eq!(
-        scene.count(FindingKind::CSIDriverMissing),
-        "1",
-        "it is not read in each pass"
-    );
+    assert_eq!(scene.count(CSIDriverMissing), "1", "it is not read in each pass");
     tokio::time::advance(Duration::from_secs(70)).await;
     for now in [1002, 2002] {
         scene.pass(now).await;
     }
-    assert_eq!(scene.count(FindingKind::CSIDriverMissing), "0");
-    assert_eq!(
-        (
-            scene.count(FindingKind::AttachNotRequired),
-            scene.count(FindingKind::LeftOver)
-        ),
-        ("1".into(), "1".into())
-    );
+    assert_eq!(scene.count(CSIDriverMissing), "0");
+    assert_eq!(scene.counts([AttachNotRequired, LeftOver]), ["1", "1"]);
     // Volumes that need no attach are provisioned, and what is left over of attaching is told all the same.
     let provisions = ConfiguredDriver {
         provisions: true,
@@ -336,23 +322,11 @@ async fn a_csidriver_is_read_now_and_then() {
     };
     scene.inspector.insights.set_configs(vec![provisions]);
     scene.pass(2003).await;
-    assert_eq!(
-        (
-            scene.count(FindingKind::AttachNotRequired),
-            scene.count(FindingKind::LeftOver)
-        ),
-        ("0".into(), "1".into())
-    );
+    assert_eq!(scene.counts([AttachNotRequired, LeftOver]), ["0", "1"]);
     scene.drivers.lock().insert(DRIVER.to_owned(), true);
     tokio::time::advance(Duration::from_secs(70)).await;
     assert!(scene.pass(2004).await);
-    assert_eq!(
-        (
-            scene.count(FindingKind::AttachNotRequired),
-            scene.count(FindingKind::LeftOver)
-        ),
-        ("0".into(), "0".into())
-    );
+    assert_eq!(scene.counts([AttachNotRequired, LeftOver]), ["0", "0"]);
 }
 
 /// Led by another replica, or not connected yet.
@@ -424,26 +398,19 @@ async fn a_quiet_cluster_is_not_looked_at_again() {
     let quiet = scene.inspector.quiet_at;
     assert_eq!(quiet, Some((scene.store.generation(), 0)));
     // What a look finds is put aside here, to see whether there is another one.
-    let withdrawn = || scene.inspector.insights.summary(DRIVER).is_none();
     scene.inspector.insights.withdraw(DRIVER);
-    assert!(withdrawn());
+    assert!(!scene.is_told());
     scene.inspector.scan(false).await;
-    assert!(scene.inspector.insights.summary(DRIVER).is_none(), "nothing changed");
+    assert!(!scene.is_told(), "nothing changed");
     scene.inspector.insights.set_configs(vec![]);
     scene.inspector.scan(false).await;
-    assert!(
-        scene.inspector.insights.summary(DRIVER).is_some(),
-        "an AttacherConfig may have gone"
-    );
+    assert!(scene.is_told(), "an AttacherConfig may have gone");
     scene.inspector.insights.withdraw(DRIVER);
     scene.inspector.insights.set_configs(vec![]);
     scene.inspector.scan(false).await;
-    assert!(
-        scene.inspector.insights.summary(DRIVER).is_none(),
-        "again nothing changed"
-    );
+    assert!(!scene.is_told(), "again nothing changed");
     scene.attachment("more", |it| it["spec"]["nodeName"] = json!("gone"));
     scene.inspector.scan(false).await;
-    assert!(scene.inspector.insights.summary(DRIVER).is_some());
+    assert!(scene.is_told());
     assert_eq!(scene.inspector.quiet_at, None, "the finding waits for its time");
 }

@@ -78,24 +78,14 @@ impl AlphaLogOption {
     }
 }
 
-#[derive(Debug, PartialEq)]
-pub(super) enum ParsedFlags {
-    /// `-h` or `-help`.
-    Help,
-    Flags(Box<Flags>),
-}
-
-/// Reads arguments, without the program's name. The last of several values counts.
-pub(super) fn parse(arguments: &[OsString]) -> Result<ParsedFlags, FlagError> {
-    let mut words = Vec::with_capacity(arguments.len());
-    for argument in arguments {
-        let word = argument
-            .to_str()
-            .ok_or_else(|| FlagError::NotText(argument.to_string_lossy().into_owned()))?;
-        words.push(word);
-    }
+/// Reads arguments, without the program's name; none where they ask for help, by `-h` or `-help`. The last of several values counts.
+pub(super) fn parse(arguments: &[OsString]) -> Result<Option<Flags>, FlagError> {
+    let words = arguments.iter().map(|argument| {
+        let not_text = || FlagError::NotText(argument.to_string_lossy().into_owned());
+        argument.to_str().ok_or_else(not_text)
+    });
+    let mut words = words.collect::<Result<Vec<_>, _>>()?.into_iter().peekable();
     let mut flags = Flags::default();
-    let mut words = words.into_iter().peekable();
     while let Some(word) = words.next_if(|word| word.len() > 1 && word.starts_with('-')) {
         if word == "--" {
             break;
@@ -110,7 +100,7 @@ pub(super) fn parse(arguments: &[OsString]) -> Result<ParsedFlags, FlagError> {
         };
         let Some(flag) = Flag::named(name) else {
             if matches!(name, "h" | "help") {
-                return Ok(ParsedFlags::Help);
+                return Ok(None);
             }
             let name = name.to_owned();
             return Err(if OF_PROVISIONER.contains(&name.as_str()) {
@@ -132,5 +122,5 @@ pub(super) fn parse(arguments: &[OsString]) -> Result<ParsedFlags, FlagError> {
         flags.given.insert(flag.name);
     }
     flags.rest = words.map(str::to_owned).collect();
-    Ok(ParsedFlags::Flags(Box::new(flags)))
+    Ok(Some(flags))
 }

@@ -18,7 +18,6 @@ use std::ffi::OsString;
 pub use flags::FlagError;
 pub use settings::{DropIn, SettingsError};
 
-use flags::ParsedFlags;
 use table::{Flag, FlagOwner, Flags};
 
 /// What the arguments ask for.
@@ -53,25 +52,20 @@ pub fn is_drop_in(arguments: &[OsString]) -> bool {
             None => (rest, true),
         };
         let name = name.split('=').next().unwrap_or_default();
-        match Flag::named(name) {
-            Some(flag) => flag.owner == FlagOwner::Sidecar || (single && name.len() > 1),
-            None => single && name.len() > 1,
-        }
+        (single && name.len() > 1) || Flag::named(name).is_some_and(|flag| flag.owner == FlagOwner::Sidecar)
     })
 }
 
 /// Reads the arguments, without the program's name.
 pub fn read(arguments: &[OsString]) -> Result<DropInCommand, ReadError> {
-    match flags::parse(arguments)? {
-        ParsedFlags::Help => Ok(DropInCommand::Help(usage())),
-        ParsedFlags::Flags(flags) => {
-            settings::check(&flags)?;
-            if flags.version {
-                return Ok(DropInCommand::Version);
-            }
-            Ok(DropInCommand::Serve(Box::new(settings::into_settings(*flags)?)))
-        }
+    let Some(flags) = flags::parse(arguments)? else {
+        return Ok(DropInCommand::Help(usage()));
+    };
+    settings::check(&flags)?;
+    if flags.version {
+        return Ok(DropInCommand::Version);
     }
+    Ok(DropInCommand::Serve(Box::new(settings::into_settings(flags)?)))
 }
 
 /// All flags, in the manner of Go programs.

@@ -100,16 +100,6 @@ pub(super) fn into_settings(flags: Flags) -> Result<DropIn, SettingsError> {
     })
 }
 
-/// The flags of the election are [`LeaderElectionOptions`]; there is no AttacherConfig that could have its own.
-fn elected_by_the_process() -> LeaderElection {
-    LeaderElection {
-        sidecar_namespaces: Vec::new(),
-        lease_duration: Duration::from_secs(15),
-        renew_deadline: Duration::from_secs(10),
-        retry_period: Duration::from_secs(2),
-    }
-}
-
 fn driver(flags: &Flags) -> Result<DriverConfig, SettingsError> {
     let timeout = not_zero("timeout", flags.timeout)?;
     let max = not_zero("retry-interval-max", flags.retry_interval_max)?;
@@ -158,7 +148,13 @@ fn driver(flags: &Flags) -> Result<DriverConfig, SettingsError> {
         publish_secrets: PublishSecrets::Any,
         // The limit of --kube-api-qps is one of the process.
         kubernetes_api: None,
-        leader_election: elected_by_the_process(),
+        // What counts is LeaderElectionOptions: there is no AttacherConfig that could have its own election.
+        leader_election: LeaderElection {
+            sidecar_namespaces: Vec::new(),
+            lease_duration: flags.lease_duration,
+            renew_deadline: flags.renew_deadline,
+            retry_period: flags.retry_period,
+        },
         former_lease: None,
         deletion_policy: DeletionPolicy::Orphan,
         tracing: Tracing::default(),

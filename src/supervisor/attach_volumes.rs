@@ -59,6 +59,12 @@ impl VolumeCache for AttachVolumes {
         }
     }
 
+    fn sharers(&self, driver: &str, handle: &str, except: &str) -> Vec<Arc<Volume>> {
+        let mut volumes = self.0.volumes_of_handle(driver, handle);
+        volumes.retain(|volume| *volume.name != *except);
+        volumes
+    }
+
     /// A VolumeAttachment that is not seen may be one that the volume is attached by. So the lists have to be of one state and no older than
     /// what is known of the PersistentVolume, and the watch has to stand.
     ///
@@ -86,6 +92,14 @@ impl VolumeCache for AttachVolumes {
             lists.doubt("a volume may be deleted, and the VolumeAttachments were listed before its PersistentVolume");
         }
         Seen::Unknown
+    }
+
+    fn is_named(&self, name: &str) -> bool {
+        self.0.is_named(name)
+    }
+
+    fn is_noted(&self, driver: &str, handle: &str) -> bool {
+        self.0.is_noted(driver, handle)
     }
 
     fn lacks_read(&self, volume: &Volume) -> bool {

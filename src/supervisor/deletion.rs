@@ -45,7 +45,7 @@ pub(super) struct DeletionState {
 /// What an AttacherConfig waits for to be deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Remaining {
-    /// How many VolumeAttachments of the driver carry the operator's finalizer.
+    /// How many VolumeAttachments of the driver carry the operator's finalizer, or get it again.
     pub attachments: usize,
     /// The PersistentVolumes that are being deleted and carry it.
     pub volumes: Vec<Arc<str>>,

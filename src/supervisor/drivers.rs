@@ -145,25 +145,14 @@ impl Drivers {
         }
     }
 
-    /// The settings of each driver that runs or is about to.
-    pub fn configs(&self) -> &Configs {
-        self.tasks.wanted()
-    }
-
     /// The driver that the settings in use of an AttacherConfig name: not those of a spec that is refused.
     pub fn specified(&self, name: &str) -> Option<&str> {
-        self.configs().get(name)?.driver_name.as_deref()
+        self.tasks.wanted().get(name)?.driver_name.as_deref()
     }
 
     pub fn stop_all(&mut self) {
         self.provisioners.stop_all();
         self.tasks.stop_all();
-    }
-
-    /// Ends a task as a panic would.
-    #[cfg(test)]
-    pub fn abort_for_test(&self, name: &str) {
-        self.tasks.abort_for_test(name);
     }
 
     /// Starts the tasks again whose pause after a fault is over.
@@ -352,9 +341,8 @@ impl Drivers {
                 drivers.insert(view.attachment.attacher.clone());
             });
         }
-        store.for_each_volume(|volume| {
-            let source = volume.spec.csi().filter(|_| volume.deleting);
-            drivers.extend(source.map(|source| source.driver.clone()));
+        store.for_each_volume_in_deletion(|volume| {
+            drivers.extend(volume.spec.csi().map(|source| source.driver.clone()));
         });
         Some(self.remaining_among(name, drivers.iter().map(|driver| &**driver)))
     }
@@ -362,16 +350,22 @@ impl Drivers {
     fn remaining_among<'d>(&self, name: &str, drivers: impl IntoIterator<Item = &'d str>) -> Remaining {
         let store = &self.context.store;
         let mut remaining = Remaining::nothing();
+        let mut finalizers = Vec::new();
         // What is provisioned is known by the AttacherConfig alone.
         let mut is_provisioned = false;
         for driver in drivers {
             if !self.tasks.is_left_to_another(name, driver) {
                 let finalizer = finalizer_name(driver);
                 remaining.attachments += store.claimed(driver, &finalizer);
-                remaining.volumes.extend(store.protected(&finalizer).0);
+                finalizers.push(finalizer);
             }
             is_provisioned |= !self.provisioners.is_left_to_another(name, driver);
         }
+        store.for_each_volume_in_deletion(|volume| {
+            if finalizers.iter().any(|finalizer| volume.finalizers.contains(finalizer)) {
+                remaining.volumes.push(volume.name.clone());
+            }
+        });
         if is_provisioned {
             remaining.volumes.extend(self.provisioners.volumes_in_deletion(name));
             remaining.claims = self.provisioners.markers(name);
@@ -383,7 +377,7 @@ impl Drivers {
 
     /// The PersistentVolumes that carry a driver's finalizer and are not being deleted.
     pub fn left_protected(&self, driver: &str) -> Vec<Name> {
-        self.context.store.protected(&finalizer_name(driver)).1
+        self.context.store.protected(&finalizer_name(driver))
     }
 
     /// Whether nothing is claimed any more for an AttacherConfig that is being deleted: its settings say so, and no claim that was

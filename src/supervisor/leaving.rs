@@ -59,12 +59,17 @@ pub(super) fn has_status(drivers: &Drivers, name: &str, entry: &TrackedConfig) -
     deletion::is_served(&entry.object) || (deletion::kept_by(&entry.object).is_some() && !drivers.has_task(name))
 }
 
-/// What the status shows of the deletion of an AttacherConfig.
-pub(super) fn state(drivers: &Drivers, name: &str, entry: &TrackedConfig) -> DeletionState {
+/// What the status shows of the deletion of an AttacherConfig; `remaining` is what it waits for, as [`remaining`] says.
+pub(super) fn state(
+    drivers: &Drivers,
+    name: &str,
+    entry: &TrackedConfig,
+    remaining: Option<Remaining>,
+) -> DeletionState {
     DeletionState {
         kept_by: deletion::kept_by(&entry.object),
         is_unnamed: driver_name(drivers, name, entry).is_none(),
-        remaining: remaining(drivers, name, entry),
+        remaining,
         problem: problem(entry),
     }
 }
@@ -82,8 +87,9 @@ fn problem(entry: &TrackedConfig) -> Option<String> {
     Some(format!("{what}: {error}"))
 }
 
-/// What an AttacherConfig waits for to be deleted; none when it does not wait, or when that is not known yet.
-fn remaining(drivers: &Drivers, name: &str, entry: &TrackedConfig) -> Option<Remaining> {
+/// What an AttacherConfig waits for to be deleted; none when it does not wait, or when that is not known yet. All that is cached is looked
+/// through for that.
+pub(super) fn remaining(drivers: &Drivers, name: &str, entry: &TrackedConfig) -> Option<Remaining> {
     if !deletion::is_waiting(&entry.object) {
         return None;
     }
@@ -94,11 +100,15 @@ fn remaining(drivers: &Drivers, name: &str, entry: &TrackedConfig) -> Option<Rem
     }
 }
 
-/// Whether an AttacherConfig that is being deleted waits for nothing any more. Nothing new is claimed by then, and lists that
-/// began afterwards show nothing: the cache alone may be behind what another replica claimed, or this one before.
-pub(super) fn waits_for_nothing(drivers: &Drivers, name: &str, entry: &mut TrackedConfig) -> bool {
-    let nothing = remaining(drivers, name, entry).is_some_and(|remaining| remaining.is_empty());
-    if !nothing || !drivers.claims_ended(name) {
+/// Whether an AttacherConfig that is being deleted waits for nothing any more; `remaining` is what it waits for now. Nothing new is claimed
+/// by then, and lists that began afterwards show nothing: the cache alone may be behind what another replica claimed, or this one before.
+pub(super) fn waits_for_nothing(
+    drivers: &Drivers,
+    name: &str,
+    entry: &mut TrackedConfig,
+    remaining: Option<&Remaining>,
+) -> bool {
+    if !remaining.is_some_and(Remaining::is_empty) || !drivers.claims_ended(name) {
         entry.last_list = None;
         return false;
     }

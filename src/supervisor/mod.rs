@@ -1,7 +1,7 @@
 //! Runs one driver task for each AttacherConfig and writes their status.
 //!
-//! It is level-triggered: after each change the whole set of objects is compared with what runs, and only what differs is
-//! touched. An invalid object keeps its last good settings running. A task that ends by a fault of ours is started again
+//! It is level-triggered: after each change that the plan reads the whole set of objects is compared with what runs, and only what
+//! differs is touched. An invalid object keeps its last good settings running. A task that ends by a fault of ours is started again
 //! with backoff, and the others do not notice.
 
 mod attach_nodes;
@@ -51,13 +51,14 @@ use crate::findings::{ConfiguredDriver, FindingsHandle};
 use crate::health::CheckHandle;
 use crate::lease::{LeaderElectionHandle, LeaderElections, LeaseShares, LeaseTimings};
 use crate::reflect::{from_lists, with_backoff};
-use crate::runtime::DriverPhase;
 use crate::watch_answers::WatchAnswers;
+use deletion::Remaining;
 use drivers::Drivers;
 use election::LeaderElectionMode;
 use metrics::SupervisorMetrics;
+use plan::PlanInput;
 pub use provisioners::ProvisionSetup;
-use status_author::{DriverLeader, StatusProposal};
+use status_author::DriverLeader;
 use tasks::Name;
 use watched::Watched;
 use writer::{StatusPart, StatusWriter, TrackedConfig};
@@ -181,14 +182,14 @@ impl Supervisor {
             tokio::select! {
                 biased;
                 () = over => return,
-                Some(()) = stopped.next() => self.start_status_writes(),
+                Some(()) = stopped.next() => self.start_status_writes(&BTreeMap::new()),
                 () = self.drivers.ended() => {}
                 finished = self.writes.finished() => {
                     self.apply_write(finished);
                     // The last status may have waited for this write.
-                    self.start_status_writes();
+                    self.start_status_writes(&BTreeMap::new());
                 }
-                _ = ticks.tick(), if !all_ended => self.start_status_writes(),
+                _ = ticks.tick(), if !all_ended => self.start_status_writes(&BTreeMap::new()),
             }
         }
     }
@@ -220,7 +221,7 @@ impl Supervisor {
                     self.apply_write(finished);
                     if of_metadata {
                         // The status waited for it.
-                        self.start_status_writes();
+                        self.start_status_writes(&BTreeMap::new());
                     }
                 }
                 _ = ticks.tick() => {
@@ -231,8 +232,8 @@ impl Supervisor {
                     self.metrics.in_use(self.generations());
                     self.metrics.known(self.known_drivers());
                     self.metrics.ready(served(&self.objects).map(|(_, entry)| &entry.written));
-                    self.start_metadata_writes();
-                    self.start_status_writes();
+                    let remaining = self.start_metadata_writes();
+                    self.start_status_writes(&remaining);
                 }
             }
         }
@@ -257,8 +258,12 @@ impl Supervisor {
             }
             watcher::Event::Apply(object) => {
                 let (name, entry) = self.entry(object);
+                // Each write of a status comes back as well, and changes nothing of what should run.
+                let is_planned = entry.is_planned();
                 self.objects.insert(name, entry);
-                self.apply();
+                if !is_planned {
+                    self.apply();
+                }
             }
             watcher::Event::Delete(object) => {
                 let name = object.metadata.name.as_deref().unwrap_or_default();
@@ -303,7 +308,7 @@ impl Supervisor {
         let used = served(&self.objects).filter(|(_, entry)| entry.problem.is_none());
         let mut used: Vec<_> = used
             .filter_map(|(name, entry)| {
-                let settings = self.drivers.configs().get(name);
+                let settings = self.drivers.tasks.wanted().get(name);
                 let is_active = settings.is_some_and(|settings| !settings.suspend && !settings.leaving);
                 let driver = driver_name(&self.drivers, name, entry)?;
                 Some((is_active, driver, entry.object.metadata.generation?))
@@ -318,22 +323,21 @@ impl Supervisor {
 
     /// Starts, changes and stops drivers so that those run that are desired.
     fn apply(&mut self) {
+        let inputs = self.objects.iter();
+        let inputs = inputs.map(|(name, entry)| (name.clone(), PlanInput::of(&entry.object)));
+        let mut inputs: BTreeMap<String, PlanInput> = inputs.collect();
         // One that is being deleted comes after all others, and pins no name: another one for its driver takes over, whatever it waits for.
-        let staying = served(&self.objects).filter(|(_, entry)| !deletion::is_waiting(&entry.object));
-        let ages = staying.map(|(name, entry)| {
-            let made = entry.object.metadata.creation_timestamp.as_ref();
-            (Name::from(name.as_str()), made.map(|time| time.0))
-        });
+        let staying = inputs.iter().filter(|(_, input)| input.is_served && !input.is_waiting);
+        let ages = staying.map(|(name, input)| (Name::from(name.as_str()), input.created));
         self.drivers.set_creation_times(ages.collect());
-        let wishes = plan::desired_drivers(self.objects.values().map(|entry| &entry.object));
+        let wishes = plan::desired_drivers(&inputs);
         let wanted = wishes.iter().filter_map(|(name, wish)| {
             if let Ok(config) = wish {
                 return Some((name.clone(), config.clone()));
             }
             // What cannot be read goes on with the settings that it had; where it is being deleted it claims nothing new either.
-            let known = self.drivers.configs().get(name)?;
-            let entry = self.objects.get(name);
-            let leaves = entry.is_some_and(|entry| deletion::is_waiting(&entry.object));
+            let known = self.drivers.tasks.wanted().get(name)?;
+            let leaves = inputs.get(name).is_some_and(|input| input.is_waiting);
             let config = DriverConfig {
                 leaving: known.leaving || leaves,
                 ..(**known).clone()
@@ -342,6 +346,7 @@ impl Supervisor {
         });
         self.drivers.apply(wanted.collect());
         for (name, entry) in &mut self.objects {
+            entry.planned = inputs.remove(name);
             let problem = wishes.get(name).and_then(|wish| wish.as_ref().err()).cloned();
             self.drivers.set_known_as(name, known_as(&self.drivers, name, entry));
             if entry.problem != problem {
@@ -352,8 +357,8 @@ impl Supervisor {
     }
 
     /// Begins to write each status that differs from what is there, all at once: one that the API server is slow to take must
-    /// not hold up the others.
-    fn start_status_writes(&mut self) {
+    /// not hold up the others. What is known already of what `remaining` AttacherConfigs wait for is not looked for again.
+    fn start_status_writes(&mut self, remaining: &BTreeMap<String, Remaining>) {
         let changed = self.drivers.take_changed();
         let (drivers, writer, holder) = (&self.drivers, &self.writer, &self.elections.identity);
         let running = &mut self.writes;
@@ -366,16 +371,12 @@ impl Supervisor {
                 continue;
             }
             let phase = drivers.phase(name);
-            let proposal = StatusProposal {
-                waits: matches!(phase, Some(DriverPhase::Standby { .. })),
-                ends: phase == Some(DriverPhase::Stopped),
-            };
             if changed.contains(name) {
                 entry.wake();
             }
             let now = Instant::now();
             let lead = drivers.lead(name);
-            let may_write = entry.author.may_write(lead, proposal, for_nobody, now);
+            let may_write = entry.author.may_write(lead, phase.as_ref(), for_nobody, now);
             let part = drivers.part_of_status(name, may_write);
             let Some(part) = part else { continue };
             if entry.is_at_rest(cached) || running.is_writing(name) {
@@ -385,7 +386,9 @@ impl Supervisor {
             let wanted = if part == StatusPart::Provisioning {
                 drivers.provisioning_status(name, generation, holder, &entry.written)
             } else {
-                let deletion = leaving::state(drivers, name, entry);
+                let remaining = remaining.get(name).cloned();
+                let remaining = remaining.or_else(|| leaving::remaining(drivers, name, entry));
+                let deletion = leaving::state(drivers, name, entry, remaining);
                 drivers.status(name, generation, problem, holder, &entry.written, deletion)
             };
             if entry.shows(&wanted, part) {
@@ -398,24 +401,26 @@ impl Supervisor {
             let (writer, uid, written) = (writer.clone(), entry.object.metadata.uid.clone(), name.clone());
             let change = StatusChange {
                 before: entry.written.clone(),
+                sent: entry.differing_part(&wanted, part),
                 wanted,
                 part,
             };
             running.start(name, async move {
                 let answer = writer.write(&written, uid.as_deref(), &change).await;
-                let change = Box::new(change);
                 FinishedWrite {
                     name: written,
                     uid,
-                    what: WriteKind::Status { change, answer },
+                    what: WriteKind::Status(Box::new(change)),
+                    answer,
                 }
             });
         }
     }
 
     /// Begins to put the finalizer of `deletionPolicy` on AttacherConfigs, and to take it off when nothing is waited for any more.
-    /// Takes away confirmations that are used up.
-    fn start_metadata_writes(&mut self) {
+    /// Takes away confirmations that are used up. Returns what those wait for that are being deleted, as far as that was looked for.
+    fn start_metadata_writes(&mut self) -> BTreeMap<String, Remaining> {
+        let mut seen = BTreeMap::new();
         let (drivers, writer, running) = (&self.drivers, &self.writer, &mut self.writes);
         for (name, entry) in &mut self.objects {
             if drivers.lead(name) == DriverLeader::Other {
@@ -425,7 +430,9 @@ impl Supervisor {
             if running.is_writing(name) {
                 continue;
             }
-            let done = leaving::waits_for_nothing(drivers, name, entry);
+            let remaining = leaving::remaining(drivers, name, entry);
+            let done = leaving::waits_for_nothing(drivers, name, entry, remaining.as_ref());
+            seen.extend(remaining.map(|remaining| (name.clone(), remaining)));
             let publishes = drivers.publishes(name);
             let patch = deletion::patch(&entry.object, done)
                 .or_else(|| deletion::withdraw_confirmation(&entry.object, publishes));
@@ -447,30 +454,34 @@ impl Supervisor {
                 FinishedWrite {
                     name: written,
                     uid,
-                    what: WriteKind::Metadata { released, answer },
+                    what: WriteKind::Metadata { released },
+                    answer,
                 }
             });
         }
+        seen
     }
 
     /// Applies the outcome of a write.
     fn apply_write(&mut self, finished: FinishedWrite) {
-        let FinishedWrite { name, uid, what } = finished;
-        match what {
-            WriteKind::Status {
-                change,
-                answer: Ok(answer),
-            } => {
+        let FinishedWrite {
+            name,
+            uid,
+            what,
+            answer,
+        } = finished;
+        match (what, answer) {
+            (WriteKind::Status(change), Ok(answer)) => {
                 self.metrics.wrote(&change.before, &change.wanted);
                 let entry = self.objects.get(&name);
                 let driver = entry.and_then(|entry| driver_name(&self.drivers, &name, entry));
                 let driver = driver.unwrap_or_default();
                 record_status_event(&self.events, (&name, uid.as_deref()), &driver, &change);
                 for entry in self.tracked(&name, uid.as_deref()) {
-                    entry.wrote(change.wanted.clone(), change.part, &answer);
+                    entry.wrote(&change, &answer);
                 }
             }
-            WriteKind::Status { answer: Err(error), .. } => {
+            (WriteKind::Status(_), Err(error)) => {
                 let pauses = self.tracked(&name, uid.as_deref()).map(TrackedConfig::failed);
                 let Some(next) = pauses.max() else { return };
                 warn!(
@@ -480,10 +491,7 @@ impl Supervisor {
                     "cannot write the status of the AttacherConfig; retrying"
                 );
             }
-            WriteKind::Metadata {
-                released,
-                answer: Ok(answer),
-            } => {
+            (WriteKind::Metadata { released }, Ok(answer)) => {
                 if let Some(driver) = released {
                     leaving::report_left_finalizers(&self.events, &self.drivers, &name, uid.as_deref(), &driver);
                 }
@@ -496,7 +504,7 @@ impl Supervisor {
                     leaving::log_success(&name);
                 }
             }
-            WriteKind::Metadata { answer: Err(error), .. } => {
+            (WriteKind::Metadata { .. }, Err(error)) => {
                 for entry in self.tracked(&name, uid.as_deref()) {
                     leaving::log_failure(&name, entry, &error);
                 }

@@ -1,9 +1,10 @@
 //! Which drivers should run. Pure: objects in, settings out.
 
+use jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::deletion::is_served;
+use super::deletion::{is_served, is_waiting};
 use crate::api::condition::ConditionReason;
 use crate::api::{AttacherConfigObject, DriverConfig};
 
@@ -18,38 +19,57 @@ pub(super) struct ConfigProblem {
     pub message: String,
 }
 
-/// Reads the objects from the oldest on: of two that claim one driver or one endpoint the older one wins, also where only the other one names
-/// its driver, as that may be the wrong one. One that is suspended claims nothing, and one that is being deleted nothing new: which of two
-/// works then is seen by the reservation of the driver's name.
-pub(super) fn desired_drivers<'a>(
-    objects: impl IntoIterator<Item = &'a AttacherConfigObject>,
-) -> BTreeMap<String, DesiredDriver> {
-    let mut sorted: Vec<&AttacherConfigObject> = objects.into_iter().filter(|object| is_served(object)).collect();
-    sorted.sort_by_key(|object| {
-        let meta = &object.metadata;
-        (meta.creation_timestamp.as_ref().map(|time| time.0), meta.name.clone())
-    });
-    let mut taken: Vec<(String, Arc<DriverConfig>)> = Vec::new();
+/// All that the plan reads of an AttacherConfig. It is given nothing else, so that no change can be missed where two are compared.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct PlanInput {
+    /// When the object was created.
+    pub created: Option<Timestamp>,
+    /// Whether it is served.
+    pub is_served: bool,
+    /// Whether it waits to be deleted until its volumes are detached.
+    pub is_waiting: bool,
+    /// Its settings, or why they cannot be used.
+    settings: DesiredDriver,
+}
+
+impl PlanInput {
+    pub fn of(object: &AttacherConfigObject) -> Self {
+        let settings = object.config().map(Arc::new).map_err(|errors| ConfigProblem {
+            reason: ConditionReason::InvalidSpec,
+            message: errors.to_string(),
+        });
+        Self {
+            created: object.metadata.creation_timestamp.as_ref().map(|time| time.0),
+            is_served: is_served(object),
+            is_waiting: is_waiting(object),
+            settings,
+        }
+    }
+}
+
+/// Reads the objects, by their names, from the oldest on: of two that claim one driver or one endpoint the older one wins, also where only
+/// the other one names its driver, as that may be the wrong one. One that is suspended claims nothing, and one that is being deleted nothing
+/// new: which of two works then is seen by the reservation of the driver's name.
+pub(super) fn desired_drivers(objects: &BTreeMap<String, PlanInput>) -> BTreeMap<String, DesiredDriver> {
+    let mut sorted: Vec<(&String, &PlanInput)> = objects.iter().filter(|(_, object)| object.is_served).collect();
+    sorted.sort_by_key(|(name, object)| (object.created, *name));
+    let mut taken: Vec<(&String, Arc<DriverConfig>)> = Vec::new();
     let mut wishes = BTreeMap::new();
-    for object in sorted {
-        let name = object.metadata.name.clone().unwrap_or_default();
-        let wish = desired_driver(object, &taken);
+    for (name, object) in sorted {
+        let wish = desired_driver(&object.settings, &taken);
         if let Ok(config) = &wish
             && !config.suspend
             && !config.leaving
         {
-            taken.push((name.clone(), config.clone()));
+            taken.push((name, config.clone()));
         }
-        wishes.insert(name, wish);
+        wishes.insert(name.clone(), wish);
     }
     wishes
 }
 
-fn desired_driver(object: &AttacherConfigObject, taken: &[(String, Arc<DriverConfig>)]) -> DesiredDriver {
-    let config = object.config().map_err(|errors| ConfigProblem {
-        reason: ConditionReason::InvalidSpec,
-        message: errors.to_string(),
-    })?;
+fn desired_driver(settings: &DesiredDriver, taken: &[(&String, Arc<DriverConfig>)]) -> DesiredDriver {
+    let config = settings.clone()?;
     let claimed = if config.suspend { &[] } else { taken };
     for (other, known) in claimed {
         let what = if known.endpoint == config.endpoint {
@@ -68,7 +88,7 @@ fn desired_driver(object: &AttacherConfigObject, taken: &[(String, Arc<DriverCon
             message,
         });
     }
-    Ok(Arc::new(config))
+    Ok(config)
 }
 
 /// Whether a change needs another connection, or another election.

@@ -194,7 +194,7 @@ impl Tasks<Provisioning> {
 
     /// The PersistentVolumes of the driver of an AttacherConfig that are being deleted and are held for their volume.
     pub fn volumes_in_deletion(&self, name: &str) -> Vec<Arc<str>> {
-        let (Some(running), Some(watched)) = (self.get(name), self.watched()) else {
+        let Some(running) = self.get(name) else {
             return Vec::new();
         };
         let driver = ProvisionerFacts {
@@ -202,8 +202,8 @@ impl Tasks<Provisioning> {
             ..ProvisionerFacts::default()
         };
         let mut names = Vec::new();
-        watched.context.volumes.for_each(&mut |volume| {
-            if volume.deleting && volume.lifecycle.finalizer_at.is_some() && is_own_volume(volume, &driver) {
+        self.kind.context.store.for_each_volume_in_deletion(|volume| {
+            if volume.lifecycle.finalizer_at.is_some() && is_own_volume(volume, &driver) {
                 names.push(volume.name.clone());
             }
         });

@@ -25,6 +25,7 @@ pub(super) fn all(state: &ProvisioningState) -> Vec<ConditionUpdate> {
         return Vec::new();
     }
     let ready = ready(state);
+    let reason = ready.reason;
     let kinds = [ConditionType::ProvisioningHealthy, ConditionType::DeletionHealthy];
     let health = kinds.into_iter().filter_map(|kind| match &state.health {
         Some(health) => Some(health.condition(kind)),
@@ -33,10 +34,9 @@ pub(super) fn all(state: &ProvisioningState) -> Vec<ConditionUpdate> {
         // Who does not provision does not know.
         None => {
             let text = "nothing is known while this replica does not provision: see ProvisioningReady";
-            Some(ConditionUpdate::new(kind, ConditionStatus::Unknown, ready.reason, text))
+            Some(ConditionUpdate::new(kind, ConditionStatus::Unknown, reason, text))
         }
     });
-    let health: Vec<ConditionUpdate> = health.collect();
     std::iter::once(ready).chain(health).collect()
 }
 

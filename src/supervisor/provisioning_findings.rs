@@ -17,7 +17,7 @@ use crate::api::condition::ConditionReason;
 use crate::clock;
 use crate::driver::SharedContext;
 use crate::events::{InvolvedObject, of_claim_named, of_volume_named};
-use crate::findings::{FindingEvents, FindingsHandle};
+use crate::findings::{FindingsHandle, FindingsReport};
 use crate::queue::Queue;
 
 /// What is kept of one queue from second to second.
@@ -60,10 +60,7 @@ impl QueueExamination {
             ConditionReason::PROVISIONING_SATURATED,
             &self.saturation,
         );
-        for kind in FindingKind::of_role(false) {
-            metrics.findings(driver, kind.as_str(), figures.findings.count(kind));
-        }
-        let events = FindingEvents::new(&context.events, driver, now);
+        let report = FindingsReport::begin(context, driver, false, &figures.findings, now);
         for finding in &figures.new {
             warn!(
                 driver = &**driver,
@@ -74,18 +71,12 @@ impl QueueExamination {
             );
             // Of all others the attempts have told on the object.
             if finding.kind.is_stuck() {
-                events.record(finding.kind, "", finding.words.clone(), subjects(finding));
+                report.record(finding.kind, "", finding.words.clone(), subjects(finding));
             }
         }
         let config = insights.config(|config| config.name == config_name);
-        let before = std::mem::replace(&mut self.findings, std::mem::take(&mut figures.findings));
-        events.report_counts(
-            "objects",
-            FindingKind::of_role(false),
-            config.as_ref(),
-            &before,
-            &self.findings,
-        );
+        report.end(config.as_ref(), &self.findings);
+        self.findings = figures.findings;
         self.health = Some(figures.health);
         self.pending = Some(figures.pending);
     }

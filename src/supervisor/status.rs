@@ -83,7 +83,7 @@ pub(super) fn status(facts: &StatusInput<'_>, known: &AttacherConfigStatus, now:
     AttacherConfigStatus {
         observed_generation: facts.generation,
         conditions,
-        driver: plugin.map(describe).or_else(|| known.driver.clone()),
+        driver: plugin.map(describe).or_else(|| silent(known, facts.specified)),
         holder: facts.driver.and_then(|driver| driver.phase.worker(facts.holder)),
         leader_election: known.leader_election.clone().filter(|_| !facts.holds_former_lease),
         attachments: plugin.map(|_| attachments(facts)),
@@ -149,6 +149,19 @@ fn describe(plugin: &Plugin) -> PluginStatus {
         }),
         capabilities: plugin.capabilities.clone(),
     }
+}
+
+/// A driver that does not answer: what it answered once, else the name that the spec gives it. That one has no mode, and goes
+/// with the spec.
+fn silent(known: &AttacherConfigStatus, specified: Option<&str>) -> Option<PluginStatus> {
+    let answered = known.driver.clone().filter(|driver| driver.mode.is_some());
+    let named = |name: &str| PluginStatus {
+        name: name.to_owned(),
+        vendor_version: String::new(),
+        mode: None,
+        capabilities: Vec::new(),
+    };
+    answered.or_else(|| specified.map(named))
 }
 
 fn attachments(facts: &StatusInput<'_>) -> AttachmentsStatus {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::lease::LeaderState;
+use crate::runtime::DriverPhase;
 
 /// How long no replica must be known to lead before the holder of the Lease for that writes: longer than a handover takes.
 const HANDOVER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -39,15 +40,6 @@ impl From<&LeaderState> for DriverLeader {
     }
 }
 
-/// Whether the state of this replica is one that only a leader reports.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct StatusProposal {
-    /// It waits for the Lease, which it may have at any moment.
-    pub waits: bool,
-    /// It ends, which only a replica that led reports.
-    pub ends: bool,
-}
-
 /// What is remembered of one AttacherConfig.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StatusAuthor {
@@ -60,16 +52,24 @@ pub(super) struct StatusAuthor {
 }
 
 impl StatusAuthor {
-    /// Whether this replica may write its status now. `for_nobody` says whether it writes for drivers that no replica leads; others take
-    /// the one that holds the own Lease for the leader, so that it writes, whatever it waits for. The last leader goes on for a moment: it
-    /// knows best how the work ended.
-    pub fn may_write(&mut self, lead: DriverLeader, proposal: StatusProposal, for_nobody: bool, now: Instant) -> bool {
-        let is_open = proposal.waits || lead == DriverLeader::Unknown;
+    /// Whether this replica may write its status now: that of a driver which is at `phase` here. `for_nobody` says whether it writes for
+    /// drivers that no replica leads; others take the one that holds the own Lease for the leader, so that it writes, whatever it waits for.
+    /// The last leader goes on for a moment: it knows best how the work ended.
+    pub fn may_write(
+        &mut self,
+        lead: DriverLeader,
+        phase: Option<&DriverPhase>,
+        for_nobody: bool,
+        now: Instant,
+    ) -> bool {
+        // It may have the Lease at any moment.
+        let waits = matches!(phase, Some(DriverPhase::Standby { .. }));
+        let is_open = waits || lead == DriverLeader::Unknown;
         self.open_since = is_open.then(|| self.open_since.unwrap_or(now));
         match lead {
             DriverLeader::Ours => {
                 (self.led_at, self.other_led_at) = (Some(now), None);
-                return !proposal.waits;
+                return !waits;
             }
             DriverLeader::Other => {
                 (self.led_at, self.other_led_at) = (None, Some(now));
@@ -79,7 +79,8 @@ impl StatusAuthor {
         }
         let is_over = |since: Option<Instant>| since.is_none_or(|since| now >= since + HANDOVER_TIMEOUT);
         let has_just_led = !is_over(self.led_at);
-        let is_author = if proposal.ends {
+        let is_author = if phase == Some(&DriverPhase::Stopped) {
+            // Only a replica that led reports that it ends.
             self.led_at.is_some()
         } else {
             for_nobody || has_just_led || lead == DriverLeader::Next

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::plan::ConfigProblem;
+use super::plan::{ConfigProblem, PlanInput};
 use super::status;
 use super::status_author::StatusAuthor;
 use super::writes::StatusChange;
@@ -33,6 +33,7 @@ const MAX_CONTEST_PAUSE: Duration = Duration::from_mins(10);
 const MAX_PAUSE: Duration = Duration::from_secs(15);
 
 /// An AttacherConfig and what is known of its status.
+#[derive(Clone)]
 pub(super) struct TrackedConfig {
     pub object: AttacherConfigObject,
     /// The newest status that is known, whoever wrote it.
@@ -54,6 +55,8 @@ pub(super) struct TrackedConfig {
     /// When it was last seen that the status shows everything, and what the cache's generation was.
     at_rest: Option<(Instant, u64)>,
     pub author: StatusAuthor,
+    /// What the plan read of it last; none before it was planned.
+    pub planned: Option<PlanInput>,
     /// Why the latest spec is not in use.
     pub problem: Option<ConfigProblem>,
     /// A list that began when nothing could be claimed any more for an object that is being deleted.
@@ -81,6 +84,7 @@ impl TrackedConfig {
                 contests: 0,
                 at_rest: None,
                 author: StatusAuthor::default(),
+                planned: None,
                 problem: None,
                 last_list: None,
             };
@@ -90,17 +94,9 @@ impl TrackedConfig {
         Self {
             overwritten: known.overwritten || known.part.of(written) != known.part.of(&known.written),
             written: written.clone(),
-            part: known.part,
-            written_at: known.written_at,
-            failures: known.failures,
-            metadata: known.metadata.clone(),
-            version: known.version,
-            contests: known.contests,
             at_rest: None,
-            author: known.author.clone(),
-            problem: known.problem.clone(),
-            last_list: known.last_list.clone(),
             object,
+            ..known.clone()
         }
     }
 
@@ -108,9 +104,16 @@ impl TrackedConfig {
         self.object.metadata.name.clone().unwrap_or_default()
     }
 
-    /// The name that the driver answered once.
+    /// The name that the driver answered once. One without a mode is only what the spec says.
     pub fn known_as(&self) -> Option<&str> {
-        self.written.driver.as_ref().map(|driver| driver.name.as_str())
+        let answered = self.written.driver.as_ref().filter(|driver| driver.mode.is_some());
+        answered.map(|driver| driver.name.as_str())
+    }
+
+    /// Whether the plan would read the same of the object as it did last. What was read then counts, and not the copy before: that may be
+    /// the answer to a write, which was not planned.
+    pub fn is_planned(&self) -> bool {
+        self.planned.as_ref() == Some(&PlanInput::of(&self.object))
     }
 
     /// A list begins: what it shows tells something new of the status, whatever its version. After a restore of the API
@@ -147,14 +150,30 @@ impl TrackedConfig {
         urgent || self.written_at.is_none_or(|at| at.elapsed() >= pause)
     }
 
+    /// What of its `part` of a wanted status this replica is to send. Of two parts the one that shows what is wanted is left out, as long as
+    /// this replica wrote both last and nobody else did after it: else each has to be taken over.
+    pub fn differing_part(&self, wanted: &AttacherConfigStatus, part: StatusPart) -> StatusPart {
+        let is_own = self.written_at.is_some() && self.part == part && !self.overwritten;
+        if part != StatusPart::All || !is_own || !shows_provisioning(wanted) {
+            return part;
+        }
+        let parts = [StatusPart::AllButProvisioning, StatusPart::Provisioning];
+        match parts.map(|part| part.of(&self.written) != part.of(wanted)) {
+            [true, false] => StatusPart::AllButProvisioning,
+            [false, true] => StatusPart::Provisioning,
+            _ => part,
+        }
+    }
+
     /// Whether the status shows this, and this replica wrote that part of it last.
     pub fn shows(&self, wanted: &AttacherConfigStatus, part: StatusPart) -> bool {
         *wanted == self.written && part == self.part
     }
 
-    /// We wrote this part of it, and the answer was this object.
-    pub fn wrote(&mut self, wanted: AttacherConfigStatus, part: StatusPart, answer: &AttacherConfigObject) {
-        let wanted = part.after(wanted, &answer.status);
+    /// We wrote this, and the answer was this object.
+    pub fn wrote(&mut self, change: &StatusChange, answer: &AttacherConfigObject) {
+        let part = change.part;
+        let there = change.sent.after(change.wanted.clone(), &answer.status);
         self.part = part;
         self.written_at = Some(Instant::now());
         self.failures = WriteFailures::default();
@@ -166,10 +185,13 @@ impl TrackedConfig {
         };
         if version(&self.object) > self.version {
             // The watch was faster, and showed what somebody else made of it since.
-            self.overwritten = part.of(&self.written) != part.of(&wanted);
+            self.overwritten = part.of(&self.written) != part.of(&change.wanted);
         } else {
-            self.written = wanted;
-            self.overwritten = false;
+            // What was not sent may be what somebody else wrote meanwhile.
+            let mut halves = [StatusPart::AllButProvisioning, StatusPart::Provisioning].into_iter();
+            let is_other = |half: StatusPart| half.of(&there) != half.of(&change.wanted);
+            self.overwritten = change.sent != part && halves.any(is_other);
+            self.written = there;
         }
     }
 
@@ -376,9 +398,11 @@ impl StatusWriter {
         uid: Option<&str>,
         change: &StatusChange,
     ) -> Result<AttacherConfigObject, ApiError> {
-        let StatusChange { before, wanted, part } = change;
-        let answer = self.apply_parts(name, uid, wanted, *part).await?;
-        let Some(removed) = part.left_over(before, wanted, &answer.status) else {
+        let StatusChange {
+            before, wanted, sent, ..
+        } = change;
+        let answer = self.apply_parts(name, uid, wanted, *sent).await?;
+        let Some(removed) = sent.left_over(before, wanted, &answer.status) else {
             return Ok(answer);
         };
         let metadata = json!({"uid": uid, "resourceVersion": answer.metadata.resource_version});
@@ -398,10 +422,10 @@ impl StatusWriter {
         name: &str,
         uid: Option<&str>,
         status: &AttacherConfigStatus,
-        author: StatusPart,
+        part: StatusPart,
     ) -> Result<AttacherConfigObject, ApiError> {
         let (rest, provisioning) = (StatusPart::AllButProvisioning, StatusPart::Provisioning);
-        match author {
+        match part {
             // First who takes it over, so that it always has a writer.
             StatusPart::All if shows_provisioning(status) => {
                 let provisioning = self.apply(name, uid, status, provisioning).await;
@@ -410,7 +434,7 @@ impl StatusWriter {
                 provisioning.map(|_| rest)
             }
             StatusPart::All => self.apply(name, uid, status, rest).await,
-            StatusPart::AllButProvisioning | StatusPart::Provisioning => self.apply(name, uid, status, author).await,
+            StatusPart::AllButProvisioning | StatusPart::Provisioning => self.apply(name, uid, status, part).await,
         }
     }
 

@@ -23,22 +23,17 @@ pub(super) struct FinishedWrite {
     pub name: String,
     /// Its UID: another object of the same name has nothing to do with it.
     pub uid: Option<String>,
-    /// What was written, and what came of it.
     pub what: WriteKind,
+    /// The object that the API server made of it.
+    pub answer: Result<AttacherConfigObject, ApiError>,
 }
 
 /// What a write is about.
 pub(super) enum WriteKind {
-    Status {
-        change: Box<StatusChange>,
-        /// The object that the API server made of it.
-        answer: Result<AttacherConfigObject, ApiError>,
-    },
+    Status(Box<StatusChange>),
     Metadata {
         /// The driver of an object that is let go of, if its name is known.
         released: Option<String>,
-        /// The object that the API server made of it.
-        answer: Result<AttacherConfigObject, ApiError>,
     },
 }
 
@@ -49,6 +44,8 @@ pub(super) struct StatusChange {
     pub wanted: AttacherConfigStatus,
     /// What of it this replica says.
     pub part: StatusPart,
+    /// What of that is sent.
+    pub sent: StatusPart,
 }
 
 impl RunningWrites {

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 use crate::events::event;
-use crate::rig::{LIMIT, World};
+use crate::rig::{LIMIT, World, detach};
 use crate::support::apply::apply_object;
 use crate::support::wait::wait_for;
 use crate::support::{Error, Result};
@@ -211,8 +211,7 @@ async fn a_volume_whose_finalizer_is_put_back_says_so() -> Result<()> {
         |answer: kube::Result<PersistentVolume>| answer.is_ok_and(|answer| !answer.finalizers().is_empty());
     wait_effective(volumes, "putback-va", &none, is_put_back).await?;
 
-    fixtures.delete::<VolumeAttachment>("putback-va").await?;
-    fixtures.wait_for_attachment_gone("putback-va").await?;
+    detach(fixtures, "putback-va").await?;
     fixtures.delete::<PersistentVolume>("putback-va").await?;
     let told = "did not keep the removal of finalizer external-attacher/putback-csi-test; an admission webhook may put it back";
     event(&world, "PersistentVolume", "putback-va", "FinalizerNotRemoved", told).await?;

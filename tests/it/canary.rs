@@ -12,10 +12,11 @@ use kube::api::ListParams;
 use serde_json::Value;
 use tonic::Code;
 
+use crate::collectors::sends_to;
 use crate::support::otlp::OtlpReceiver;
 use crate::support::stage::{PUBLISH_SECRET, Stage, stop};
 use crate::support::wait::wait_for;
-use crate::support::{AuditEvent, Operator, OperatorOptions, Result, Volume};
+use crate::support::{AuditEvent, Operator, Result, Volume};
 
 const NAME: &str = "canary";
 /// The last value contains the first, so that replacing the first one first would leave the rest behind. The one
@@ -32,7 +33,7 @@ const ESCAPED: &str = "a\"b\\c+d/e=f&g \u{e9}chirp41f7c9\nsecond \"line\\";
 const RUN: &str = "chirp41f7c9";
 const DRIVER_MESSAGE: &str = "whistle-03fd66 refused for";
 /// Names the libraries that are held at a higher level unless they are named.
-const LOG_LEVEL: &str =
+pub const LOG_LEVEL: &str =
     "trace,h2=trace,hyper=trace,hyper_util=trace,tonic=trace,tower=trace,rustls=trace,kube_client=trace";
 /// What comes out of the driver's message, after one mask for each of the forms that are put before it.
 const MASKED: &str = "***stripped*** refused for ***stripped*** ***stripped***  ***stripped*** ***stripped***";
@@ -147,11 +148,7 @@ async fn a_publish_secret_comes_out_nowhere() -> Result<()> {
     let stage = Stage::enter().await?;
     let receiver = OtlpReceiver::grpc().await;
     stage.publish_secret(&SECRETS).await?;
-    let options = OperatorOptions::new(env!("CARGO_BIN_EXE_csi-attacher-operator"))
-        .argument(format!("--log-level={LOG_LEVEL}"))
-        .variable("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.endpoint())
-        .variable("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
-        .variable("OTEL_BSP_SCHEDULE_DELAY", "20");
+    let options = sends_to(&receiver.endpoint(), "grpc").argument(format!("--log-level={LOG_LEVEL}"));
     let mut operator = stage.operator(options).await?;
     let driver = stage.driver(echoing(NAME), NAME).await?;
     let config = attach_and_detach(&stage, NAME).await?;

@@ -5,16 +5,17 @@ use csi_attacher_model::api::AttacherConfig;
 use csi_mock_driver::{CallRecord, ControllerCapability, Method, Rule};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, VolumeAttachment};
 use kube::ResourceExt;
-use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use tonic::Code;
 
 use crate::drop_in::{self, DRIVER, Scene};
+use crate::error_texts::configs::CAPABILITY_LOST;
+use crate::error_texts::index::assert_indexed;
 use crate::events::event;
 use crate::insight::told;
-use crate::rig::{Driver, World};
+use crate::rig::{Driver, World, merge, other};
+use crate::support::Result;
 use crate::support::wait::wait_for;
-use crate::support::{Error, Result};
 
 const CONFIRM: &str = "attacher.csi.dev/confirm-capability-lost";
 const NOT_ATTACHED_AT: &str = "attacher.csi.dev/not-attached-at";
@@ -49,23 +50,20 @@ async fn set_publish(driver: &Driver<'_>, on: bool) -> Result<()> {
 
 async fn annotate_config(world: &World, name: &str, value: &str) -> Result<()> {
     let patch = json!({ "metadata": { "annotations": { CONFIRM: value } } });
-    let api = world.fixtures.cluster::<AttacherConfig>();
-    let done = api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
-    done.map(drop).map_err(Error::from)
+    merge(&world.fixtures.cluster::<AttacherConfig>(), name, &patch)
+        .await
+        .map(drop)
 }
 
 async fn annotate_attachment(world: &World, name: &str, key: &str, value: &str) -> Result<()> {
     let patch = json!({ "metadata": { "annotations": { key: value } } });
-    let api = world.fixtures.cluster::<VolumeAttachment>();
-    let done = api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
-    done.map(drop).map_err(Error::from)
+    merge(&world.fixtures.cluster::<VolumeAttachment>(), name, &patch)
+        .await
+        .map(drop)
 }
 
 fn unpublished(driver: &Driver<'_>, volume: &str) -> usize {
-    let calls = driver.calls_for(volume).into_iter();
-    calls
-        .filter(|call| call.method == Method::ControllerUnpublishVolume)
-        .count()
+    driver.count(Method::ControllerUnpublishVolume, volume)
 }
 
 /// The state of a driver that lost the capability: nothing released, nothing marked attached.
@@ -73,7 +71,7 @@ async fn is_stalled(driver: &Driver<'_>, parts: &[&str]) -> Result<()> {
     let (world, short) = (driver.world, &driver.short);
     told(driver, "Stalled", "True", "CapabilityLost", parts).await?;
     let answers = format!("csi_attacher_driver_up{{driver_name=\"{}\"}} 1", driver.name);
-    let metrics = world.metrics().await?;
+    let metrics = world.shared_operator().metrics().await?;
     assert!(metrics.contains(&answers), "{answers} is not in {metrics}");
     let kept = world.fixtures.get_attachment(&format!("{short}-kept")).await?;
     assert_eq!(kept.finalizers(), [driver.finalizer()], "released while published");
@@ -99,6 +97,8 @@ async fn a_driver_that_loses_publish_keeps_what_is_attached_until_it_is_back() -
         ],
     )
     .await?;
+    let message = told(&driver, "Stalled", "True", "CapabilityLost", &[]).await?;
+    assert_indexed(CAPABILITY_LOST, &message);
     driver.wait("Ready", "False", Some("CapabilityLost")).await?;
     event(&world, "AttacherConfig", "lost-back", "Stalled", "CapabilityLost").await?;
 
@@ -206,8 +206,7 @@ async fn in_the_place_of_a_sidecar_a_driver_that_lost_publish_releases_nothing()
     scene.attach("drop-in-kept").await?;
     let capability = ControllerCapability::PublishUnpublishVolume;
     scene.mock.set_capability(capability, false);
-    let again = |error: csi_mock_driver::ListenError| Error::Other(error.to_string());
-    scene.mock.start_again().await.map_err(again)?;
+    scene.mock.start_again().await.map_err(other)?;
     // Attached is what the sidecar would mark so, and nothing is released.
     scene.attach("drop-in-marked").await?;
     scene.world.fixtures.delete::<VolumeAttachment>("drop-in-kept").await?;
@@ -218,7 +217,7 @@ async fn in_the_place_of_a_sidecar_a_driver_that_lost_publish_releases_nothing()
     let finalizer = csi_attacher_model::api::names::finalizer_name(DRIVER);
     assert_eq!(kept.finalizers(), [finalizer]);
     scene.mock.set_capability(capability, true);
-    scene.mock.start_again().await.map_err(again)?;
+    scene.mock.start_again().await.map_err(other)?;
     scene.world.fixtures.wait_for_attachment_gone("drop-in-kept").await?;
     drop_in::end(&mut operator).await
 }

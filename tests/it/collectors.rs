@@ -117,13 +117,10 @@ async fn t5_a_collector_that_comes_back_gets_spans_again_and_every_span_is_count
     const VOLUMES: usize = 100;
     let world = World::own().await?;
     let (receiver, gate) = OtlpReceiver::gated().await;
-    let options = operator_options()
-        .variable("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.endpoint())
-        .variable("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
+    let options = sends_to(&receiver.endpoint(), "grpc")
         // Short enough for one to pass while nothing answers, and long enough that none does when everything is slow.
         .variable("OTEL_EXPORTER_OTLP_TIMEOUT", "5000")
         .variable("OTEL_BSP_EXPORT_TIMEOUT", "6000")
-        .variable("OTEL_BSP_SCHEDULE_DELAY", "20")
         .variable("OTEL_BSP_MAX_QUEUE_SIZE", "32");
     let operator = world.operator(options).await?;
     let driver = world.driver("gated", json!({})).await?;

@@ -9,11 +9,10 @@ use csi_mock_driver::{CallRecord, Method};
 use k8s_openapi::api::core::v1::{Event, Node};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt;
-use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
 use crate::events::event;
-use crate::rig::{Driver, LIMIT, World};
+use crate::rig::{Driver, LIMIT, World, merge};
 use crate::support::wait::wait_for;
 use crate::support::{Fixtures, Result, Volume};
 
@@ -27,8 +26,7 @@ pub async fn node_is_seen(fixtures: &Fixtures, name: &str) -> Result<()> {
     const WRONG: &str = "-1";
     let nodes = fixtures.cluster::<Node>();
     let wrong = json!({ "metadata": { "annotations": { TTL: WRONG } } });
-    let patched = nodes.patch(name, &PatchParams::default(), &Patch::Merge(&wrong)).await;
-    patched.expect("an administrator may do this");
+    merge(&nodes, name, &wrong).await?;
     wait_for(nodes, name, "seen by kube-controller-manager", LIMIT, |node| {
         let ttl = node.and_then(|node| node.annotations().get(TTL));
         ttl.is_some_and(|ttl| ttl != WRONG)

@@ -9,9 +9,11 @@ use serde_json::json;
 use std::time::Duration;
 use tonic::Code;
 
+use crate::error_texts::attachments::LEAVING;
+use crate::error_texts::index::assert_indexed;
 use crate::events::event;
 use crate::insight::told;
-use crate::rig::World;
+use crate::rig::{World, detach};
 use crate::support::Result;
 use crate::support::wait::wait_for;
 
@@ -51,12 +53,10 @@ async fn a_config_that_waits_is_served_until_the_last_volume_is_detached() -> Re
         .volume("waiting-second")
         .times(3);
     driver.mock.script(rule.fail(Code::Internal, "busy"));
-    fixtures.delete::<VolumeAttachment>("waiting-first").await?;
-    fixtures.wait_for_attachment_gone("waiting-first").await?;
+    detach(fixtures, "waiting-first").await?;
     let kept = configs.get("waiting").await.expect("it is still there");
     assert_eq!(kept.finalizers(), [FINALIZER]);
-    fixtures.delete::<VolumeAttachment>("waiting-second").await?;
-    fixtures.wait_for_attachment_gone("waiting-second").await?;
+    detach(fixtures, "waiting-second").await?;
     wait_for_gone(&world, "waiting").await?;
 
     // Nobody serves it any more.
@@ -100,10 +100,10 @@ async fn a_config_that_waits_attaches_nothing_new() -> Result<()> {
     driver.claim("leaving-new").await?;
     let words = "the AttacherConfig of driver leaving.csi.test is being deleted (spec.deletionPolicy: WaitForDetach) and attaches \
                  no further volumes; create another AttacherConfig for the driver, which takes over";
-    fixtures.wait_for_attach_error_saying("leaving-new", words).await?;
+    let error = fixtures.wait_for_attach_error_saying("leaving-new", words).await?;
+    assert_indexed(LEAVING, &error.message.unwrap_or_default());
     event(&world, "VolumeAttachment", "leaving-new", "AttachFailed", words).await?;
-    fixtures.delete::<VolumeAttachment>("leaving-old").await?;
-    fixtures.wait_for_attachment_gone("leaving-old").await?;
+    detach(fixtures, "leaving-old").await?;
     wait_for_gone(&world, "leaving").await?;
     let new = fixtures.get_attachment("leaving-new").await?;
     assert!(new.finalizers().is_empty(), "claimed by nobody who stays");
@@ -131,8 +131,7 @@ async fn a_config_waits_for_volumes_whose_deletion_waits_for_it() -> Result<()> 
         )
         .await?;
     for name in ["releasing-gone", "releasing-live"] {
-        fixtures.delete::<VolumeAttachment>(name).await?;
-        fixtures.wait_for_attachment_gone(name).await?;
+        detach(fixtures, name).await?;
     }
     fixtures.delete::<PersistentVolume>("releasing-gone").await?;
     fixtures.delete::<AttacherConfig>("releasing").await?;

@@ -12,9 +12,12 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::Api;
 use kube::api::ListParams;
 
-use crate::rig::{LIMIT, World};
+use crate::error_texts::configs::UNKNOWN_FLAG;
+use crate::error_texts::index::assert_indexed;
+use crate::rig::{World, detach, other};
 use crate::support::rbac::Account;
-use crate::support::{Error, Operator, OperatorOptions, Result, Volume};
+pub use crate::support::stage::stop as end;
+use crate::support::{Operator, OperatorOptions, Result, Volume};
 
 pub const RBAC: &str = include_str!("../../config/samples/drop-in-rbac.yaml");
 /// Namespace and name of the ServiceAccount in that file.
@@ -75,16 +78,8 @@ impl Scene {
     }
 
     pub async fn detach(&self, name: &str) -> Result<()> {
-        self.world.fixtures.delete::<VolumeAttachment>(name).await?;
-        self.world.fixtures.wait_for_attachment_gone(name).await
+        detach(&self.world.fixtures, name).await
     }
-}
-
-pub async fn end(operator: &mut Operator) -> Result<()> {
-    operator.signal("TERM")?;
-    let status = operator.wait_ended(LIMIT).await?;
-    assert_eq!(status.code(), Some(0), "{}", operator.log_text());
-    Ok(())
 }
 
 #[tokio::test]
@@ -139,8 +134,7 @@ async fn it_attaches_and_detaches_by_flags_alone() -> Result<()> {
     scene.mock.stop().await;
     operator.wait_for_answer("/readyz", |status, _| status == 503).await?;
     scene.claim("drop-in-2").await?;
-    let started = scene.mock.start_again().await;
-    started.map_err(|error| Error::Other(error.to_string()))?;
+    scene.mock.start_again().await.map_err(other)?;
     scene.world.fixtures.wait_for_attached("drop-in-2").await?;
     operator.wait_ready().await?;
     end(&mut operator).await?;
@@ -183,6 +177,7 @@ fn version_usage_and_exit_codes_are_those_of_the_sidecar() {
         "{message}"
     );
     assert!(message.contains("  -retry-interval-max duration\n"), "{message}");
+    assert_indexed(UNKNOWN_FLAG, message.lines().next().unwrap_or_default());
 
     let help = run(&["--csi-address=/csi/csi.sock", "-help"]);
     assert_eq!(help.status.code(), Some(0));

@@ -1,11 +1,12 @@
-//! `docs/operate/TROUBLESHOOTING.md` begins with the exact messages that people search for. Each of them is brought about here and found where the
-//! page says, or is one of kubelet and kube-scheduler, which do not run here, or is quoted from a vendor with repository, file and version.
+//! `docs/operate/TROUBLESHOOTING.md` begins with the exact messages that people search for. Each of them is brought about here, or by the test of
+//! what it is about, and found where the page says, or is one of kubelet and kube-scheduler, which do not run here, or is quoted from a vendor
+//! with repository, file and version.
 
-mod attachments;
-mod configs;
+pub mod attachments;
+pub mod configs;
 mod controller_manager;
 mod identities;
-mod index;
+pub mod index;
 
 use std::collections::BTreeSet;
 

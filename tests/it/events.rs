@@ -7,7 +7,9 @@ use kube::Api;
 use serde_json::{Value, json};
 use tonic::Code;
 
-use crate::rig::{Driver, LIMIT, World};
+use crate::error_texts::attachments::{ATTEMPT_TO_DETACH, NODE_GONE};
+use crate::error_texts::index::assert_indexed;
+use crate::rig::{Driver, LIMIT, World, detach};
 use crate::support::Result;
 use crate::support::wait::wait_for_any;
 
@@ -128,17 +130,14 @@ async fn a_detach_tells_what_holds_it_up() -> Result<()> {
     driver.nodes_are_seen("once").await?;
     let unpublish = Rule::on(Method::ControllerUnpublishVolume).volume("leave-va").times(1);
     driver.mock.script(unpublish.fail(Code::Internal, "still mounted"));
-    world.fixtures.delete::<VolumeAttachment>("leave-va").await?;
-    world.fixtures.wait_for_attachment_gone("leave-va").await?;
-    event(
-        &world,
-        "PersistentVolume",
-        "leave-va",
-        "NodeGone",
-        "has no CSINode any more",
-    )
-    .await?;
-    event(&world, "PersistentVolume", "leave-va", "DetachFailed", "still mounted").await?;
+    detach(&world.fixtures, "leave-va").await?;
+    for (reason, part, message) in [
+        ("NodeGone", "has no CSINode any more", NODE_GONE),
+        ("DetachFailed", "still mounted", ATTEMPT_TO_DETACH),
+    ] {
+        let told = event(&world, "PersistentVolume", "leave-va", reason, part).await?;
+        assert_indexed(message, &told.message.unwrap_or_default());
+    }
     event(&world, "PersistentVolume", "leave-va", "Detached", "in attempt 2").await?;
     Ok(())
 }
@@ -184,8 +183,7 @@ async fn an_orphan_is_let_go_by_policy_and_told() -> Result<()> {
     driver.attach("orphan-va").await?;
     let unpublish = Rule::on(Method::ControllerUnpublishVolume).volume("orphan-va").times(1);
     driver.mock.script(unpublish.fail(Code::NotFound, "no such node"));
-    world.fixtures.delete::<VolumeAttachment>("orphan-va").await?;
-    world.fixtures.wait_for_attachment_gone("orphan-va").await?;
+    detach(&world.fixtures, "orphan-va").await?;
     let told = event(&world, "PersistentVolume", "orphan-va", "Detached", "spec.orphanPolicy").await?;
     assert_eq!(told.type_.as_deref(), Some("Warning"));
     Ok(())

@@ -11,10 +11,9 @@ use std::time::Duration;
 
 use csi_mock_driver::Method;
 use futures::{StreamExt, TryStreamExt, stream};
-use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde_json::json;
 
-use crate::rig::{Driver, World, operator_options};
+use crate::rig::{Driver, World, detach, operator_options};
 use crate::support::operator::{IDENTITY, install};
 use crate::support::proxy::{Proxy, Seen};
 use crate::support::{Fixtures, Operator, Result};
@@ -84,11 +83,8 @@ async fn all_attached(driver: &Driver<'_>, names: &[String]) -> Result<()> {
 /// Deletes all of these and waits until they are gone, in the objects and at the driver.
 async fn all_detached(driver: &Driver<'_>, names: &[String]) -> Result<()> {
     let fixtures = patient(driver);
-    let (fixtures, none) = (&fixtures, driver.node_id());
-    let waits = stream::iter(names).map(|name| async move {
-        fixtures.delete::<VolumeAttachment>(name).await?;
-        fixtures.wait_for_attachment_gone(name).await
-    });
+    let none = driver.node_id();
+    let waits = stream::iter(names).map(|name| detach(&fixtures, name));
     waits.buffer_unordered(20).try_collect::<()>().await?;
     let published = driver.mock.published();
     for name in names {
@@ -99,11 +95,7 @@ async fn all_detached(driver: &Driver<'_>, names: &[String]) -> Result<()> {
 
 /// How often a volume was published.
 fn publishes(driver: &Driver<'_>, name: &str) -> usize {
-    let calls = driver.calls_for(name);
-    calls
-        .iter()
-        .filter(|call| call.method == Method::ControllerPublishVolume)
-        .count()
+    driver.count(Method::ControllerPublishVolume, name)
 }
 
 fn names(prefix: &str, count: usize) -> Vec<String> {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tonic::Code;
 
 use crate::events::event;
-use crate::rig::{Driver, LIMIT, World, operator_options};
+use crate::rig::{Driver, LIMIT, World, detach, merge_status, operator_options, strip};
 use crate::support::operator::apply_config;
 use crate::support::wait::wait_for;
 use crate::support::{Error, Operator, OperatorOptions, Result, Volume};
@@ -42,7 +42,7 @@ async fn message(driver: &Driver<'_>, kind: &str, status: &str, reason: &str) ->
     told(driver, kind, status, reason, &[]).await
 }
 
-/// As [`message`], and the message has these parts.
+/// As [`message`], and the message has these parts. What is asked for now and then only, such as a Secret, may take longer than a watch.
 pub async fn told(driver: &Driver<'_>, kind: &str, status: &str, reason: &str, parts: &[&str]) -> Result<String> {
     let found = |config: Option<&AttacherConfig>| {
         let conditions = &config?.status.as_ref()?.conditions;
@@ -53,7 +53,7 @@ pub async fn told(driver: &Driver<'_>, kind: &str, status: &str, reason: &str, p
     };
     let api: Api<AttacherConfig> = Api::all(driver.world.client.clone());
     let what = format!("{kind}={status} {reason} with {parts:?}");
-    let config = wait_for(api, &driver.short, &what, LIMIT, |config| found(config).is_some()).await?;
+    let config = wait_for(api, &driver.short, &what, LIMIT * 2, |config| found(config).is_some()).await?;
     Ok(found(config.as_ref()).unwrap_or_default())
 }
 
@@ -206,8 +206,7 @@ async fn surroundings(world: &World, operator: &Operator) -> Result<()> {
     event(world, "VolumeAttachment", "astray-3", "NodeGone", "node astray-third").await?;
 
     for name in ["astray-twin", "astray-2", "astray-3"] {
-        world.fixtures.delete::<VolumeAttachment>(name).await?;
-        world.fixtures.wait_for_attachment_gone(name).await?;
+        detach(&world.fixtures, name).await?;
     }
     for kind in ["attached_twice", "volume_gone", "node_gone"] {
         count(operator, &driver, kind, 0).await?;
@@ -224,18 +223,11 @@ async fn disturb(world: &World, driver: &Driver<'_>) -> Result<()> {
         .fixtures
         .volume_attachment("astray-twin", &driver.name, "astray-1", "astray-other")
         .await?;
-    let attachments: Api<VolumeAttachment> = Api::all(world.client.clone());
-    let attached = Patch::Merge(json!({ "status": { "attached": true } }));
-    let patched = attachments
-        .patch_status("astray-twin", &PatchParams::default(), &attached)
-        .await;
-    patched.expect("the status can be written");
+    let attachments = world.fixtures.cluster::<VolumeAttachment>();
+    merge_status(&attachments, "astray-twin", &json!({ "status": { "attached": true } })).await?;
     // That of the second is removed by force, and the node of the third too.
-    let volumes: Api<PersistentVolume> = Api::all(world.client.clone());
     world.fixtures.delete::<PersistentVolume>("astray-2").await?;
-    let free = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
-    let patched = volumes.patch("astray-2", &PatchParams::default(), &free).await;
-    patched.expect("the volume can be released");
+    strip(&world.fixtures.cluster::<PersistentVolume>(), "astray-2").await?;
     world.fixtures.delete::<CSINode>("astray-third").await
 }
 

@@ -1,14 +1,12 @@
 //! The limits of a driver: work that waits for one shows in status and metrics, and the requests to the API server.
 
-use csi_attacher_model::api::AttacherConfig;
 use csi_mock_driver::{Method, Rule};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
-use kube::Api;
 use serde_json::{Value, json};
 
-use crate::rig::{Driver, LIMIT, World, operator_options};
-use crate::support::wait::wait_for;
-use crate::support::{Error, Operator, Result};
+use crate::insight::told;
+use crate::rig::{Driver, World};
+use crate::support::{Operator, Result};
 
 const PUBLISH: Method = Method::ControllerPublishVolume;
 const UNPUBLISH: Method = Method::ControllerUnpublishVolume;
@@ -35,24 +33,6 @@ async fn wait_for_value(
 ) -> Result<()> {
     let found = |_, metrics: &str| value(metrics, name, labels).is_some_and(&wanted);
     operator.wait_for_answer("/metrics", found).await.map(drop)
-}
-
-/// The message of the condition Saturated, once it has this status and reason, and this in its message: the one that is shown
-/// first tells of what waited by then.
-async fn saturated(driver: &Driver<'_>, status: &str, reason: &str, part: &str) -> Result<String> {
-    let configs: Api<AttacherConfig> = Api::all(driver.world.client.clone());
-    let condition = |config: Option<&AttacherConfig>| {
-        let conditions = &config?.status.as_ref()?.conditions;
-        let found = conditions.iter().find(|condition| condition.type_ == "Saturated")?;
-        let is_so = found.status == status && found.reason == reason && found.message.contains(part);
-        is_so.then(|| found.message.clone())
-    };
-    let what = format!("Saturated={status} {reason} with {part:?}");
-    let config = wait_for(configs, &driver.short, &what, LIMIT, |config| {
-        condition(config).is_some()
-    })
-    .await?;
-    condition(config.as_ref()).ok_or_else(|| Error::Other(what))
 }
 
 /// Limits, a backoff that is short, and calls that do not end by themselves.
@@ -92,11 +72,11 @@ async fn recover(driver: &Driver<'_>, count: usize) -> Result<()> {
 async fn a_full_lane_shows_until_its_limit_is_raised(world: &World, operator: &Operator) -> Result<()> {
     let driver = silent_driver(world, "full", json!({"attach": 1})).await?;
     assert_eq!(
-        saturated(&driver, "False", "NotSaturated", "").await?,
+        told(&driver, "Saturated", "False", "NotSaturated", &[]).await?,
         "no limit of spec.concurrency delays attaches or detaches"
     );
     claim_all(&driver, 3).await?;
-    let message = saturated(&driver, "True", "LaneFull", "waiting: 2").await?;
+    let message = told(&driver, "Saturated", "True", "LaneFull", &["waiting: 2"]).await?;
     assert!(
         message.starts_with(
             "the attach lane is full: 1 in flight, as spec.concurrency.attach allows; waiting: 2, the longest"
@@ -120,7 +100,7 @@ async fn a_full_lane_shows_until_its_limit_is_raised(world: &World, operator: &O
     for number in 0..3 {
         driver.call(PUBLISH, &format!("full-{number}"), |_| true).await?;
     }
-    saturated(&driver, "False", "NotSaturated", "").await?;
+    told(&driver, "Saturated", "False", "NotSaturated", &[]).await?;
     wait_for_value(operator, "csi_attacher_saturated", &reason, |value| value < 0.5).await?;
     assert_eq!(driver.mock.in_flight_of(PUBLISH).now, 3, "raised without ending a call");
     recover(&driver, 3).await
@@ -129,19 +109,15 @@ async fn a_full_lane_shows_until_its_limit_is_raised(world: &World, operator: &O
 async fn each_limit_shows_as_itself(world: &World) -> Result<()> {
     let per_node = silent_driver(world, "pernode", json!({"perNode": 1})).await?;
     claim_all(&per_node, 3).await?;
-    saturated(
-        &per_node,
-        "True",
-        "NodeLimit",
-        "node pernode-node has 1 calls in flight",
-    )
-    .await?;
+    let part = "node pernode-node has 1 calls in flight";
+    told(&per_node, "Saturated", "True", "NodeLimit", &[part]).await?;
     assert_eq!(per_node.mock.in_flight_of(PUBLISH).peak, 1);
     recover(&per_node, 3).await?;
 
     let rated = silent_driver(world, "rated", json!({"callsPerSecond": 1})).await?;
     claim_all(&rated, 6).await?;
-    saturated(&rated, "True", "RateLimited", "raise spec.concurrency.callsPerSecond ").await?;
+    let part = "raise spec.concurrency.callsPerSecond ";
+    told(&rated, "Saturated", "True", "RateLimited", &[part]).await?;
     recover(&rated, 6).await
 }
 
@@ -159,7 +135,8 @@ async fn hanging_detaches_hold_up_no_attach(world: &World) -> Result<()> {
             .delete::<VolumeAttachment>(&format!("lanes-{number}"))
             .await?;
     }
-    let message = saturated(&driver, "True", "LaneFull", "the detach lane is full: 1 in flight").await?;
+    let part = "the detach lane is full: 1 in flight";
+    let message = told(&driver, "Saturated", "True", "LaneFull", &[part]).await?;
     assert!(!message.contains("the attach lane"), "{message}");
     for number in 10..13 {
         driver.attach(&format!("lanes-{number}")).await?;
@@ -224,10 +201,10 @@ async fn requests_wait_for_the_limit_of_their_driver(world: &World, operator: &O
 
 #[tokio::test]
 async fn limits_are_kept_and_shown() -> Result<()> {
-    let world = World::own().await?;
-    let operator = world.operator(operator_options()).await?;
-    a_full_lane_shows_until_its_limit_is_raised(&world, &operator).await?;
+    let world = World::shared().await?;
+    let operator = world.shared_operator();
+    a_full_lane_shows_until_its_limit_is_raised(&world, operator).await?;
     each_limit_shows_as_itself(&world).await?;
     hanging_detaches_hold_up_no_attach(&world).await?;
-    requests_wait_for_the_limit_of_their_driver(&world, &operator).await
+    requests_wait_for_the_limit_of_their_driver(&world, operator).await
 }

@@ -4,7 +4,8 @@ use csi_mock_driver::{Method, Rule};
 use serde_json::json;
 use tonic::Code;
 
-use crate::rig::{Driver, World, operator_options, wait_until};
+use crate::collectors::sends_to;
+use crate::rig::{Driver, World, wait_until};
 use crate::support::Result;
 use crate::support::otlp::{Attribute, OtlpReceiver, ReceivedSpan};
 
@@ -40,11 +41,7 @@ async fn attach_both(round: &str, drivers: [(&Driver<'_>, bool); 2], receiver: &
 async fn samples_change_for_one_driver_while_it_works() -> Result<()> {
     let world = World::own().await?;
     let receiver = OtlpReceiver::grpc().await;
-    let options = operator_options()
-        .variable("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.endpoint())
-        .variable("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
-        .variable("OTEL_BSP_SCHEDULE_DELAY", "20");
-    let operator = world.operator(options).await?;
+    let operator = world.operator(sends_to(&receiver.endpoint(), "grpc")).await?;
     let pid = operator.pid()?;
     let (one, other) = (
         world.driver("told", json!({})).await?,

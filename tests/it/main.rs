@@ -55,7 +55,6 @@ mod registry;
 mod reload;
 mod replicas;
 mod rig;
-mod shutdown;
 mod takeover;
 mod tls;
 mod tracing;

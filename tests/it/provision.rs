@@ -13,7 +13,7 @@ use csi_mock_driver::{CallRecord, CallResult, Method, Rule, ScriptAction, Script
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim, Secret, TypedLocalObjectReference};
 use k8s_openapi::api::storage::v1::StorageClass;
-use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::api::{ListParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use tonic::Code;
@@ -22,9 +22,9 @@ use csi_attacher_model::api::AttacherConfig;
 use csi_attacher_model::api::names::provisioner_lease_name;
 
 use crate::events::event;
-use crate::rig::{Driver, LIMIT, World, operator_options};
+use crate::rig::{Driver, LIMIT, World, merge, operator_options};
 pub use crate::support::operator::grant_provisioning as grant;
-use crate::support::operator::{IDENTITY, release_provisioner_lease};
+use crate::support::operator::{IDENTITY, grant_secret, release_provisioner_lease};
 use crate::support::wait::wait_for;
 use crate::support::{Error, Operator, OperatorOptions, Result};
 
@@ -61,6 +61,24 @@ impl Driver<'_> {
             "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": self.short },
             "provisioner": self.name, "reclaimPolicy": reclaim, "volumeBindingMode": "Immediate",
             "mountOptions": ["noatime"], "parameters": { "tier": "gold", "csi.storage.k8s.io/fstype": "xfs" },
+        });
+        self.world.cluster.apply_yaml(&class.to_string()).await.map(drop)
+    }
+
+    /// Works with these settings and Secret "login" of this namespace, which it may read and need not exist yet. The class, called after the
+    /// driver, finds that Secret in `found_in`.
+    async fn logs_in_with(&self, mut settings: Value, namespace: &str, found_in: &str) -> Result<()> {
+        settings["provisioning"]["secrets"] = json!([{ "namespace": namespace, "names": ["login"] }]);
+        self.configure(&settings).await?;
+        self.wait("ProvisioningReady", "True", Some("Running")).await?;
+        grant_secret(&self.world.cluster, namespace, "login").await?;
+        let class = json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": self.short },
+            "provisioner": self.name,
+            "parameters": {
+                "csi.storage.k8s.io/provisioner-secret-name": "login",
+                "csi.storage.k8s.io/provisioner-secret-namespace": found_in,
+            },
         });
         self.world.cluster.apply_yaml(&class.to_string()).await.map(drop)
     }
@@ -152,7 +170,7 @@ pub fn carries_marker(claim: Option<&PersistentVolumeClaim>) -> bool {
 /// The only place for calls is taken by one that hangs.
 #[tokio::test]
 async fn what_needs_no_call_waits_for_none() -> Result<()> {
-    let (world, _operator) = serving(operator_options()).await?;
+    let world = World::provisioning().await?;
     let driver = world.unconfigured_driver("p-slow", |builder| builder).await?;
     let mut asked = settings(&driver, &soon());
     asked["provisioning"]["timeouts"] = json!({ "create": "5m" });
@@ -181,7 +199,7 @@ async fn what_needs_no_call_waits_for_none() -> Result<()> {
 
 #[tokio::test]
 async fn a_claim_with_a_data_source_is_refused_and_says_so() -> Result<()> {
-    let (world, operator) = serving(operator_options()).await?;
+    let world = World::provisioning().await?;
     let driver = provisioning(&world, "p-source", &soon()).await?;
     driver.class("Delete").await?;
     let mut wanted = driver.wanted("copy");
@@ -208,6 +226,7 @@ async fn a_claim_with_a_data_source_is_refused_and_says_so() -> Result<()> {
         let retries = lines.find_map(|line| line.strip_prefix(&retries)?.parse::<f64>().ok());
         status == 200 && retries.is_some_and(|retries| retries >= 3.0)
     };
+    let operator = world.shared_operator();
     operator.wait_for_answer("/metrics", are_several).await?;
     let events = events(&world).await?;
     let is_about = |event: &&Event| event.involved_object.name.as_deref() == Some("copy");
@@ -228,43 +247,38 @@ async fn a_claim_with_a_data_source_is_refused_and_says_so() -> Result<()> {
 /// It is missing first, then its contents are wrong, and nothing but a change of it wakes the claim.
 #[tokio::test]
 async fn a_claim_is_tried_again_when_its_secret_comes_and_when_it_changes() -> Result<()> {
-    let (world, _operator) = serving(operator_options()).await?;
+    let world = World::provisioning().await?;
     let driver = world.unconfigured_driver("p-login", |builder| builder).await?;
     let late = json!({ "initial": "10m", "max": "10m" });
-    let mut asked = settings(&driver, &late);
-    asked["provisioning"]["secrets"] = json!([{ "namespace": "default", "names": ["provisioner"] }]);
-    driver.configure(&asked).await?;
-    driver.wait("ProvisioningReady", "True", Some("Running")).await?;
-    crate::support::operator::grant_secret(&world.cluster, "default", "provisioner").await?;
+    driver
+        .logs_in_with(settings(&driver, &late), NAMESPACE, NAMESPACE)
+        .await?;
     for code in [Code::Unauthenticated, Code::InvalidArgument] {
         driver
             .mock
             .script(Rule::on(Method::CreateVolume).times(1).fail(code, "no such login"));
     }
-    let class = json!({
-        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": driver.short },
-        "provisioner": driver.name,
-        "parameters": {
-            "csi.storage.k8s.io/provisioner-secret-name": "provisioner",
-            "csi.storage.k8s.io/provisioner-secret-namespace": "default",
-        },
-    });
-    world.cluster.apply_yaml(&class.to_string()).await?;
-    driver.ask_for("data").await?;
+    driver.ask_for("login-data").await?;
     let part = "not found in namespace";
-    event(&world, "PersistentVolumeClaim", "data", "ProvisioningFailed", part).await?;
+    event(
+        &world,
+        "PersistentVolumeClaim",
+        "login-data",
+        "ProvisioningFailed",
+        part,
+    )
+    .await?;
     assert!(driver.mock.calls_of(Method::CreateVolume).is_empty());
     let wrong = [("password", "wrong")];
-    world.fixtures.secret(NAMESPACE, "provisioner", &wrong).await?;
+    world.fixtures.secret(NAMESPACE, "login", &wrong).await?;
     driver.creations(1).await?;
     let secrets = Api::<Secret>::namespaced(world.client.clone(), NAMESPACE);
     for (value, count) in [("better", 2), ("right", 3)] {
-        let change = Patch::Merge(json!({ "stringData": { "password": value } }));
-        let changed = secrets.patch("provisioner", &PatchParams::default(), &change).await;
-        changed?;
+        let change = json!({ "stringData": { "password": value } });
+        merge(&secrets, "login", &change).await?;
         driver.creations(count).await?;
     }
-    driver.bound("data").await?;
+    driver.bound("login-data").await?;
     assert_eq!(driver.mock.calls_of(Method::CreateVolume).len(), 3);
     Ok(())
 }
@@ -272,7 +286,7 @@ async fn a_claim_is_tried_again_when_its_secret_comes_and_when_it_changes() -> R
 /// Its Lease goes meanwhile, and with it the engine; what the open call was made with stays known.
 #[tokio::test]
 async fn a_driver_that_was_away_for_long_gets_the_same_call_though_the_class_changed() -> Result<()> {
-    let (world, _operator) = serving(operator_options()).await?;
+    let world = World::provisioning().await?;
     let late = json!({ "initial": "10m", "max": "10m" });
     let driver = provisioning(&world, "p-away", &late).await?;
     driver.class("Delete").await?;
@@ -281,8 +295,15 @@ async fn a_driver_that_was_away_for_long_gets_the_same_call_though_the_class_cha
             .times(1)
             .fail(Code::Unavailable, "not now"),
     );
-    let claim = driver.ask_for("data").await?;
-    event(&world, "PersistentVolumeClaim", "data", "ProvisioningUncertain", "").await?;
+    let claim = driver.ask_for("away-data").await?;
+    event(
+        &world,
+        "PersistentVolumeClaim",
+        "away-data",
+        "ProvisioningUncertain",
+        "",
+    )
+    .await?;
     driver.mock.stop().await;
     let leases = Api::<Lease>::namespaced(world.client.clone(), IDENTITY);
     wait_for(
@@ -299,19 +320,15 @@ async fn a_driver_that_was_away_for_long_gets_the_same_call_though_the_class_cha
     .await?;
     let options = json!({ "mountOptions": ["noatime", "ro"] });
     let classes = Api::<StorageClass>::all(world.client.clone());
-    let changed = classes
-        .patch(&driver.short, &PatchParams::default(), &Patch::Merge(&options))
-        .await;
-    changed?;
-    let again = driver.mock.start_again().await;
-    again.map_err(|error| Error::Other(error.to_string()))?;
-    driver.bound("data").await?;
+    merge(&classes, &driver.short, &options).await?;
+    driver.start_again().await?;
+    driver.bound("away-data").await?;
     driver.saved(&claim).await?;
     let calls = driver.mock.calls_of(Method::CreateVolume);
     let flags = calls.iter().filter_map(|call| call.creation.as_ref());
     let flags: Vec<usize> = flags.map(|asked| asked.capabilities[0].mount_flags).collect();
     assert_eq!(flags, [1, 1], "the second call has what the first one had");
-    driver.without_marker("data").await
+    driver.without_marker("away-data").await
 }
 
 /// Two calls fail, and the errors have the values of the Secret.
@@ -330,25 +347,14 @@ async fn the_value_of_a_secret_comes_out_nowhere() -> Result<()> {
     const VALUE: &str = "s3cr3t-word-of-this-test";
     let (world, operator) = serving(operator_options().argument("--log-level=trace")).await?;
     let driver = world.unconfigured_driver("p-quiet", |builder| builder).await?;
-    let mut asked = settings(&driver, &soon());
-    asked["provisioning"]["secrets"] = json!([{ "namespace": "default", "names": ["provisioner"] }]);
-    driver.configure(&asked).await?;
-    driver.wait("ProvisioningReady", "True", Some("Running")).await?;
-    crate::support::operator::grant_secret(&world.cluster, "default", "provisioner").await?;
+    driver
+        .logs_in_with(settings(&driver, &soon()), NAMESPACE, NAMESPACE)
+        .await?;
     world
         .fixtures
-        .secret("default", "provisioner", &[("password", VALUE)])
+        .secret(NAMESPACE, "login", &[("password", VALUE)])
         .await?;
     driver.mock.script(echoing());
-    let class = json!({
-        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": driver.short },
-        "provisioner": driver.name,
-        "parameters": {
-            "csi.storage.k8s.io/provisioner-secret-name": "provisioner",
-            "csi.storage.k8s.io/provisioner-secret-namespace": "default",
-        },
-    });
-    world.cluster.apply_yaml(&class.to_string()).await?;
     let claim = driver.ask_for("data").await?;
     let bound = driver.bound("data").await?;
     let volume = driver.saved(&claim).await?;

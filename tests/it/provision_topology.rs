@@ -7,21 +7,19 @@ use std::time::Duration;
 use csi_mock_driver::{CreationFacts, Method, Rule};
 use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim};
 use kube::ResourceExt;
-use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use tonic::Code;
 
 use crate::events::event;
-use crate::provision::{carries_marker, serving, soon};
-use crate::rig::{Driver, World, operator_options};
+use crate::provision::{carries_marker, soon};
+use crate::rig::{Driver, World, merge};
 use crate::support::controlplane::ControlPlane;
 use crate::support::operator::{IDENTITY, account, release_provisioner_lease};
 use crate::support::rbac::Grants;
-use crate::support::{Error, Operator, Result};
+use crate::support::{Error, Result};
 
 const ZONE: &str = "topology.example.com/zone";
 const SELECTED: &str = "volume.kubernetes.io/selected-node";
-const ZONES: [(&str, &str); 3] = [("n1", "a"), ("n2", "b"), ("n3", "c")];
 /// How many claims are tried until one asks for all zones. Each takes a whole provisioning, in which a watch that works has brought them.
 const TRIES: usize = 50;
 
@@ -43,13 +41,6 @@ pub async fn grant_nodes(cluster: &ControlPlane) -> Result<()> {
         "subjects": [{ "kind": "ServiceAccount", "namespace": account.namespace, "name": account.name }],
     });
     Grants::of_documents(vec![role, binding]).apply(cluster).await
-}
-
-/// An operator that may provision, and may watch Nodes.
-async fn serving_topology() -> Result<(World, Operator)> {
-    let (world, operator) = serving(operator_options()).await?;
-    grant_nodes(&world.cluster).await?;
-    Ok((world, operator))
 }
 
 /// A driver with one topology key that provisions, and its delayed class `<short>`.
@@ -77,45 +68,34 @@ async fn class(driver: &Driver<'_>, name: &str, binding: &str, zones: &[&str]) -
     driver.world.cluster.apply_yaml(&class.to_string()).await.map(drop)
 }
 
-/// A Node in a zone, if it has one.
-async fn node(world: &World, name: &str, zone: Option<&str>) -> Result<()> {
-    world.fixtures.node(name).await?;
-    match zone {
-        Some(zone) => label(world, name, zone).await,
-        None => Ok(()),
-    }
-}
-
-async fn label(world: &World, name: &str, zone: &str) -> Result<()> {
-    let labels = json!({ "metadata": { "labels": { ZONE: zone } } });
-    let nodes = world.fixtures.cluster::<Node>();
-    let patched = nodes.patch(name, &PatchParams::default(), &Patch::Merge(&labels)).await;
-    patched.map(drop).map_err(Error::from)
-}
-
-/// The CSINode of a node on which these drivers are registered with their key.
-async fn csi_node(world: &World, name: &str, drivers: &[&str]) -> Result<()> {
-    let drivers: Vec<Value> = drivers
-        .iter()
-        .map(|driver| json!({ "name": driver, "nodeID": format!("{name}-id"), "topologyKeys": [ZONE] }))
-        .collect();
-    let csi_node = json!({
-        "apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": { "name": name },
-        "spec": { "drivers": drivers },
-    });
-    world.cluster.apply_yaml(&csi_node.to_string()).await.map(drop)
-}
-
-/// Three nodes in three zones.
-async fn three_zones(world: &World, drivers: &[&str]) -> Result<()> {
-    for (name, zone) in ZONES {
-        node(world, name, Some(zone)).await?;
-        csi_node(world, name, drivers).await?;
-    }
-    Ok(())
+/// Gives a Node a label.
+async fn label(world: &World, name: &str, key: &str, value: &str) -> Result<()> {
+    let labels = json!({ "metadata": { "labels": { key: value } } });
+    merge(&world.fixtures.cluster::<Node>(), name, &labels).await.map(drop)
 }
 
 impl Driver<'_> {
+    /// The CSINode of a node on which this driver, if it is registered there, has its key.
+    async fn on_csi_node(&self, name: &str, registered: bool) -> Result<()> {
+        let own = json!({ "name": self.name, "nodeID": format!("{name}-id"), "topologyKeys": [ZONE] });
+        let csi_node = json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": { "name": name },
+            "spec": { "drivers": if registered { vec![own] } else { Vec::new() } },
+        });
+        self.world.cluster.apply_yaml(&csi_node.to_string()).await.map(drop)
+    }
+
+    /// Three nodes `<short>-1` to `<short>-3` in zones a to c.
+    async fn three_zones(&self) -> Result<()> {
+        for (number, zone) in [(1, "a"), (2, "b"), (3, "c")] {
+            let name = format!("{}-{number}", self.short);
+            self.world.fixtures.node(&name).await?;
+            label(self.world, &name, ZONE, zone).await?;
+            self.on_csi_node(&name, true).await?;
+        }
+        Ok(())
+    }
+
     /// A claim of a class, scheduled to a node if one is given.
     async fn claim_on(&self, name: &str, class: &str, node: Option<&str>) -> Result<PersistentVolumeClaim> {
         let mut wanted = self.wanted(name);
@@ -127,13 +107,13 @@ impl Driver<'_> {
         made.map_err(Error::from)
     }
 
-    /// Waits until the operator has seen the nodes of [`three_zones`]: Nodes with their labels and CSINodes come by watches of their own, and
+    /// Waits until the operator has seen the nodes of [`Driver::three_zones`]: Nodes with their labels and CSINodes come by watches of their own, and
     /// a claim that comes before some of them asks for fewer zones.
     async fn topology_is_seen(&self) -> Result<()> {
         let seen = format!("{}-seen", self.short);
         class(self, &seen, "Immediate", &[]).await?;
         for number in 0..TRIES {
-            let name = format!("seen-{number}");
+            let name = format!("{seen}-{number}");
             let claim = self.claim_on(&name, &seen, None).await?;
             self.bound(&name).await?;
             if self.zones(&claim).await?.0 == "a b c" {
@@ -189,7 +169,7 @@ fn words(terms: &[BTreeMap<String, String>]) -> String {
 
 #[tokio::test]
 async fn what_is_missing_is_told_and_used_as_soon_as_it_comes() -> Result<()> {
-    let (world, _operator) = serving_topology().await?;
+    let world = World::provisioning().await?;
     let driver = driver(&world, "t-late", &json!({ "backoff": never() })).await?;
     class(&driver, "t-late-now", "Immediate", &[]).await?;
     let told = async |claim: &str, part: &str| {
@@ -202,14 +182,15 @@ async fn what_is_missing_is_told_and_used_as_soon_as_it_comes() -> Result<()> {
     let anywhere = driver.claim_on("anywhere", "t-late-now", None).await?;
     told("anywhere", "no available topology found").await?;
     // A node without its label, and one on which the driver is not registered.
-    node(&world, "n1", None).await?;
-    csi_node(&world, "n1", &[&driver.name]).await?;
-    let unlabelled = driver.claim_on("unlabelled", "t-late", Some("n1")).await?;
-    told("unlabelled", &format!("Node n1 has no label \"{ZONE}\"")).await?;
-    node(&world, "n2", Some("b")).await?;
-    csi_node(&world, "n2", &[]).await?;
-    let unregistered = driver.claim_on("unregistered", "t-late", Some("n2")).await?;
-    let part = format!("no topology key found on CSINode n2 for driver {}", driver.name);
+    world.fixtures.node("t-late-1").await?;
+    driver.on_csi_node("t-late-1", true).await?;
+    let unlabelled = driver.claim_on("unlabelled", "t-late", Some("t-late-1")).await?;
+    told("unlabelled", &format!("Node t-late-1 has no label \"{ZONE}\"")).await?;
+    world.fixtures.node("t-late-2").await?;
+    label(&world, "t-late-2", ZONE, "b").await?;
+    driver.on_csi_node("t-late-2", false).await?;
+    let unregistered = driver.claim_on("unregistered", "t-late", Some("t-late-2")).await?;
+    let part = format!("no topology key found on CSINode t-late-2 for driver {}", driver.name);
     told("unregistered", &part).await?;
     assert!(driver.mock.calls_of(Method::CreateVolume).is_empty());
     for name in ["anywhere", "unlabelled", "unregistered"] {
@@ -217,12 +198,12 @@ async fn what_is_missing_is_told_and_used_as_soon_as_it_comes() -> Result<()> {
         assert!(!carries_marker(Some(&current)), "{name}");
     }
 
-    label(&world, "n1", "a").await?;
+    label(&world, "t-late-1", ZONE, "a").await?;
     for (name, claim) in [("unlabelled", &unlabelled), ("anywhere", &anywhere)] {
         driver.bound(name).await?;
         assert_eq!(driver.zones(claim).await?.1, "a", "{name}");
     }
-    csi_node(&world, "n2", &[&driver.name]).await?;
+    driver.on_csi_node("t-late-2", true).await?;
     driver.bound("unregistered").await?;
     assert_eq!(driver.zones(&unregistered).await?.1, "b a");
     Ok(())
@@ -230,33 +211,24 @@ async fn what_is_missing_is_told_and_used_as_soon_as_it_comes() -> Result<()> {
 
 #[tokio::test]
 async fn the_next_call_after_a_refusal_asks_for_the_zone_of_now() -> Result<()> {
-    let (world, _operator) = serving_topology().await?;
+    let world = World::provisioning().await?;
     let driver = driver(&world, "t-moved", &json!({ "backoff": never() })).await?;
-    three_zones(&world, &[&driver.name]).await?;
+    driver.three_zones().await?;
     driver.topology_is_seen().await?;
     let refused = Rule::on(Method::CreateVolume).times(1);
     driver
         .mock
         .script(refused.fail(Code::FailedPrecondition, "not in this zone"));
-    let claim = driver.claim_on("data", "t-moved", Some("n1")).await?;
-    event(
-        &world,
-        "PersistentVolumeClaim",
-        "data",
-        "ProvisioningFailed",
-        "not in this zone",
-    )
-    .await?;
+    let claim = driver.claim_on("moved", "t-moved", Some("t-moved-1")).await?;
+    let part = "not in this zone";
+    event(&world, "PersistentVolumeClaim", "moved", "ProvisioningFailed", part).await?;
     // Labels that are no topology key wake nobody.
-    let other = json!({ "metadata": { "labels": { "example.com/other": "label" } } });
-    let nodes = world.fixtures.cluster::<Node>();
-    let patched = nodes.patch("n1", &PatchParams::default(), &Patch::Merge(&other)).await;
-    patched?;
+    label(&world, "t-moved-1", "example.com/other", "label").await?;
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert_eq!(driver.asked_for(&claim).len(), 1);
 
-    label(&world, "n1", "d").await?;
-    driver.bound("data").await?;
+    label(&world, "t-moved-1", ZONE, "d").await?;
+    driver.bound("moved").await?;
     let asked = driver.asked_for(&claim);
     let preferred: Vec<String> = asked.iter().map(|asked| words(&asked.preferred)).collect();
     assert_eq!(preferred, ["a b c", "d b c"]);
@@ -266,21 +238,17 @@ async fn the_next_call_after_a_refusal_asks_for_the_zone_of_now() -> Result<()> 
 /// kube-scheduler knows allowedTopologies; a person who writes the annotation may not.
 #[tokio::test]
 async fn a_node_that_the_class_excludes_is_told_and_the_next_one_is_used_at_once() -> Result<()> {
-    let (world, _operator) = serving_topology().await?;
+    let world = World::provisioning().await?;
     let driver = driver(&world, "t-out", &json!({ "backoff": never() })).await?;
-    three_zones(&world, &[&driver.name]).await?;
+    driver.three_zones().await?;
     class(&driver, "t-out-b", "WaitForFirstConsumer", &["b"]).await?;
-    let claim = driver.claim_on("data", "t-out-b", Some("n1")).await?;
+    let claim = driver.claim_on("excluded", "t-out-b", Some("t-out-1")).await?;
     let part = "is not in allowedTopologies of StorageClass t-out-b";
-    event(&world, "PersistentVolumeClaim", "data", "ProvisioningFailed", part).await?;
+    event(&world, "PersistentVolumeClaim", "excluded", "ProvisioningFailed", part).await?;
     assert!(driver.asked_for(&claim).is_empty());
-    let chosen = json!({ "metadata": { "annotations": { SELECTED: "n2" } } });
-    let patched = driver
-        .claims()
-        .patch("data", &PatchParams::default(), &Patch::Merge(&chosen))
-        .await;
-    patched?;
-    driver.bound("data").await?;
+    let chosen = json!({ "metadata": { "annotations": { SELECTED: "t-out-2" } } });
+    merge(&driver.claims(), "excluded", &chosen).await?;
+    driver.bound("excluded").await?;
     assert_eq!(driver.zones(&claim).await?.0, "b");
     Ok(())
 }
@@ -288,14 +256,14 @@ async fn a_node_that_the_class_excludes_is_told_and_the_next_one_is_used_at_once
 /// Attaching does not read the capability: its engine goes on, and only that of provisioning is another one.
 #[tokio::test]
 async fn a_driver_that_comes_back_with_topology_is_provisioned_for_with_it() -> Result<()> {
-    let (world, operator) = serving_topology().await?;
+    let world = World::provisioning().await?;
     let driver = world.unconfigured_driver("t-update", |builder| builder).await?;
     release_provisioner_lease(&world.client, IDENTITY, &driver.name).await?;
     let settings = json!({ "driverName": driver.name, "provisioning": { "backoff": soon() } });
     driver.configure(&settings).await?;
     driver.wait("ProvisioningReady", "True", Some("Running")).await?;
     driver.wait("Ready", "True", Some("Running")).await?;
-    three_zones(&world, &[&driver.name]).await?;
+    driver.three_zones().await?;
     class(&driver, "t-update", "Immediate", &[]).await?;
     let before = driver.claim_on("before", "t-update", None).await?;
     driver.bound("before").await?;
@@ -311,8 +279,9 @@ async fn a_driver_that_comes_back_with_topology_is_provisioned_for_with_it() -> 
     driver.bound("after").await?;
     assert_eq!(driver.zones(&after).await?.0, "a b c");
     driver.wait("Ready", "True", Some("Running")).await?;
-    let log = operator.log_text();
-    let drained = log.lines().filter(|line| line.contains("driver drained")).count();
-    assert_eq!(drained, 1, "that of provisioning alone: {log}");
+    let log = world.shared_operator().log_text();
+    let of_driver = |line: &&str| line.contains("driver drained") && line.contains(&driver.name);
+    let drained: Vec<&str> = log.lines().filter(of_driver).collect();
+    assert_eq!(drained.len(), 1, "that of provisioning alone: {drained:?}");
     Ok(())
 }

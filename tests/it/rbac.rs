@@ -17,7 +17,7 @@ use futures::future::try_join_all;
 use parking_lot::Mutex;
 use serde_json::json;
 
-use crate::rig::World;
+use crate::rig::{World, other};
 use crate::support::operator::Operator;
 use crate::support::rbac::{Account, Grants, Right, sets_of_values};
 use crate::support::wait::wait_for;
@@ -30,10 +30,6 @@ const PROVISIONING: &str = "provisioning.yaml";
 
 /// How long a scenario may take to come to the point where it needs the right.
 const LIMIT: Duration = Duration::from_mins(1);
-
-fn other(error: impl Into<String>) -> Error {
-    Error::Other(error.into())
-}
 
 /// Every right that the chart renders for some set of values.
 fn rendered() -> Result<BTreeSet<Right>> {

@@ -71,6 +71,7 @@ impl Check<'_> {
             found.push(format!("is of kind {:?}", span.kind));
         }
         found.extend(self.parent(span, declared));
+        found.extend(self.links(span, declared));
         let uses: Vec<_> = self.registry.uses(declared).collect();
         found.extend(self.attributes(&span.attributes, &uses, span.failed));
         for (name, attributes) in &span.events {
@@ -108,8 +109,25 @@ impl Check<'_> {
             let may_miss = declared.parents.iter().any(late);
             return (!may_miss).then(|| "the parent is missing".to_owned());
         };
-        let name = self.declared(parent).map_or(&parent.name, |parent| &parent.name);
+        let name = self.name_of(parent);
         (!allows(name)).then(|| format!("is a child of {name}"))
+    }
+
+    /// Links to what is not among these spans may be to what somebody else made, or is exported later.
+    fn links(&self, span: &ReceivedSpan, declared: &Declared) -> Vec<String> {
+        let linked = self
+            .spans
+            .iter()
+            .filter(|other| span.links.contains(&(other.trace_id.clone(), other.span_id.clone())));
+        let names = linked.map(|other| self.name_of(other));
+        let forbidden = names.filter(|name| !declared.links.iter().any(|allowed| allowed == name));
+        forbidden.map(|name| format!("is linked to {name}")).collect()
+    }
+
+    /// The name as the registry has it, if it does.
+    fn name_of<'s>(&'s self, span: &'s ReceivedSpan) -> &'s str {
+        self.declared(span)
+            .map_or(span.name.as_str(), |declared| declared.name.as_str())
     }
 
     fn attributes(&self, attributes: &BTreeMap<String, Attribute>, uses: &[&Use], failed: bool) -> Vec<String> {

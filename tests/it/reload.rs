@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use csi_mock_driver::{CallRecord, CallResult, ControllerCapability, Method, MockDriver, MockHandle, Rule};
 use k8s_openapi::api::core::v1::PersistentVolume;
-use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
-use crate::rig::{Driver, LIMIT, World, operator_options, wait_until, within};
+use crate::rig::{Driver, LIMIT, World, detach, operator_options, wait_until, within};
 use crate::support::{Error, Kubectl, Operator, Result};
 
 const PUBLISH: Method = Method::ControllerPublishVolume;
@@ -53,8 +52,7 @@ impl<'a> Load<'a> {
         while !self.stop.is_cancelled() {
             let name = format!("{}-load-{worker}-{round}", self.driver.short);
             self.driver.attach(&name).await?;
-            fixtures.delete::<VolumeAttachment>(&name).await?;
-            fixtures.wait_for_attachment_gone(&name).await?;
+            detach(fixtures, &name).await?;
             fixtures.delete::<PersistentVolume>(&name).await?;
             self.done[worker].fetch_add(1, Ordering::Relaxed);
             round += 1;

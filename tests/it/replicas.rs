@@ -19,7 +19,7 @@ use kube::Api;
 use kube::api::PostParams;
 use serde_json::{Value, json};
 
-use crate::rig::{LIMIT, World, operator_options};
+use crate::rig::{LIMIT, World, operator_options, other};
 use crate::support::wait::wait_for;
 use crate::support::{Error, Operator, OperatorOptions, Result};
 
@@ -41,11 +41,6 @@ fn lasting() -> Value {
 
 fn named(identity: &str) -> OperatorOptions {
     operator_options().argument(format!("--identity={identity}"))
-}
-
-#[allow(clippy::needless_pass_by_value, reason = "map_err hands it over so")]
-fn other(error: impl ToString) -> Error {
-    Error::Other(error.to_string())
 }
 
 impl World {
@@ -135,12 +130,4 @@ fn moves(mock: &MockHandle) -> Vec<CallRecord> {
 async fn leads(operator: &Operator, driver: &str) -> Result<bool> {
     let line = format!("leader_election_master_status{{name=\"{}\"}} 1", lease_name(driver));
     Ok(operator.metrics().await?.lines().any(|found| found == line))
-}
-
-/// Tells a replica to stop and waits until it has ended well.
-async fn end(operator: &mut Operator) -> Result<()> {
-    operator.signal("TERM")?;
-    let status = operator.wait_ended(LIMIT).await?;
-    assert_eq!(status.code(), Some(0), "{}", operator.log_text());
-    Ok(())
 }

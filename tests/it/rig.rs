@@ -5,6 +5,7 @@
 //! pair of their own, of which only a few run at a time.
 
 mod driver;
+mod edit;
 mod record;
 mod watches;
 
@@ -15,10 +16,12 @@ use kube::Client;
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
 use crate::drop_in;
-use crate::support::operator::{Operator, OperatorOptions};
+use crate::provision_topology::grant_nodes;
+use crate::support::operator::{Operator, OperatorOptions, grant_provisioning};
 use crate::support::{ControlPlane, Error, Fixtures, Options, Refusals, Result};
 
 pub use driver::Driver;
+pub use edit::{delete_volume, detach, merge, merge_status, strip};
 pub use record::{VERSION, VOLUME_UID, assert_steps};
 
 /// The bound of every wait that has none of its own.
@@ -30,6 +33,11 @@ static OWN: Semaphore = Semaphore::const_new(3);
 /// Waits for the right to start this many control planes of one's own (two at most); held until it is dropped.
 pub async fn own_control_planes(count: u32) -> SemaphorePermit<'static> {
     OWN.acquire_many(count).await.expect("the semaphore is never closed")
+}
+
+/// An error of these words.
+pub fn other(error: impl std::fmt::Display) -> Error {
+    Error::Other(error.to_string())
 }
 
 /// Puts a limit on a wait that has none, such as those of the mock driver.
@@ -79,24 +87,30 @@ impl World {
     /// The cluster that tests share, with an operator which runs until the process ends.
     pub async fn shared() -> Result<Self> {
         static SHARED: Pair = OnceCell::const_new();
-        Self::of(&SHARED, audited()).await
+        Self::of(&SHARED, audited(), false).await
     }
 
     /// As [`World::shared`], another cluster with kube-controller-manager: for tests whose attachments are made by the
     /// attach/detach controller.
     pub async fn managed() -> Result<Self> {
         static SHARED: Pair = OnceCell::const_new();
-        let options = Options {
-            controller_manager: true,
-            ..audited()
-        };
-        Self::of(&SHARED, options).await
+        Self::of(&SHARED, managed(), false).await
     }
 
-    async fn of(shared: &'static Pair, options: Options) -> Result<Self> {
+    /// As [`World::managed`], another cluster, whose operator may provision: for drivers with topology, too.
+    pub async fn provisioning() -> Result<Self> {
+        static SHARED: Pair = OnceCell::const_new();
+        Self::of(&SHARED, managed(), true).await
+    }
+
+    async fn of(shared: &'static Pair, options: Options, may_provision: bool) -> Result<Self> {
         // On the heap, as it is large.
         let start = Box::pin(async {
             let cluster = Arc::new(ControlPlane::start(options).await?);
+            if may_provision {
+                grant_provisioning(&cluster).await?;
+                grant_nodes(&cluster).await?;
+            }
             let operator = Operator::start(&cluster, shared_options()).await?;
             operator.wait_ready().await?;
             Ok::<_, Error>((cluster, operator))
@@ -124,11 +138,7 @@ impl World {
     /// As [`World::own`], with kube-controller-manager.
     pub async fn own_managed() -> Result<Self> {
         let permit = own_control_planes(1).await;
-        let options = Options {
-            controller_manager: true,
-            ..audited()
-        };
-        let cluster = Box::pin(ControlPlane::start(options)).await?;
+        let cluster = Box::pin(ControlPlane::start(managed())).await?;
         Self::around(Arc::new(cluster), Some(permit)).await
     }
 
@@ -145,17 +155,9 @@ impl World {
         })
     }
 
-    /// Everything that the operator of a shared cluster has logged so far.
-    pub fn log_text(&self) -> String {
-        self.running.map(Operator::log_text).unwrap_or_default()
-    }
-
-    /// The metrics of the operator of a shared cluster.
-    pub async fn metrics(&self) -> Result<String> {
-        match self.running {
-            Some(operator) => operator.metrics().await,
-            None => Ok(String::new()),
-        }
+    /// The operator of a shared cluster.
+    pub fn shared_operator(&self) -> &'static Operator {
+        self.running.expect("it runs in shared clusters only")
     }
 
     /// Starts an operator in a cluster of one's own and waits until it is ready.
@@ -173,5 +175,12 @@ fn audited() -> Options {
     Options {
         audit: true,
         ..Options::default()
+    }
+}
+
+fn managed() -> Options {
+    Options {
+        controller_manager: true,
+        ..audited()
     }
 }

@@ -16,7 +16,8 @@ use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crate::events::event;
-use crate::rig::{Driver, LIMIT, World, within};
+use crate::insight::told;
+use crate::rig::{Driver, LIMIT, World, other, within};
 use crate::support::controlplane::pki::{Authority, Identity};
 use crate::support::operator::{IDENTITY, apply_config, grant_secret, release_lease, wait_condition};
 use crate::support::wait::wait_for;
@@ -26,10 +27,6 @@ use crate::support::{ControlPlane, Error, Result};
 const NAMESPACE: &str = "default";
 /// The name in the certificates; nothing has it as its host name.
 const SERVER: &str = "csi.storage.example";
-
-fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
-    Error::Other(error.into().to_string())
-}
 
 /// What the driver serves with, demanding certificates of this authority.
 fn served(authority: &Authority) -> Result<ServerTls> {
@@ -111,20 +108,6 @@ async fn put(secrets: &Api<Secret>, name: &str, entries: &[(&str, String)]) -> R
 /// Lets the operator read one Secret.
 async fn grant(cluster: &ControlPlane, name: &str) -> Result<()> {
     grant_secret(cluster, NAMESPACE, name).await
-}
-
-/// Waits for a condition with this reason whose message has all these parts.
-async fn told(driver: &Driver<'_>, kind: &str, status: &str, reason: &str, parts: &[&str]) -> Result<()> {
-    let configs: Api<AttacherConfig> = Api::all(driver.world.client.clone());
-    let what = format!("{kind}={status} {reason} with {parts:?}");
-    let found = wait_for(configs, &driver.short, &what, LIMIT * 2, |config| {
-        let conditions = config.and_then(|config| Some(&config.status.as_ref()?.conditions));
-        conditions.into_iter().flatten().any(|condition| {
-            (&*condition.type_, &*condition.status, &*condition.reason) == (kind, status, reason)
-                && parts.iter().all(|part| condition.message.contains(part))
-        })
-    });
-    found.await.map(drop)
 }
 
 /// Waits until the driver was asked who it is so many times.

@@ -11,6 +11,8 @@ use csi_mock_driver::{CallRecord, Method, MockDriver, Rule};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use tonic::Code;
 
+use crate::collectors::sends_to;
+use crate::rig::operator_options;
 use crate::support::otlp::{Attribute, OtlpReceiver, ReceivedSpan};
 use crate::support::stage::{Driver, PUBLISH_SECRET, Stage, stop};
 use crate::support::{Operator, OperatorOptions, Result, Volume};
@@ -19,16 +21,9 @@ const LIMIT: Duration = Duration::from_secs(30);
 const PUBLISH: Method = Method::ControllerPublishVolume;
 const UNPUBLISH: Method = Method::ControllerUnpublishVolume;
 
-fn operator() -> OperatorOptions {
-    OperatorOptions::new(env!("CARGO_BIN_EXE_csi-attacher-operator"))
-}
-
 /// An operator that traces to this receiver, which speaks the given `OTEL_EXPORTER_OTLP_PROTOCOL`.
 fn traced(receiver: &OtlpReceiver, protocol: &str) -> OperatorOptions {
-    operator()
-        .variable("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.endpoint())
-        .variable("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
-        .variable("OTEL_BSP_SCHEDULE_DELAY", "20")
+    sends_to(&receiver.endpoint(), protocol)
 }
 
 /// The names of one test: each has a driver, an AttacherConfig, a node, volumes and attachments of its own.
@@ -140,7 +135,7 @@ async fn a_life_is_traced_over_grpc() -> Result<()> {
 async fn without_an_endpoint_nothing_is_traced() -> Result<()> {
     let stage = Stage::enter().await?;
     let names = Names { prefix: "trace-off" };
-    let mut running = stage.operator(operator()).await?;
+    let mut running = stage.operator(operator_options()).await?;
     let driver = names.start_driver(&stage).await?;
     names.attach(&stage, "pv").await?;
     let metrics = running.metrics().await?;

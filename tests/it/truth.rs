@@ -9,7 +9,7 @@ use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use crate::rig::{Driver, LIMIT, World, operator_options};
+use crate::rig::{Driver, LIMIT, World, delete_volume, detach, operator_options, strip};
 use crate::support::operator::{IDENTITY, install};
 use crate::support::proxy::{Fault, Proxy, Seen};
 use crate::support::{Fixtures, Operator, Result};
@@ -33,11 +33,6 @@ async fn driver<'w>(world: &'w World, short: &str) -> Result<Driver<'w>> {
     world.driver(short, settings).await
 }
 
-fn count(driver: &Driver<'_>, volume: &str, method: Method) -> usize {
-    let calls = driver.calls_for(volume);
-    calls.iter().filter(|call| call.method == method).count()
-}
-
 fn writes_to(path: &'static str) -> impl Fn(&Seen) -> bool + Send + 'static {
     move |seen| seen.is_write() && seen.path.ends_with(path)
 }
@@ -52,12 +47,12 @@ async fn a_404_of_a_proxy_is_not_the_end_of_an_object() -> Result<()> {
     // To the record of an attach.
     proxy.fault(PAGE, 1, writes_to("/volumeattachments/untrue-status/status"));
     driver.attach("untrue-status").await?;
-    assert_eq!(count(&driver, "untrue-status", Method::ControllerPublishVolume), 1);
-    assert_eq!(count(&driver, "untrue-status", Method::ControllerUnpublishVolume), 0);
+    assert_eq!(driver.count(Method::ControllerPublishVolume, "untrue-status"), 1);
+    assert_eq!(driver.count(Method::ControllerUnpublishVolume, "untrue-status"), 0);
     // To more of them than one attempt makes.
     proxy.fault(PAGE, 9, writes_to("/volumeattachments/untrue-often/status"));
     driver.attach("untrue-often").await?;
-    assert_eq!(count(&driver, "untrue-often", Method::ControllerUnpublishVolume), 0);
+    assert_eq!(driver.count(Method::ControllerUnpublishVolume, "untrue-often"), 0);
     // To the claim, and to what is written on the PersistentVolume.
     proxy.fault(PAGE, 1, writes_to("/volumeattachments/untrue-claim"));
     proxy.fault(PAGE, 1, writes_to("/persistentvolumes/untrue-claim"));
@@ -65,14 +60,12 @@ async fn a_404_of_a_proxy_is_not_the_end_of_an_object() -> Result<()> {
     // To the end of a detach.
     proxy.fault(PAGE, 1, writes_to("/volumeattachments/untrue-status"));
     for name in ["untrue-status", "untrue-often", "untrue-claim"] {
-        fixtures.delete::<VolumeAttachment>(name).await?;
-        fixtures.wait_for_attachment_gone(name).await?;
+        detach(fixtures, name).await?;
     }
     assert!(driver.mock.published().is_empty());
     // To the release of a volume.
     proxy.fault(PAGE, 1, writes_to("/persistentvolumes/untrue-claim"));
-    fixtures.delete::<PersistentVolume>("untrue-claim").await?;
-    fixtures.wait_for_volume_gone("untrue-claim").await
+    delete_volume(fixtures, "untrue-claim").await
 }
 
 /// The API server's own word for what is gone, as the operator reads it.
@@ -88,12 +81,8 @@ async fn a_volume_whose_attachment_is_removed_by_force_is_taken_back_after_a_liv
     driver.claim("forced-va").await?;
     let publish = |call: &csi_mock_driver::CallRecord| call.method == Method::ControllerPublishVolume;
     driver.calls("the call", 1, publish).await?;
-    let api = fixtures.cluster::<VolumeAttachment>();
-    let none = json!({"metadata": {"finalizers": null}});
-    api.patch("forced-va", &PatchParams::default(), &Patch::Merge(&none))
-        .await?;
-    fixtures.delete::<VolumeAttachment>("forced-va").await?;
-    fixtures.wait_for_attachment_gone("forced-va").await?;
+    strip(&fixtures.cluster::<VolumeAttachment>(), "forced-va").await?;
+    detach(fixtures, "forced-va").await?;
     let ended = move |call: &csi_mock_driver::CallRecord| publish(call) && call.finished.is_some();
     driver.calls("the end of the call", 1, ended).await?;
     let reads = |seen: &Seen| !seen.is_write() && seen.path.ends_with("/volumeattachments/forced-va");
@@ -155,8 +144,7 @@ async fn goes_back(way: Way) -> Result<()> {
     }
     // Since the backup: attached, detached, made.
     for name in ["back-gone", "back-deleted"] {
-        fixtures.delete::<VolumeAttachment>(name).await?;
-        fixtures.wait_for_attachment_gone(name).await?;
+        detach(&fixtures, name).await?;
     }
     driver.attach("back-lost").await?;
     // That it is attached is on record, and the operator does not hear of it before the API server goes back.
@@ -166,7 +154,7 @@ async fn goes_back(way: Way) -> Result<()> {
         writes_to("/volumeattachments/back-unheard/status"),
     );
     driver.attach("back-unheard").await?;
-    let unpublished = |name: &str| count(&driver, name, Method::ControllerUnpublishVolume);
+    let unpublished = |name: &str| driver.count(Method::ControllerUnpublishVolume, name);
     let published = |name: &str| driver.mock.published().contains(&(name.to_owned(), driver.node_id()));
 
     proxy.outage();
@@ -209,8 +197,7 @@ async fn goes_back(way: Way) -> Result<()> {
     }
     // All can be detached, and what is made now is attached.
     for name in ["back-new-0", "back-gone", "back-kept"] {
-        fixtures.delete::<VolumeAttachment>(name).await?;
-        fixtures.wait_for_attachment_gone(name).await?;
+        detach(&fixtures, name).await?;
         assert!(!published(name), "{name} {way:?}");
     }
     driver.attach("back-after").await?;

@@ -6,17 +6,13 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
-use crate::rig::{World, operator_options};
+use crate::rig::{World, operator_options, other};
 use crate::support::operator::install;
 use crate::support::rbac::{Account, Grants};
-use crate::support::{Error, Operator, OperatorOptions, Result, left_out};
+use crate::support::{Operator, OperatorOptions, Result, left_out};
 
 /// User and group of the chart's pods.
 const USER: u32 = 65532;
-
-fn other(error: impl std::fmt::Display) -> Error {
-    Error::Other(error.to_string())
-}
 
 /// A cluster, and an operator of that user in it.
 struct Rig {

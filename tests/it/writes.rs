@@ -4,11 +4,9 @@
 
 mod secret;
 
-use k8s_openapi::api::core::v1::PersistentVolume;
-use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde_json::{Value, json};
 
-use crate::rig::{Driver, VERSION, VOLUME_UID, World, assert_steps};
+use crate::rig::{Driver, VERSION, VOLUME_UID, World, assert_steps, delete_volume, detach};
 use crate::support::Result;
 use crate::support::operator::grant_secret;
 
@@ -95,10 +93,8 @@ async fn a_life_takes_five_writes_and_two_calls() -> Result<()> {
     let made = driver.attachment("life-va", "life-pv").await?;
     let uid = made.metadata.uid.unwrap_or_default();
     let done = fixtures.wait_for_attached("life-va").await?;
-    fixtures.delete::<VolumeAttachment>("life-va").await?;
-    fixtures.wait_for_attachment_gone("life-va").await?;
-    fixtures.delete::<PersistentVolume>("life-pv").await?;
-    fixtures.wait_for_volume_gone("life-pv").await?;
+    detach(fixtures, "life-va").await?;
+    delete_volume(fixtures, "life-pv").await?;
     driver.attach_one_more("life-more").await?;
 
     let steps = driver.steps(&["life-pv", "life-va", "life-secret"], "life-pv")?;

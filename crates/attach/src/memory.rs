@@ -75,9 +75,9 @@ impl LifecycleAttempts {
 }
 
 impl KeyMemory {
-    /// Whether this very attachment is worked on although it looks settled.
-    pub(crate) fn forces(&self, attachment: &Attachment) -> bool {
-        self.forced.as_deref() == Some(&*attachment.uid)
+    /// Whether the attachment of this UID is worked on although it looks settled.
+    pub(crate) fn forces(&self, uid: &str) -> bool {
+        self.forced.as_deref() == Some(uid)
     }
 
     /// It is worked on from now on.

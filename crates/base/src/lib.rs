@@ -1,5 +1,5 @@
 //! What every layer of the operator stands on and none of them owns: the wall clock, where tasks begin, readiness checks, PEM texts,
-//! the causes of an error in one line.
+//! which certificates of servers are accepted, the causes of an error in one line.
 //!
 //! Must not know Kubernetes, CSI or a transport.
 
@@ -8,3 +8,4 @@ pub mod error_chain;
 pub mod health;
 pub mod pem;
 pub mod schedule;
+pub mod server_certificate;

@@ -1,10 +1,12 @@
-//! Certificates and private keys in PEM form, with faults in words that say what to mend.
+//! Certificates and private keys in PEM form, with faults in words that say what to fix.
 //!
 //! Must not quote what it reads: the library's own words hold the line that is wrong, which may be of a private key.
 
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::server_certificate::is_certificate;
 
 /// What is wrong with a PEM text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -27,6 +29,9 @@ pub enum PemError {
     /// Anything else.
     #[error("is not PEM")]
     NotPem,
+    /// None of its certificates is one.
+    #[error("holds no certificate that can be read")]
+    NoCertificate,
     /// A private key of another kind, or a broken one.
     #[error("is not an RSA, ECDSA or Ed25519 key that can be used")]
     Key,
@@ -38,6 +43,16 @@ pub fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, PemErro
     let found = found.map_err(|error| problem("certificate", text, &error))?;
     if found.is_empty() {
         return Err(problem("certificate", text, &pem::Error::NoItemsFound));
+    }
+    Ok(found)
+}
+
+/// The certificates of a PEM text that are to be trusted, at least one. As Go does, it passes over what is PEM and no certificate that can be read.
+pub fn authorities(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, PemError> {
+    let mut found = certificates(text)?;
+    found.retain(is_certificate);
+    if found.is_empty() {
+        return Err(PemError::NoCertificate);
     }
     Ok(found)
 }

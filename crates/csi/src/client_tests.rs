@@ -23,6 +23,7 @@ use csi_mock_driver::{
 
 use crate::telemetry::{Metrics, Span, SpanKind, SpanOptions};
 
+const PUBLISH: Method = Method::ControllerPublishVolume;
 /// Far more than anything here takes.
 const LIMIT: Duration = Duration::from_secs(20);
 /// A deadline that is not to pass.
@@ -30,6 +31,11 @@ pub(super) const LONG: Duration = Duration::from_secs(30);
 
 pub(super) async fn within<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(LIMIT, future).await.expect("in time")
+}
+
+/// Calls with a deadline that is not to pass.
+pub(super) async fn ask<C: Call>(client: &CsiClient, call: &C) -> Result<C::Answer, CallError> {
+    within(client.call(call, LONG, &Span::disabled())).await
 }
 
 pub(super) fn client_of(socket: &Path) -> CsiClient {
@@ -94,7 +100,7 @@ impl ClientFixture {
     pub async fn unpublish(&self, secrets: Option<&SecretData>) -> Result<(), CallError> {
         let place = VolumeOnNode::new("v", "n").unwrap();
         let call = ControllerUnpublishVolume { place, secrets };
-        within(self.client.call(&call, LONG, &Span::disabled())).await
+        ask(&self.client, &call).await
     }
 }
 
@@ -124,7 +130,7 @@ async fn everything_of_a_call_arrives() {
         .driver
         .settings(|settings| drop(settings.volume_mount_flags.insert("v".to_owned(), flags)));
     let context = stage.publish(Some(&secrets), LONG).await.unwrap();
-    let call = &stage.driver.calls_of(Method::ControllerPublishVolume)[0];
+    let call = &stage.driver.calls_of(PUBLISH)[0];
     assert_eq!(
         (call.volume.as_deref(), call.node.as_deref(), call.readonly),
         (Some("v"), Some("n"), Some(true))
@@ -152,7 +158,7 @@ async fn everything_of_a_call_arrives() {
 #[tokio::test]
 async fn a_deadline_is_ours_and_the_driver_is_told() {
     let stage = ClientFixture::new().await;
-    stage.driver.script(Rule::on(Method::ControllerPublishVolume).hang());
+    stage.driver.script(Rule::on(PUBLISH).hang());
     // Long enough for the call to be under way in time on a busy machine.
     let deadline = Duration::from_secs(5);
     let started = Instant::now();
@@ -187,11 +193,9 @@ async fn the_drivers_own_error_keeps_its_code_and_words() {
     let stage = ClientFixture::new().await;
     for (number, code) in (1..17).zip(Code::Cancelled as i32..) {
         let code = Code::from(code);
-        stage.driver.script(
-            Rule::on(Method::ControllerPublishVolume)
-                .times(1)
-                .fail(code, "mock\nerror"),
-        );
+        stage
+            .driver
+            .script(Rule::on(PUBLISH).times(1).fail(code, "mock\nerror"));
         let error = stage.publish(None, LONG).await.unwrap_err();
         assert_eq!(
             (error.code, error.message.as_str(), error.transport),
@@ -234,9 +238,7 @@ async fn a_long_message_keeps_its_code_and_is_cut() {
     let stage = ClientFixture::new().await;
     for bytes in [20 << 10, 200 << 10] {
         let rule = failing(Code::ResourceExhausted, "node is full ", false, bytes);
-        stage
-            .driver
-            .script(Rule::on(Method::ControllerPublishVolume).times(1).action(rule));
+        stage.driver.script(Rule::on(PUBLISH).times(1).action(rule));
         let error = stage.publish(None, LONG).await.unwrap_err();
         assert_eq!(error.code, Code::ResourceExhausted, "{bytes} bytes");
         assert!(error.message.starts_with("node is full xxx") && error.message.len() == 4096);
@@ -249,9 +251,7 @@ async fn an_answer_without_measure_is_an_error() {
         settings.vendor_version = "x".repeat(5 << 20);
     }))
     .await;
-    let error = within(stage.client.call(&GetPluginInfo, LONG, &Span::disabled()))
-        .await
-        .unwrap_err();
+    let error = ask(&stage.client, &GetPluginInfo).await.unwrap_err();
     assert_eq!((error.code, error.transport), (Code::Unavailable, false), "{error}");
     assert!(
         error
@@ -263,9 +263,7 @@ async fn an_answer_without_measure_is_an_error() {
     stage
         .driver
         .settings(|settings| settings.vendor_version = "1".to_owned());
-    let info = within(stage.client.call(&GetPluginInfo, LONG, &Span::disabled()))
-        .await
-        .unwrap();
+    let info = ask(&stage.client, &GetPluginInfo).await.unwrap();
     assert_eq!((info.name.as_str(), info.vendor_version.as_str()), ("client.test", "1"));
 }
 
@@ -308,12 +306,10 @@ impl Call for AskForTheUnforeseen {
 #[tokio::test]
 async fn a_panic_about_an_answer_is_the_error_of_that_call() {
     let stage = ClientFixture::new().await;
-    let error = within(stage.client.call(&AskForTheUnforeseen, LONG, &Span::disabled()))
-        .await
-        .unwrap_err();
+    let error = ask(&stage.client, &AskForTheUnforeseen).await.unwrap_err();
     assert_eq!((error.code, error.transport), (Code::Unavailable, false), "{error}");
     assert!(error.message.contains("the gRPC library panicked"), "{error}");
-    within(stage.client.call(&GetPluginInfo, LONG, &Span::disabled()))
+    ask(&stage.client, &GetPluginInfo)
         .await
         .expect("the connection is as good as before");
 }
@@ -321,10 +317,8 @@ async fn a_panic_about_an_answer_is_the_error_of_that_call() {
 #[tokio::test]
 async fn a_driver_that_dies_during_a_call_leaves_an_unknown_outcome() {
     let stage = ClientFixture::new().await;
-    stage.driver.script(Rule::on(Method::ControllerPublishVolume).hang());
-    let running = stage
-        .driver
-        .wait_for_call(|call| call.method == Method::ControllerPublishVolume);
+    stage.driver.script(Rule::on(PUBLISH).hang());
+    let running = stage.driver.wait_for_call(|call| call.method == PUBLISH);
     let (answer, ()) = tokio::join!(stage.publish(None, LONG), async {
         within(running).await;
         within(stage.driver.stop()).await;
@@ -341,9 +335,7 @@ async fn a_driver_that_dies_during_a_call_leaves_an_unknown_outcome() {
 #[tokio::test]
 async fn a_connection_that_is_dropped_for_an_answer_is_a_transport_error() {
     let stage = ClientFixture::new().await;
-    stage
-        .driver
-        .script(Rule::on(Method::ControllerPublishVolume).drop_connection());
+    stage.driver.script(Rule::on(PUBLISH).drop_connection());
     let error = stage.publish(None, LONG).await.unwrap_err();
     assert!(error.transport && error.code != Code::DeadlineExceeded, "{error}");
     within(stage.client.connection().lost()).await;
@@ -360,7 +352,7 @@ async fn calls_are_part_of_the_callers_trace() {
     let (tracer, _guard) = pipeline(&environment);
     let span = tracer.open(SpanOptions::new("attempt", SpanKind::Internal));
     stage.publish_under(None, LONG, &span).await.unwrap();
-    let call = &stage.driver.calls_of(Method::ControllerPublishVolume)[0];
+    let call = &stage.driver.calls_of(PUBLISH)[0];
     let parent = call.traceparent.clone().unwrap();
     assert!(
         parent.starts_with(&format!("00-{}-", span.trace_id().unwrap())),
@@ -377,12 +369,9 @@ async fn capabilities_are_reported_by_name() {
     use ControllerCapability::{ListVolumes, PublishReadonly, PublishUnpublishVolume};
     let some = MockDriver::builder("client.test").capabilities([PublishUnpublishVolume, ListVolumes, PublishReadonly]);
     let stage = ClientFixture::of(some).await;
-    let quiet = Span::disabled();
-    let has_controller = within(stage.client.call(&GetPluginCapabilities, LONG, &quiet));
-    assert!(has_controller.await.unwrap().controller_service);
-    let report = within(stage.client.call(&ControllerGetCapabilities, LONG, &quiet))
-        .await
-        .unwrap();
+    let plugin = ask(&stage.client, &GetPluginCapabilities).await.unwrap();
+    assert!(plugin.controller_service);
+    let report = ask(&stage.client, &ControllerGetCapabilities).await.unwrap();
     assert_eq!(
         report.names,
         ["LIST_VOLUMES", "PUBLISH_READONLY", "PUBLISH_UNPUBLISH_VOLUME"]
@@ -390,20 +379,19 @@ async fn capabilities_are_reported_by_name() {
     assert!(report.bits.publish_unpublish && report.bits.publish_readonly && report.bits.list_volumes);
     assert!(!report.bits.single_node_multi_writer && !report.bits.list_volumes_published_nodes);
     let none = ClientFixture::of(MockDriver::builder("client.test").without_controller_service()).await;
-    let has_controller = within(none.client.call(&GetPluginCapabilities, LONG, &quiet));
-    assert!(!has_controller.await.unwrap().controller_service);
+    let plugin = ask(&none.client, &GetPluginCapabilities).await.unwrap();
+    assert!(!plugin.controller_service);
 }
 
 #[tokio::test]
 async fn a_connection_is_used_once() {
     let stage = ClientFixture::new().await;
-    let quiet = Span::disabled();
-    assert!(within(stage.client.call(&Probe, LONG, &quiet)).await.unwrap());
+    assert!(ask(&stage.client, &Probe).await.unwrap());
     within(stage.driver.stop()).await;
     within(stage.client.connection().lost()).await;
     stage.driver.start_again().await.unwrap();
     let asked = stage.driver.calls().len();
-    let error = within(stage.client.call(&Probe, LONG, &quiet)).await.unwrap_err();
+    let error = ask(&stage.client, &Probe).await.unwrap_err();
     assert!(error.transport, "{error}");
     assert_eq!(
         stage.driver.calls().len(),
@@ -411,5 +399,5 @@ async fn a_connection_is_used_once() {
         "who answers now was not asked who it is"
     );
     let fresh = client_of(&stage.folder.path().join("csi.sock"));
-    assert!(within(fresh.call(&Probe, LONG, &quiet)).await.unwrap());
+    assert!(ask(&fresh, &Probe).await.unwrap());
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::net::TcpSocket;
 
-use super::client_tests::{client_of, within};
+use super::client_tests::{ask, client_of, within};
 use super::dial::{DialTarget, connect_by};
 use super::{CsiClient, DialError, DialFault, DriverConnection, Probe};
 use crate::api::condition::ConditionReason;
@@ -21,7 +21,7 @@ const LONG: Duration = Duration::from_secs(30);
 
 /// The error of a call over an endpoint that cannot be dialled.
 async fn refused(client: &CsiClient) -> DialError {
-    let error = within(client.call(&Probe, LONG, &Span::disabled())).await.unwrap_err();
+    let error = ask(client, &Probe).await.unwrap_err();
     assert!(error.transport, "{error}");
     let dial = client.connection().dial_error().expect("the dial failed");
     assert_eq!(error.message, dial.fault.without_address(), "the call says why");
@@ -45,26 +45,6 @@ async fn a_missing_socket_is_named() {
             folder.path().join(path).to_str().unwrap()
         );
     }
-}
-
-#[tokio::test]
-async fn a_file_that_is_no_socket_is_named() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("file");
-    std::fs::write(&file, "").unwrap();
-    for path in [file, folder.path().to_owned()] {
-        let error = refused(&client_of(&path)).await;
-        assert!(matches!(error.fault, DialFault::NotASocket(_)), "{error}");
-    }
-}
-
-#[tokio::test]
-async fn a_socket_that_nobody_listens_on_is_named() {
-    let folder = tempfile::tempdir().unwrap();
-    let socket = folder.path().join("csi.sock");
-    drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
-    let error = refused(&client_of(&socket)).await;
-    assert_eq!(error.reason(), ConditionReason::ConnectionRefused, "{error}");
 }
 
 #[tokio::test]
@@ -96,7 +76,7 @@ async fn a_driver_that_appears_is_dialled_by_the_next_call() {
     let client = client_of(&socket);
     refused(&client).await;
     let _driver = MockDriver::builder("late.test").start(&socket).await.unwrap();
-    assert!(within(client.call(&Probe, LONG, &Span::disabled())).await.unwrap());
+    assert!(ask(&client, &Probe).await.unwrap());
     assert_eq!(client.connection().dial_error(), None);
 }
 
@@ -109,7 +89,7 @@ async fn a_loss_is_seen_at_once_and_only_then() {
         let client = client_of(&socket);
         let connection = client.connection();
         assert!(connection.lost().now_or_never().is_none(), "not dialled yet");
-        assert!(within(client.call(&Probe, LONG, &Span::disabled())).await.unwrap());
+        assert!(ask(&client, &Probe).await.unwrap());
         assert!(connection.lost().now_or_never().is_none());
         if stop {
             within(driver.stop()).await;
@@ -135,7 +115,7 @@ async fn a_loss_is_seen_on_tcp_as_well() {
         port: address.port(),
     };
     let client = CsiClient::new(DriverConnection::new(&endpoint), Metrics::default());
-    assert!(within(client.call(&Probe, LONG, &Span::disabled())).await.unwrap());
+    assert!(ask(&client, &Probe).await.unwrap());
     within(driver.stop()).await;
     within(client.connection().lost()).await;
 }
@@ -154,7 +134,7 @@ async fn the_kernel_looks_after_a_connection_over_tcp() {
             DriverConnection::new(&Endpoint::Http { host, port }),
             Metrics::default(),
         );
-        within(client.call(&Probe, LONG, &Span::disabled())).await.unwrap();
+        ask(&client, &Probe).await.unwrap();
         // Columns: number, local address, remote address, state, queues, timer and when it is due. 02 is that of keep-alive; 01
         // is that of what is not confirmed yet.
         let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();

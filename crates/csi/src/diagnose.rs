@@ -109,7 +109,7 @@ impl AccessBarrier {
     /// Finds out what forbids the socket at `path`.
     pub(super) fn find(path: &Path) -> Self {
         let found = deepest(path);
-        let (path, meta) = found.map_or_else(|| (path.to_owned(), None), |found| (found.path, Some(found.meta)));
+        let (path, meta) = found.map_or_else(|| (path.to_owned(), None), |(path, meta)| (path, Some(meta)));
         // What is behind a symlink is to be mended, not the symlink.
         let path = fs::canonicalize(&path).unwrap_or(path);
         Self {
@@ -182,30 +182,24 @@ impl fmt::Display for AccessBarrier {
     }
 }
 
-/// The last thing on the way along a path that can be seen.
-struct ExistingPath {
-    path: PathBuf,
-    /// Of the thing itself, so that a symlink is one that leads nowhere.
-    meta: Metadata,
-}
-
-/// Follows symlinks that lead to something that can be seen.
-fn deepest(path: &Path) -> Option<ExistingPath> {
+/// The last thing on the way along a path that can be seen. Symlinks that lead to something that can be seen are
+/// followed, so that one that is found leads nowhere.
+fn deepest(path: &Path) -> Option<(PathBuf, Metadata)> {
     let mut path = path.to_owned();
     for _ in 0..MAX_LINKS {
         let (found, meta) = path
             .ancestors()
             .find_map(|part| Some((part.to_owned(), fs::symlink_metadata(part).ok()?)))?;
         if !meta.is_symlink() {
-            return Some(ExistingPath { path: found, meta });
+            return Some((found, meta));
         }
         if let Ok(meta) = fs::metadata(&found) {
-            return Some(ExistingPath { path: found, meta });
+            return Some((found, meta));
         }
         let target = found.parent()?.join(fs::read_link(&found).ok()?);
         // Where it leads is not there at all: then the link itself is what there is to tell of.
         if is_nowhere(&target) {
-            return Some(ExistingPath { path: found, meta });
+            return Some((found, meta));
         }
         path = target;
     }
@@ -220,7 +214,7 @@ fn is_nowhere(path: &Path) -> bool {
 /// What is wrong when nothing is at the path of a socket.
 pub(super) fn missing(path: &Path) -> String {
     const RUNNING: &str = "is the driver running and its socket directory mounted into this pod?";
-    let Some(ExistingPath { path: found, meta }) = deepest(path) else {
+    let Some((found, meta)) = deepest(path) else {
         return RUNNING.to_owned();
     };
     if meta.is_symlink() {
@@ -245,7 +239,7 @@ pub(super) fn missing(path: &Path) -> String {
 
 /// What is at a path, or on the way to it, where there should be a socket; `None` when it is one.
 pub(super) fn something_else(path: &Path) -> Option<String> {
-    let ExistingPath { path: found, meta } = deepest(path)?;
+    let (found, meta) = deepest(path)?;
     let kind = kind_of(meta.file_type())?;
     let facts = FilePermissions::from(&meta);
     if found != path && !path.is_symlink() {

@@ -3,7 +3,7 @@
 //! An answer that cannot be read is an error of the library that looks like one of the driver, INTERNAL or OUT_OF_RANGE:
 //! codes by which a driver says that it did nothing. But this driver may have done what the call asked for.
 
-use http::{HeaderMap, Request, Response};
+use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body_util::BodyExt;
 use hyper::body::Frame;
 use parking_lot::Mutex;
@@ -21,11 +21,12 @@ pub(super) enum GrpcStatus {
     /// Nothing came back, or nothing of gRPC.
     #[default]
     Nothing,
-    /// An answer of gRPC, with no status so far or an invalid one.
+    /// An answer of gRPC, with no status so far, or with one that is no number.
     NoStatus,
     /// The driver sent OK.
     Ok,
-    /// One of the other sixteen. The library makes UNKNOWN of it when it cannot read the message that comes with it.
+    /// One of the other sixteen, or UNKNOWN for any other number. The library makes UNKNOWN of it when it cannot read the message that
+    /// comes with it.
     Error(Code),
 }
 
@@ -41,19 +42,28 @@ impl GrpcStatusCell {
     /// `headers` may be the trailers.
     fn record_headers(&self, headers: &HeaderMap) {
         let mut status = self.0.lock();
-        let is_grpc = |value: &http::HeaderValue| value.as_bytes().starts_with(b"application/grpc");
+        let is_grpc = |value: &HeaderValue| value.as_bytes().starts_with(b"application/grpc");
         if *status == GrpcStatus::Nothing && headers.get(http::header::CONTENT_TYPE).is_some_and(is_grpc) {
             *status = GrpcStatus::NoStatus;
         }
-        let sent = headers
-            .get("grpc-status")
-            .map(|value| value.to_str().map(str::parse::<u8>));
-        match sent {
-            Some(Ok(Ok(0))) => *status = GrpcStatus::Ok,
-            Some(Ok(Ok(code @ 1..=16))) => *status = GrpcStatus::Error(Code::from_i32(code.into())),
-            _ => {}
+        if let Some(sent) = headers.get("grpc-status").and_then(status_of) {
+            *status = sent;
         }
     }
+}
+
+/// What a driver sent as its status; none when it is no number. A number that gRPC does not know is an answer as well, and is UNKNOWN by
+/// its specification.
+fn status_of(sent: &HeaderValue) -> Option<GrpcStatus> {
+    let digits = sent.to_str().ok().filter(|text| !text.is_empty())?;
+    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    // A number that is too large for its type is no code either.
+    Some(match digits.parse::<i32>() {
+        Ok(0) => GrpcStatus::Ok,
+        number => GrpcStatus::Error(number.map_or(Code::Unknown, Code::from_i32)),
+    })
 }
 
 /// Puts into a form that the library reads what it would panic about, or lose the text for: `grpc-status-details-bin` that is not Base64,
@@ -100,4 +110,36 @@ where
             Ok(answer.map(|body| Body::new(body.map_frame(record))))
         }
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_is_an_answer_of_the_driver() {
+        let error = GrpcStatus::Error;
+        let rows = [
+            ("0", GrpcStatus::Ok),
+            ("1", error(Code::Cancelled)),
+            ("9", error(Code::FailedPrecondition)),
+            ("16", error(Code::Unauthenticated)),
+            ("17", error(Code::Unknown)),
+            ("100", error(Code::Unknown)),
+            ("99999999999999999999", error(Code::Unknown)),
+            ("", GrpcStatus::NoStatus),
+            ("-1", GrpcStatus::NoStatus),
+            ("+9", GrpcStatus::NoStatus),
+            ("9 ", GrpcStatus::NoStatus),
+            ("OK", GrpcStatus::NoStatus),
+        ];
+        for (sent, status) in rows {
+            let mut headers = HeaderMap::new();
+            headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+            headers.insert("grpc-status", HeaderValue::from_static(sent));
+            let cell = GrpcStatusCell::default();
+            cell.record_headers(&headers);
+            assert_eq!(cell.get(), status, "{sent:?}");
+        }
+    }
 }

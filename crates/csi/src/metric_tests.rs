@@ -2,10 +2,10 @@
 
 use tonic::Code;
 
-use super::client_tests::{ClientFixture, LONG, within};
+use super::client_tests::{ClientFixture, LONG, ask};
 use super::{CsiClient, DriverConnection, GetPluginInfo, Probe};
 use crate::api::validated::Endpoint;
-use crate::telemetry::{Metrics, Span};
+use crate::telemetry::Metrics;
 use csi_mock_driver::{Method, MockDriver, Rule};
 
 #[tokio::test]
@@ -15,12 +15,11 @@ async fn calls_before_the_name_is_known_are_counted_under_it() {
     let driver = MockDriver::builder("client.test").start(&socket).await.unwrap();
     let metrics = Metrics::default();
     let client = CsiClient::new(DriverConnection::new(&Endpoint::Unix(socket)), metrics.clone());
-    let quiet = Span::disabled();
-    assert!(within(client.call(&Probe, LONG, &quiet)).await.unwrap());
+    assert!(ask(&client, &Probe).await.unwrap());
     assert!(!metrics.encode_prometheus().contains("/csi.v1.Identity/Probe"));
     let client = client.with_driver_name("client.test".into());
     driver.script(Rule::on(Method::GetPluginInfo).fail(Code::Internal, "no"));
-    within(client.call(&GetPluginInfo, LONG, &quiet)).await.unwrap_err();
+    ask(&client, &GetPluginInfo).await.unwrap_err();
     let text = metrics.encode_prometheus();
     let count = |method: &str, code: &str| {
         text.lines().any(|line| {
@@ -45,9 +44,7 @@ async fn calls_for_in_tree_volumes_are_marked_as_migrated() {
     let metrics = Metrics::default();
     let endpoint = Endpoint::Unix(stage.folder.path().join("csi.sock"));
     stage.client = CsiClient::new(DriverConnection::new(&endpoint), metrics.clone()).with_driver_name(DRIVER.into());
-    within(stage.client.call(&Probe, LONG, &Span::disabled()))
-        .await
-        .unwrap();
+    ask(&stage.client, &Probe).await.unwrap();
     stage.publish(None, LONG).await.unwrap();
     stage.client = stage.client.migrated();
     for _ in 0..2 {

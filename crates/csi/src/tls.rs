@@ -1,11 +1,11 @@
-//! TLS towards a driver: the certificates as a Secret holds them, and what went wrong in words that say what to mend.
+//! TLS towards a driver: the certificates as a Secret holds them, and what went wrong in words that say what to fix.
 //!
-//! Only the authorities of `ca.crt` are trusted: who may attach volumes is not for the public authorities to say.
+//! Only the certificates of `ca.crt` are trusted: who may attach volumes is not for the public authorities to say.
 
 use rustls::client::Resumption;
 use rustls::crypto::aws_lc_rs;
-use rustls::pki_types::{ServerName, UnixTime};
-use rustls::{AlertDescription, CertificateError, ClientConfig, RootCertStore};
+use rustls::pki_types::ServerName;
+use rustls::{AlertDescription, CertificateError, ClientConfig};
 use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, io};
@@ -17,11 +17,21 @@ use tokio_rustls::client::TlsStream;
 
 use crate::apiserver::SecretData;
 use crate::pem::{self, PemError};
+use crate::server_certificate::{
+    CertificateProblem, ServerCertificateError, ServerVerifier, Terms, TrustedCertificates,
+};
 
 /// Keys of the Secret, those of `kubernetes.io/tls` and of cert-manager.
 const AUTHORITIES: &str = "ca.crt";
 const CERTIFICATE: &str = "tls.crt";
 const PRIVATE_KEY: &str = "tls.key";
+
+/// How errors speak of a driver.
+const DRIVER: Terms = Terms {
+    server: "the driver",
+    trusted: AUTHORITIES,
+    rename: "set spec.tls.serverName to one of these",
+};
 
 /// gRPC is HTTP/2, which is agreed on in the handshake.
 const HTTP2: &[u8] = b"h2";
@@ -73,10 +83,13 @@ impl ClientCertificates {
             (None, Some(_)) => return Err(TlsSecretError::Half(PRIVATE_KEY, CERTIFICATE)),
         };
         let provider = Arc::new(aws_lc_rs::default_provider());
+        let trusted = pem::authorities(authorities.as_bytes()).map_err(bad(AUTHORITIES))?;
+        let verifier = ServerVerifier::new(TrustedCertificates::from(trusted), DRIVER, &provider);
         let builder = ClientConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
             .map_err(|error| unusable(AUTHORITIES, &error))?
-            .with_root_certificates(roots(authorities)?);
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier));
         let mut config = match identity {
             None => builder.with_no_client_auth(),
             Some((certificate, key)) => {
@@ -105,14 +118,6 @@ fn bad(key: &'static str) -> impl Fn(PemError) -> TlsSecretError {
 
 fn unusable(key: &'static str, error: &rustls::Error) -> TlsSecretError {
     TlsSecretError::Pem(key, format!("cannot be used: {error}"))
-}
-
-fn roots(text: &str) -> Result<RootCertStore, TlsSecretError> {
-    let mut roots = RootCertStore::empty();
-    for certificate in pem::certificates(text.as_bytes()).map_err(bad(AUTHORITIES))? {
-        roots.add(certificate).map_err(|error| unusable(AUTHORITIES, &error))?;
-    }
-    Ok(roots)
 }
 
 /// How one endpoint is dialled by TLS.
@@ -222,26 +227,18 @@ impl TlsConnectError {
     }
 
     fn of_certificate(error: &CertificateError) -> Self {
-        match error {
-            // The signature is bad as well when an authority was made anew under its old name.
-            CertificateError::UnknownIssuer | CertificateError::BadSignature => Self::UnknownAuthority,
-            CertificateError::NotValidForNameContext { expected, presented } => Self::WrongName {
-                expected: expected.to_str().into_owned(),
-                presented: if presented.is_empty() {
-                    "no name at all".to_owned()
-                } else {
-                    presented.join(", ")
-                },
+        let Some(refused) = ServerCertificateError::of(error) else {
+            return Self::Other(format!("the driver's certificate is invalid: {error}"));
+        };
+        match &refused.problem {
+            CertificateProblem::UnknownIssuer { .. } => Self::UnknownAuthority,
+            CertificateProblem::Name { name, presented } => Self::WrongName {
+                expected: name.clone(),
+                presented: presented.clone(),
             },
-            CertificateError::ExpiredContext { not_after, .. } => {
-                Self::Expired(format!("expired at {}", at(*not_after)))
-            }
-            CertificateError::NotValidYetContext { not_before, .. } => {
-                Self::Expired(format!("is not valid before {}", at(*not_before)))
-            }
-            CertificateError::Expired => Self::Expired("is expired".to_owned()),
-            CertificateError::NotValidYet => Self::Expired("is not valid yet".to_owned()),
-            error => Self::Other(format!("the driver's certificate is invalid: {error}")),
+            CertificateProblem::Expired { at } => Self::Expired(format!("expired at {at}")),
+            CertificateProblem::NotYetValid { at } => Self::Expired(format!("is not valid before {at}")),
+            _ => Self::Other(refused.to_string()),
         }
     }
 
@@ -268,9 +265,4 @@ impl TlsConnectError {
             alert => Self::Other(format!("the server ended the TLS handshake: {alert:?}")),
         }
     }
-}
-
-fn at(time: UnixTime) -> String {
-    let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
-    jiff::Timestamp::from_second(seconds).map_or_else(|_| "an impossible time".to_owned(), |time| time.to_string())
 }

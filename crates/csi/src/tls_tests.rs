@@ -189,6 +189,24 @@ async fn calls_name_the_endpoint_as_their_server() {
     assert_eq!(uri.authority().unwrap().as_str(), format!("127.0.0.1:{port}"));
 }
 
+/// What `openssl req -x509` makes: self-signed, with CA:TRUE.
+#[tokio::test]
+async fn a_self_signed_certificate_is_trusted_when_ca_crt_has_it() {
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::new(["driver.example".to_owned()]).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let certificate = params.self_signed(&key).unwrap().pem();
+    let trusted = secret(&[("ca.crt", &certificate)]);
+    let driver = serve((certificate, key.serialize_pem()), None).await;
+    let client = client(port_of(&driver), &trusted, "driver.example");
+    assert!(within(client.call(&Probe, LONG, &Span::disabled())).await.unwrap());
+    let found = fault(port_of(&driver), &trusted, "other.example").await;
+    assert!(matches!(&found, TlsConnectError::WrongName { .. }), "{found}");
+    let stranger = secret(&[("ca.crt", &Authority::new().certificate)]);
+    let found = fault(port_of(&driver), &stranger, "driver.example").await;
+    assert_eq!(found, TlsConnectError::UnknownAuthority);
+}
+
 #[tokio::test]
 async fn an_address_is_a_name_as_well() {
     let authority = Authority::new();
@@ -265,6 +283,25 @@ async fn each_way_that_tls_fails_is_told_apart() {
         found,
         TlsConnectError::Expired("expired at 2020-01-01T00:00:00Z".to_owned())
     );
+
+    // The certificate of another server is in ca.crt, and stands for no CA.
+    let mut params = CertificateParams::new(["driver.example".to_owned()]).unwrap();
+    params
+        .distinguished_name
+        .push(rcgen::DnType::CommonName, "no authority");
+    params.is_ca = IsCa::ExplicitNoCa;
+    let key = KeyPair::generate().unwrap();
+    let certificate = params.self_signed(&key).unwrap().pem();
+    let issuer = Issuer::new(params, key);
+    let none = Authority { issuer, certificate };
+    let driver = serve(none.server("driver.example"), None).await;
+    let found = fault(
+        port_of(&driver),
+        &secret(&[("ca.crt", &none.certificate)]),
+        "driver.example",
+    )
+    .await;
+    assert!(found.to_string().contains("which is in ca.crt but is no CA"), "{found}");
 }
 
 #[tokio::test]
@@ -350,12 +387,17 @@ fn each_fault_of_a_secret_names_its_key() {
     let (other, _) = authority.client();
     let cut = |text: &str| text.replace("-----END", "-----DNE");
     let broken = "-----BEGIN PRIVATE KEY-----\ncanary!\n-----END PRIVATE KEY-----\n";
-    let cases: [(&[(&str, &str)], &str); 12] = [
+    let stranger = key.replace("PRIVATE KEY", "CERTIFICATE");
+    let cases: [(&[(&str, &str)], &str); 13] = [
         (&[], "it has no key ca.crt"),
         (&[("ca.crt", " \n")], "it has no key ca.crt"),
         (&[("ca.crt", "hello")], "its key ca.crt holds no certificate"),
         (&[("ca.crt", &key)], "its key ca.crt holds no certificate"),
         (&[("ca.crt", &cut(ca))], "its key ca.crt is cut off"),
+        (
+            &[("ca.crt", &stranger)],
+            "its key ca.crt holds no certificate that can be read",
+        ),
         (
             &[("ca.crt", ca), ("tls.crt", &certificate)],
             "it has tls.crt but no tls.key",

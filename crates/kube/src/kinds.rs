@@ -88,20 +88,12 @@ kind!(PersistentVolumeClaimWire, "persistentvolumeclaims", Claim, key);
 kind!(AttacherConfigObject, "attacherconfigs");
 kind!(Lease, "leases");
 kind!(EventWire, "events");
-kind!(NamespaceWire, "namespaces");
+kind!(Namespace, "namespaces");
 
 /// An Event, of which the answer to a write is not read.
 #[derive(Deserialize, Resource)]
 #[resource(inherit = Event, crates(kube_core = "::kube::core"))]
 pub struct EventWire {
-    #[serde(default, deserialize_with = "slim")]
-    metadata: ObjectMeta,
-}
-
-/// A namespace, of which no answer is read.
-#[derive(Deserialize, Resource)]
-#[resource(inherit = Namespace, crates(kube_core = "::kube::core"))]
-pub struct NamespaceWire {
     #[serde(default, deserialize_with = "slim")]
     metadata: ObjectMeta,
 }

@@ -5,9 +5,11 @@ use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use kube::config::{Cluster, Config, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::config::{AuthInfo, Cluster, Config, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use thiserror::Error;
+use tracing::warn;
 
+use crate::server::{self, ServerError};
 use crate::settle::settle;
 use crate::token::TokenFile;
 
@@ -17,18 +19,12 @@ pub enum LoadError {
     /// These files cannot be used.
     #[error("kubeconfig {0}: {1}")]
     Kubeconfig(String, #[source] KubeconfigError),
+    /// The API server of these files cannot be asked.
+    #[error("server in kubeconfig {0} {1}")]
+    Server(String, #[source] ServerError),
     /// The file with the token cannot be used.
     #[error("tokenFile {path} of the kubeconfig: {1}", path = .0.display())]
     TokenFile(PathBuf, #[source] std::io::Error),
-}
-
-impl LoadError {
-    fn is_of_missing_file(&self) -> bool {
-        let Self::Kubeconfig(_, KubeconfigError::ReadConfig(error, _)) = self else {
-            return false;
-        };
-        error.kind() == ErrorKind::NotFound
-    }
 }
 
 /// A kubeconfig whose values are those that client-go reads.
@@ -71,7 +67,11 @@ fn among(files: &[PathBuf], context: Option<&str>) -> Result<Option<Found>, Load
     for file in files {
         let next = match read(file) {
             // The list may name files of clusters that are not there now.
-            Err(error) if error.is_of_missing_file() => continue,
+            Err(LoadError::Kubeconfig(_, KubeconfigError::ReadConfig(error, _)))
+                if error.kind() == ErrorKind::NotFound =>
+            {
+                continue;
+            }
             next => next?,
         };
         merged = merged.merge(next).map_err(|source| unusable(file, source))?;
@@ -115,7 +115,12 @@ impl Found {
     }
 
     /// The configuration of the context.
-    pub async fn config(self) -> Result<Config, LoadError> {
+    pub async fn config(mut self) -> Result<Config, LoadError> {
+        let url = self.cluster().and_then(|cluster| cluster.server.as_mut());
+        let is_guessed = match url.map(server::complete).transpose() {
+            Ok(is_added) => is_added.unwrap_or_default(),
+            Err(source) => return Err(LoadError::Server(self.files, source)),
+        };
         let Self {
             kubeconfig,
             context,
@@ -126,12 +131,27 @@ impl Found {
             ..KubeConfigOptions::default()
         };
         let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
-        let config = config.map_err(|source| LoadError::Kubeconfig(files, source))?;
+        let mut config = config.map_err(|source| LoadError::Kubeconfig(files, source))?;
+        if is_guessed {
+            warn!("server of the kubeconfig has no scheme: taking http without credentials; put https:// before it");
+            config.auth_info = without_credentials(config.auth_info);
+        }
         if let Some(path) = config.auth_info.token_file.as_deref() {
             // What cannot be read fails at the start, and not as a request without credentials.
             TokenFile::open(path)?;
         }
         Ok(config)
+    }
+}
+
+/// As whom the requests are to count. client-go sends no credentials to whom TLS was not asked for.
+fn without_credentials(user: AuthInfo) -> AuthInfo {
+    AuthInfo {
+        impersonate: user.impersonate,
+        impersonate_uid: user.impersonate_uid,
+        impersonate_groups: user.impersonate_groups,
+        impersonate_user_extra: user.impersonate_user_extra,
+        ..AuthInfo::default()
     }
 }
 
@@ -225,6 +245,55 @@ mod tests {
         ] {
             let error = chosen(&files, context).await.unwrap_err();
             assert!(error.contains(words), "{files:?} {context:?}: {error}");
+        }
+    }
+
+    /// The configuration for this server, beside one that is not asked for.
+    async fn of_server(server: &str) -> Result<Config, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("kubeconfig");
+        let text = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "contexts": [{ "name": "c", "context": { "cluster": "k", "user": "u" } }],
+            "clusters": [
+                { "name": "other", "cluster": { "server": "ftp://other" } },
+                { "name": "k", "cluster": { "server": server, "certificate-authority-data": "Cg==" } },
+            ],
+            "users": [{ "name": "u", "user": { "token": "t", "tokenFile": "token", "as": "jane" } }],
+        });
+        std::fs::write(&file, text.to_string()).unwrap();
+        std::fs::write(folder.path().join("token"), "t").unwrap();
+        let found = find(Some(&file), None).unwrap().unwrap();
+        found.config().await.map_err(|error| error.to_string())
+    }
+
+    #[tokio::test]
+    async fn credentials_are_for_a_server_with_a_scheme() {
+        for (server, url, has_token) in [
+            ("https://10.0.0.1:6443", "https://10.0.0.1:6443/", true),
+            ("10.0.0.1:6443", "http://10.0.0.1:6443/", false),
+        ] {
+            let config = of_server(server).await.unwrap();
+            assert_eq!(config.cluster_url.to_string(), url);
+            assert_eq!(config.auth_info.token_file.is_some(), has_token, "{server}");
+            assert!(config.auth_info.token.is_none(), "{server}");
+            assert_eq!(config.auth_info.impersonate.as_deref(), Some("jane"), "{server}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_no_url_is_refused_without_its_password() {
+        for (server, words) in [
+            ("ftp://me:s3cret@api", "has an unsupported scheme"),
+            ("https://me:s3cret@", "is not the URL of an API server"),
+            ("", "cluster url is missing"),
+        ] {
+            let error = of_server(server).await.err().unwrap();
+            assert!(
+                error.contains(words) && error.contains("kubeconfig"),
+                "{server}: {error}"
+            );
+            assert!(!error.contains("s3cret"), "{error}");
         }
     }
 

@@ -1,11 +1,15 @@
 //! Kubeconfigs as client-go reads them, for whoever comes with one: which files count, which of their values, and tokens in
-//! files.
+//! files; and what stands around a pod in their place.
 //!
 //! Must not know who asks: it makes no connection, and what is trusted or sent over which proxy is up to the caller.
 
 mod find;
+mod pod;
+mod server;
 mod settle;
 mod token;
 
 pub use find::{Found, LoadError, find};
+pub use pod::{PodError, pod_config};
+pub use server::{ServerError, check_server};
 pub use token::{LastToken, MalformedToken, TokenFile};

@@ -50,6 +50,10 @@ fn settle_user(user: &mut AuthInfo) {
     for value in [&mut user.impersonate, &mut user.impersonate_uid] {
         *value = filled(value.take());
     }
+    // The user name alone says whether there is one; kube takes both or none.
+    user.username = filled(user.username.take());
+    let has_name = user.username.is_some();
+    user.password = has_name.then(|| user.password.take().unwrap_or_default());
     user.token = user.token.take().filter(|token| !token.expose_secret().is_empty());
     // kube would take the one that stands in the kubeconfig, for ever; the file is renewed, and read again.
     if user.token_file.is_some() {
@@ -114,6 +118,24 @@ mod tests {
             exposed(settled(&serde_json::json!({ "token": "" })).token.as_ref()),
             None
         );
+    }
+
+    #[test]
+    fn there_is_a_password_where_there_is_a_user_name() {
+        use serde_json::json;
+
+        for (user, wanted) in [
+            (json!({ "username": "", "password": "" }), None),
+            (json!({ "username": "", "password": "p" }), None),
+            (json!({ "password": "p" }), None),
+            (json!({ "username": "me", "password": "p" }), Some(("me", "p"))),
+            (json!({ "username": "me", "password": "" }), Some(("me", ""))),
+            (json!({ "username": "me" }), Some(("me", ""))),
+        ] {
+            let found = settled(&user);
+            let pair = (found.username.as_deref(), exposed(found.password.as_ref()));
+            assert_eq!(pair, wanted.unzip(), "{user}");
+        }
     }
 
     #[test]

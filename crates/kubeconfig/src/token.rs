@@ -145,7 +145,7 @@ impl fmt::Debug for TokenFile {
 }
 
 /// The token that a file holds; an error when there is none.
-fn read(path: &Path) -> std::io::Result<String> {
+pub(crate) fn read(path: &Path) -> std::io::Result<String> {
     let text = std::fs::read_to_string(path)?;
     match text.trim() {
         "" => Err(std::io::Error::other("the file is empty")),

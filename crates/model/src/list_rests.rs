@@ -5,7 +5,7 @@ use std::time::Duration;
 /// The first of such rests.
 const FIRST: Duration = Duration::from_millis(200);
 /// The longest one. Lists that are complete wake nothing, and thousands may wait for one.
-const LONGEST: Duration = Duration::from_secs(10);
+pub(crate) const LONGEST: Duration = Duration::from_secs(10);
 
 /// The rests in a row of one key that waits for lists: each is twice as long as the one before, up to 10 s.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -20,20 +20,27 @@ use crate::shared_names::SharedNames;
 use crate::volumes::VolumeListener;
 use csi_attacher_kube::watch_answers::WatchAnswers;
 
-/// What works for one driver, as the cache knows it.
+/// What works for one driver, as the cache knows it. All are told of every claim, as only they know which they work on: so each is given
+/// the key, and makes none.
 pub(crate) trait ClaimRoute: Send + Sync {
     /// Name of the driver.
     fn driver(&self) -> &Arc<str>;
     /// A claim changed, or something that it depends on.
-    fn changed(&self, claim: &Claim, cause: ClaimCause);
+    fn changed(&self, key: &ClaimKey, claim: &Claim, cause: ClaimCause);
     /// A class came, changed or went. The claims that name it are told besides.
     fn class_changed(&self, class: Option<&StorageClass>);
     /// A claim is gone.
-    fn gone(&self, claim: &Claim);
+    fn gone(&self, key: &ClaimKey, claim: &Claim);
     /// A PersistentVolume changed, came or went, or its VolumeAttachment went.
     fn volume_changed(&self, volume: &Arc<Volume>);
     /// The topology of a node changed, for which these claims were scheduled.
-    fn topology_changed(&self, claims: &[Arc<Claim>]);
+    fn topology_changed(&self, claims: &[(ClaimKey, &Claim)]);
+}
+
+type Routes = BTreeMap<Arc<str>, Arc<dyn ClaimRoute>>;
+
+fn keyed(claim: &Arc<Claim>) -> (ClaimKey, &Claim) {
+    (ClaimKey::of(claim), claim)
 }
 
 /// Handle to the cache. Clones share it.
@@ -42,7 +49,8 @@ pub struct Store(Arc<StoreInner>);
 
 struct StoreInner {
     index: RwLock<Index>,
-    routes: RwLock<BTreeMap<Arc<str>, Arc<dyn ClaimRoute>>>,
+    /// Shared with whoever tells them of a change: they come and go seldom.
+    routes: RwLock<Arc<Routes>>,
     lists: Lists,
     removed: watch::Sender<()>,
 }
@@ -150,7 +158,8 @@ impl Index {
     }
 }
 
-/// What a change of the cache concerns.
+/// What a change of the cache concerns; by default nothing.
+#[derive(Default)]
 pub struct Change {
     /// The claim that changed or is gone, if it is one.
     gone: Option<Arc<Claim>>,
@@ -207,6 +216,11 @@ impl CachedKind<Index> for StorageClass {
     }
 
     fn relink(index: &mut Index, previous: Option<&Arc<Self>>, current: Option<&Arc<Self>>) -> Change {
+        if let (Some(previous), Some(current)) = (previous, current)
+            && says_the_same(previous, current)
+        {
+            return Change::default();
+        }
         let name = current.or(previous).map(|class| &*class.name).unwrap_or_default();
         Change {
             gone: None,
@@ -237,12 +251,14 @@ impl Sink for Store {
     }
 
     fn dispatch(&self, change: Change) {
-        for route in &self.routes() {
-            if let Some(gone) = &change.gone {
-                route.gone(gone);
+        let gone = change.gone.as_ref().map(keyed);
+        let claims: Vec<_> = change.claims.iter().map(keyed).collect();
+        for route in self.routes().values() {
+            if let Some((key, gone)) = &gone {
+                route.gone(key, gone);
             }
-            for claim in &change.claims {
-                route.changed(claim, change.cause);
+            for (key, claim) in &claims {
+                route.changed(key, claim, change.cause);
             }
             if change.cause == ClaimCause::Class {
                 route.class_changed(change.class.as_deref());
@@ -374,7 +390,7 @@ impl Store {
             if routes.contains_key(&driver) {
                 return None;
             }
-            routes.insert(driver.clone(), route);
+            Arc::make_mut(&mut routes).insert(driver.clone(), route);
         }
         Some(Registration {
             store: self.clone(),
@@ -392,7 +408,7 @@ impl Store {
         // The oldest first, so that two starts over the same objects do the same.
         open.sort_by(|one, other| (one.created, &one.key).cmp(&(other.created, &other.key)));
         for claim in &open {
-            route.changed(claim, cause);
+            route.changed(&ClaimKey::of(claim), claim, cause);
         }
     }
 
@@ -430,13 +446,13 @@ impl Store {
                 class: None,
             });
         }
-        for route in self.routes() {
+        for route in self.routes().values() {
             route.volume_changed(volume);
         }
     }
 
-    fn routes(&self) -> Vec<Arc<dyn ClaimRoute>> {
-        self.0.routes.read().values().cloned().collect()
+    fn routes(&self) -> Arc<Routes> {
+        self.0.routes.read().clone()
     }
 
     /// Wakes the claims that depend on the topology of a node. It does not keep the cache alive.
@@ -454,7 +470,8 @@ impl Store {
             let index = self.0.index.read();
             index.records(index.open_of_node.of(node))
         };
-        for route in self.routes() {
+        let claims: Vec<_> = claims.iter().map(keyed).collect();
+        for route in self.routes().values() {
             route.topology_changed(&claims);
         }
     }
@@ -463,6 +480,15 @@ impl Store {
     pub(crate) fn vacancies(&self) -> watch::Receiver<()> {
         self.0.removed.subscribe()
     }
+}
+
+/// Whether one copy of a class says what the other one does: labels and annotations are nothing that anybody waits for.
+fn says_the_same(one: &StorageClass, other: &StorageClass) -> bool {
+    let versioned = StorageClass {
+        resource_version: other.resource_version,
+        ..one.clone()
+    };
+    versioned == *other
 }
 
 fn hash(name: &str) -> u64 {
@@ -510,7 +536,7 @@ pub struct Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        self.store.0.routes.write().remove(&self.driver);
+        Arc::make_mut(&mut self.store.0.routes.write()).remove(&self.driver);
         self.store.0.removed.send_replace(());
     }
 }
@@ -519,6 +545,7 @@ impl Drop for Registration {
 mod tests {
     use super::*;
     use crate::objects::ClaimPhase;
+    use parking_lot::Mutex;
     use serde_json::{Value, json};
 
     fn claim(name: &str, driver: Option<&str>) -> Claim {
@@ -585,6 +612,92 @@ mod tests {
         ] {
             assert!(named(other).is_empty(), "{other}");
         }
+    }
+
+    /// What it was told.
+    #[derive(Default)]
+    struct Told {
+        driver: Arc<str>,
+        claims: Mutex<Vec<(ClaimKey, ClaimCause)>>,
+        classes: Mutex<Vec<bool>>,
+    }
+
+    impl ClaimRoute for Told {
+        fn driver(&self) -> &Arc<str> {
+            &self.driver
+        }
+        fn changed(&self, key: &ClaimKey, _: &Claim, cause: ClaimCause) {
+            self.claims.lock().push((key.clone(), cause));
+        }
+        fn class_changed(&self, class: Option<&StorageClass>) {
+            self.classes.lock().push(class.is_some());
+        }
+        fn gone(&self, key: &ClaimKey, _: &Claim) {
+            self.claims.lock().push((key.clone(), ClaimCause::Delete));
+        }
+        fn volume_changed(&self, _: &Arc<Volume>) {}
+        fn topology_changed(&self, _: &[(ClaimKey, &Claim)]) {}
+    }
+
+    /// With these drivers, which stay for as long as their registrations.
+    fn told(store: &Store, drivers: [&str; 2]) -> [(Arc<Told>, Registration); 2] {
+        drivers.map(|driver| {
+            let route = Arc::new(Told {
+                driver: driver.into(),
+                ..Told::default()
+            });
+            let registration = store.register(route.clone()).unwrap();
+            (route, registration)
+        })
+    }
+
+    /// There are hundreds of drivers, and almost no claim is of one of them: nothing is made for each.
+    #[test]
+    fn all_drivers_are_told_of_a_claim_with_one_key() {
+        let store = Store::default();
+        let [(one, registration), (other, _registered)] = told(&store, ["one", "other"]);
+        store.take_copy(claim("a", None), Origin::Watch);
+        store.take_deletion(&claim("a", None));
+        let (heard, same) = (one.claims.lock().clone(), other.claims.lock().clone());
+        let causes: Vec<_> = heard.iter().map(|(_, cause)| *cause).collect();
+        assert_eq!((causes, &heard), (vec![ClaimCause::Add, ClaimCause::Delete], &same));
+        let mut pairs = heard.iter().zip(&same);
+        assert!(pairs.all(|((key, _), (of_other, _))| Arc::ptr_eq(&key.uid, &of_other.uid)));
+        drop(registration);
+        store.take_copy(claim("b", None), Origin::Watch);
+        assert_eq!((one.claims.lock().len(), other.claims.lock().len()), (2, 3));
+    }
+
+    /// Each that is told goes through its whole queue.
+    #[test]
+    fn of_a_class_only_what_it_says_is_told() {
+        let store = Store::default();
+        let mut waiting = claim("a", None);
+        waiting.class = "good".into();
+        store.take_copy(waiting, Origin::Watch);
+        let [(route, _one), (_, _other)] = told(&store, ["one", "other"]);
+        let take = |uid: &str, version: u64, pool: &str| {
+            let object = json!({
+                "metadata": {
+                    "name": "good", "uid": uid, "resourceVersion": version.to_string(),
+                    "annotations": {"changed-at": version.to_string()},
+                },
+                "provisioner": "csi.test", "parameters": {"pool": pool},
+            });
+            let class: StorageClass = serde_json::from_value::<StorageClassWire>(object).unwrap().into();
+            store.take_copy(class.clone(), Origin::Watch);
+            let (claims, classes) = (&route.claims, &route.classes);
+            ((claims.lock().drain(..).len(), classes.lock().drain(..).len()), class)
+        };
+        assert_eq!(take("u", 10, "a").0, (1, 1));
+        assert_eq!(take("u", 11, "a").0, (0, 0), "another annotation");
+        let known = store.0.index.read().classes.newest();
+        assert_eq!(known.0, 11, "it is taken in");
+        assert_eq!(take("u", 12, "b").0, (1, 1));
+        let (told, class) = take("made again", 13, "b");
+        assert_eq!(told, (1, 1));
+        store.take_deletion(&class);
+        assert_eq!((route.claims.lock().len(), &*route.classes.lock()), (1, &vec![false]));
     }
 
     /// Somebody edited `spec.claimRef` of a PersistentVolume.

@@ -1,7 +1,8 @@
 //! What all drivers share, and what every attempt of one driver shares.
 
 use parking_lot::Mutex;
-use std::collections::HashSet;
+use std::cell::LazyCell;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,8 +24,8 @@ use crate::objects::{Claim, ClaimReference, StorageClass, StorageClassWire, Volu
 use crate::open_calls::OpenCalls;
 use crate::provision::attempt::{ClaimView, fingerprint, may_call};
 use crate::provision::{
-    Creation, ProvisionPolicy, ProvisionerCapabilities, ProvisionerFacts, RolePhase, Seen, VolumeReason, deletion,
-    is_own_claim, is_own_volume, is_released, needs_claim_work, needs_volume_work,
+    Creation, NewVolume, ProvisionPolicy, ProvisionerCapabilities, ProvisionerFacts, RolePhase, Seen, VolumeReason,
+    deletion, is_own_claim, is_own_volume, last_to_go, needs_claim_work, needs_volume_work,
 };
 use crate::queue::Item;
 use crate::runtime::Workplace;
@@ -97,37 +98,83 @@ pub struct DriverContext {
     pub(crate) unsaved: UnsavedVolumes,
 }
 
-/// The claims whose volume is created, and that no PersistentVolume is known to name yet: they are shown as the queue that
-/// external-provisioner has for them.
+/// The claims whose volume is created, and that no PersistentVolume is known to name yet: whoever deletes a volume must not delete one of
+/// theirs. They are shown as the queue that external-provisioner has for them.
 pub(crate) struct UnsavedVolumes {
-    /// None once the engine has ended.
-    claims: Mutex<Option<HashSet<ClaimKey>>>,
+    volumes: Mutex<Unsaved>,
     series: QueueCounts,
+}
+
+#[derive(Default)]
+struct Unsaved {
+    /// The handles, by the claim.
+    handles: HashMap<ClaimKey, Arc<str>>,
+    /// The claims of a handle, each with the name of its volume: a driver may answer one ID for thousands.
+    claims: HashMap<Arc<str>, BTreeMap<ClaimKey, Arc<str>>>,
+    /// Whether the engine has ended: they are not shown any more.
+    has_ended: bool,
+}
+
+impl Unsaved {
+    fn remove(&mut self, claim: &ClaimKey) {
+        let Some(handle) = self.handles.remove(claim) else {
+            return;
+        };
+        if let Some(claims) = self.claims.get_mut(&handle) {
+            claims.remove(claim);
+            if claims.is_empty() {
+                self.claims.remove(&handle);
+            }
+        }
+    }
+
+    fn insert(&mut self, claim: &ClaimKey, volume: &NewVolume) {
+        let handle = Arc::<str>::from(&*volume.handle);
+        self.handles.insert(claim.clone(), handle.clone());
+        let claims = self.claims.entry(handle).or_default();
+        claims.insert(claim.clone(), Arc::from(&*volume.plan.name));
+    }
 }
 
 impl UnsavedVolumes {
     /// None yet.
     pub fn new(series: QueueCounts) -> Self {
-        let claims = Mutex::new(Some(HashSet::new()));
-        Self { claims, series }
+        let volumes = Mutex::default();
+        Self { volumes, series }
     }
 
-    /// Whether the volume of a claim is one of them, from now on.
-    pub fn set(&self, claim: &ClaimKey, is_unsaved: bool) {
-        let mut claims = self.claims.lock();
-        let Some(claims) = &mut *claims else { return };
-        let is_new = if is_unsaved {
-            claims.insert(claim.clone())
-        } else {
-            claims.remove(claim)
+    /// What is known of the volume of a claim from now on. To be told before the queue is, and of whatever the queue remembers: until then a
+    /// volume that was created is nobody's.
+    pub fn set(&self, claim: &ClaimKey, known: Option<&Creation>) {
+        let created = match known {
+            Some(Creation::Created(volume)) => Some(&**volume),
+            _ => None,
         };
-        if !is_new {
+        let mut volumes = self.volumes.lock();
+        let before = volumes.handles.get(claim).map(|handle| &**handle);
+        if before == created.map(|volume| &*volume.handle) {
             return;
         }
-        if is_unsaved {
+        let is_new = before.is_none();
+        volumes.remove(claim);
+        if let Some(volume) = created {
+            volumes.insert(claim, volume);
+        }
+        if volumes.has_ended {
+            return;
+        }
+        if is_new {
             self.series.added();
         }
-        self.series.depth(claims.len());
+        self.series.depth(volumes.handles.len());
+    }
+
+    /// The name of one with this ID, of another claim than `except`.
+    pub fn of_handle(&self, handle: &str, except: Option<&ClaimKey>) -> Option<Arc<str>> {
+        let volumes = self.volumes.lock();
+        let mut claims = volumes.claims.get(handle)?.iter();
+        let other = claims.find(|(claim, _)| Some(*claim) != except);
+        other.map(|(_, name)| name.clone())
     }
 
     /// One of them could not be saved, and is saved again.
@@ -135,9 +182,9 @@ impl UnsavedVolumes {
         self.series.retried();
     }
 
-    /// Nobody saves them here any more; what an attempt says that is cut off late counts no more.
+    /// Nobody saves them here any more, and none is shown. An attempt that is cut off late sees them yet.
     pub fn end(&self) {
-        *self.claims.lock() = None;
+        self.volumes.lock().has_ended = true;
         self.series.depth(0);
     }
 }
@@ -218,21 +265,6 @@ impl DriverContext {
         may == Some(true)
     }
 
-    /// The name of a volume with this ID that was created for another claim than `except`, and that no PersistentVolume is known to name.
-    pub(crate) fn created_for_another(&self, handle: &str, except: Option<&ClaimKey>) -> Option<Arc<str>> {
-        let mut found = None;
-        self.queue.remember_all(|key, memory| {
-            if let WorkKey::Claim(other) = key
-                && Some(other) != except
-                && let Some(Creation::Created(volume)) = memory.claim.known.creation()
-                && *volume.handle == *handle
-            {
-                found = Some(Arc::from(&*volume.plan.name));
-            }
-        });
-        found
-    }
-
     /// Enqueues everything that there may be to do, as when the role begins.
     pub(crate) fn enqueue_all(&self, cause: ClaimCause) {
         self.context.store.enqueue_open(self, cause);
@@ -241,8 +273,17 @@ impl DriverContext {
             .for_each(&mut |volume| self.enqueue_volume(volume, cause));
     }
 
+    /// Whether a PersistentVolume may concern the driver. Almost all are of other drivers, and nothing more is asked of those.
+    fn concerns(&self, volume: &Volume) -> bool {
+        let source = volume.spec.csi();
+        source.is_some_and(|source| *source.driver == *self.facts.name) || is_own_volume(volume, &self.driver)
+    }
+
     /// Enqueues a PersistentVolume if there may be something to do about it, or if it is waited for.
     fn enqueue_volume(&self, volume: &Arc<Volume>, cause: ClaimCause) {
+        if !self.concerns(volume) {
+            return;
+        }
         let of = VolumeKey::of(volume);
         let key = WorkKey::Volume(of.clone());
         if !needs_volume_work(volume, &self.driver) {
@@ -258,6 +299,49 @@ impl DriverContext {
         self.add(item.because(cause.into()), is_asked, |memory| {
             memory.retries.is_asked(retry, now);
         });
+    }
+
+    /// Wakes those PersistentVolumes of a handle that may have waited for this one. Nobody can go on while one of them is not to be deleted,
+    /// and the last one goes on when it is alone.
+    ///
+    /// Thousands may share a handle, and each changes as they go: so nothing is worked out here for each of the others, and only those are
+    /// woken that can go on now.
+    fn wake_sharers(&self, volume: &Volume, handle: &str) {
+        let (volumes, driver) = (&self.context.volumes, &self.facts.name);
+        let all = volumes.sharers(driver, handle, "");
+        let Some(last) = last_to_go(&all, &self.driver) else {
+            return;
+        };
+        if let [alone] = &all[..] {
+            if alone.name != volume.name {
+                self.enqueue_volume(alone, ClaimCause::Volume);
+            }
+            return;
+        }
+        // One for all of them, and found among all of them: not asked again for each.
+        let is_noted = LazyCell::new(|| volumes.is_noted(driver, handle));
+        for other in all.iter().filter(|other| other.name != last.name) {
+            let key = WorkKey::Volume(VolumeKey::of(other));
+            // Asked before what it waits for: a run that ends in between says that after it has looked again, or is woken here.
+            let is_held = self.queue.is_held(&key);
+            match self.queue.remember(&key, |memory| memory.waits()) {
+                // A role that is switched off has let it go, and now one in deletion waits for it.
+                None if last.deleting => self.enqueue_volume(other, ClaimCause::Volume),
+                None => {}
+                Some(waits) => {
+                    let may_go_on = waits.is_some_and(|waits| match waits {
+                        // What it lacks it does not need where the volume is left to another one.
+                        VolumeReason::HandleShared | VolumeReason::SecretForbidden | VolumeReason::NotSupported => true,
+                        VolumeReason::StillAttached => !*is_noted && !volumes.is_named(&other.name),
+                        _ => false,
+                    });
+                    // A run has looked already, perhaps before the change, and has not said yet what it waits for.
+                    if may_go_on || !is_held {
+                        self.queue.wake(&key, ClaimCause::Volume.into());
+                    }
+                }
+            }
+        }
     }
 
     /// Enqueues the PersistentVolume that was made for a claim which is not, or not any more, bound to it: that may have been what it
@@ -294,6 +378,7 @@ impl DriverContext {
             return;
         };
         let item = item_of(&look, &claim, state.known.creation(), ClaimCause::Resync);
+        self.unsaved.set(key, state.known.creation());
         self.queue.add_and_remember(item, |memory| memory.claim = state);
     }
 }
@@ -314,16 +399,15 @@ impl ClaimRoute for DriverContext {
         &self.facts.name
     }
 
-    fn changed(&self, claim: &Claim, cause: ClaimCause) {
+    fn changed(&self, of: &ClaimKey, claim: &Claim, cause: ClaimCause) {
         if claim.volume_name.is_some() && is_own_claim(claim, &self.driver) {
             self.enqueue_made(claim, cause);
         }
-        let of = ClaimKey::of(claim);
         let key = WorkKey::Claim(of.clone());
         if !needs_claim_work(claim, &self.driver) && self.queue.remember(&key, |_| ()).is_none() {
             return;
         }
-        let Some(look) = self.look(&of) else { return };
+        let Some(look) = self.look(of) else { return };
         let now = look.now();
         // It comes with all the others, as when the role begins or was switched on: others may have served it until now.
         let was_there = cause == ClaimCause::Resync;
@@ -364,8 +448,8 @@ impl ClaimRoute for DriverContext {
     }
 
     /// Whatever was begun for it is finished, and its volume may be deleted now.
-    fn gone(&self, claim: &Claim) {
-        let key = WorkKey::Claim(ClaimKey::of(claim));
+    fn gone(&self, of: &ClaimKey, claim: &Claim) {
+        let key = WorkKey::Claim(of.clone());
         self.queue.wake(&key, ClaimCause::Delete.into());
         let bound_to = claim.volume_name.as_ref().map(|name| self.context.volumes.volume(name));
         if let Some(Seen::Here(volume)) = bound_to {
@@ -376,29 +460,19 @@ impl ClaimRoute for DriverContext {
 
     /// Others with its handle may have waited for it.
     fn volume_changed(&self, volume: &Arc<Volume>) {
-        let source = volume.spec.csi().filter(|source| *source.driver == *self.facts.name);
-        // Almost every change is of a volume of another driver.
-        if source.is_none() && !is_own_volume(volume, &self.driver) {
-            return;
-        }
         self.enqueue_volume(volume, ClaimCause::Volume);
-        let Some(source) = source else { return };
-        let volumes = &self.context.volumes;
-        if let Seen::Here(_) = volumes.handle_owner(&self.facts.name, &source.handle, &volume.name) {
-            // Thousands may share a handle: those that are in use wait for nobody.
-            let sharers = volumes.sharers(&self.facts.name, &source.handle, &volume.name);
-            for other in sharers.iter().filter(|other| is_released(other, &self.driver)) {
-                self.enqueue_volume(other, ClaimCause::Volume);
-            }
+        let source = volume.spec.csi();
+        if let Some(source) = source.filter(|source| *source.driver == *self.facts.name) {
+            self.wake_sharers(volume, &source.handle);
         }
     }
 
-    fn topology_changed(&self, claims: &[Arc<Claim>]) {
+    fn topology_changed(&self, claims: &[(ClaimKey, &Claim)]) {
         if !self.driver.capabilities.accessibility_constraints {
             return;
         }
-        for claim in claims {
-            self.changed(claim, ClaimCause::Node);
+        for (key, claim) in claims {
+            self.changed(key, claim, ClaimCause::Node);
         }
         for key in self.topology.waiting() {
             self.queue.wake(&key, ClaimCause::Node.into());

@@ -80,7 +80,7 @@ pub(crate) fn deletion_failed<K>(
     (claim, volume, handle): (Option<&str>, Option<&str>, Option<&str>),
 ) {
     let (work, attempt) = (shell.look.work, shell.attempt());
-    let reason = failed.tell(work, &work.context.metrics, &mut shell.span);
+    let reason = shell.tell(failed);
     traced!(
         warn,
         shell.span,

@@ -9,7 +9,7 @@ use crate::clock;
 use crate::context::DriverContext;
 use crate::key::{ClaimKey, VolumeKey};
 use crate::objects::{Claim, ClaimReference, StorageClass, StorageClassWire, Volume};
-use crate::provision::attempt::{ClaimView, ListMoment};
+use crate::provision::attempt::{ClaimView, ListMoment, RoleView};
 use crate::provision::deletion::VolumeView;
 use crate::provision::topology::{KnownNode, TopologyFacts};
 use crate::provision::{OwningClaim, ProvisionPolicy, ProvisionerFacts, RolePhase, Seen};
@@ -35,7 +35,7 @@ impl<K> Look<'_, K> {
     }
 }
 
-impl ClaimView for Look<'_, ClaimKey> {
+impl<K> RoleView for Look<'_, K> {
     fn driver(&self) -> &ProvisionerFacts {
         &self.work.driver
     }
@@ -52,12 +52,23 @@ impl ClaimView for Look<'_, ClaimKey> {
         self.work.is_away()
     }
 
-    fn now(&self) -> jiff::Timestamp {
-        clock::now()
-    }
-
     fn may_start(&self) -> bool {
         self.work.client().may_start()
+    }
+
+    fn class(&self, name: &str) -> Seen<Arc<StorageClass>> {
+        self.work.context.store.class(name)
+    }
+
+    fn handle_owner(&self, handle: &str, except: &str) -> Seen<Arc<str>> {
+        let volumes = &self.work.context.volumes;
+        volumes.handle_owner(&self.work.facts.name, handle, except)
+    }
+}
+
+impl ClaimView for Look<'_, ClaimKey> {
+    fn now(&self) -> jiff::Timestamp {
+        clock::now()
     }
 
     fn stuck_after(&self) -> Duration {
@@ -76,25 +87,15 @@ impl ClaimView for Look<'_, ClaimKey> {
         self.work.context.store.claim(self.key)
     }
 
-    fn class(&self, name: &str) -> Seen<Arc<StorageClass>> {
-        self.work.context.store.class(name)
-    }
-
     fn volume(&self, name: &str) -> Seen<Arc<Volume>> {
         self.work.context.volumes.volume(name)
     }
 
-    fn handle_owner(&self, handle: &str, except: &str) -> Seen<Arc<str>> {
-        let volumes = &self.work.context.volumes;
-        volumes.handle_owner(&self.work.facts.name, handle, except)
-    }
-
-    /// The volume of another claim that the driver answered with the same ID is somebody's before a PersistentVolume names it. That goes
-    /// through the whole queue, and each volume that is saved would pay for it.
+    /// The volume of another claim that the driver answered with the same ID is somebody's before a PersistentVolume names it.
     fn handle_owner_or_creator(&self, handle: &str) -> Seen<Arc<str>> {
         match self.handle_owner(handle, "") {
             Seen::Gone => {
-                let created = self.work.created_for_another(handle, Some(self.key));
+                let created = self.work.unsaved.of_handle(handle, Some(self.key));
                 created.map_or(Seen::Gone, Seen::Here)
             }
             known => known,
@@ -139,26 +140,6 @@ impl ClaimView for Look<'_, ClaimKey> {
 }
 
 impl VolumeView for Look<'_, VolumeKey> {
-    fn driver(&self) -> &ProvisionerFacts {
-        &self.work.driver
-    }
-
-    fn policy(&self) -> &ProvisionPolicy {
-        &self.policy
-    }
-
-    fn role(&self) -> RolePhase {
-        self.work.role()
-    }
-
-    fn is_away(&self) -> bool {
-        self.work.is_away()
-    }
-
-    fn may_start(&self) -> bool {
-        self.work.client().may_start()
-    }
-
     fn volume(&self) -> Seen<Arc<Volume>> {
         match self.work.context.volumes.volume(&self.key.name) {
             Seen::Here(volume) if *volume.uid != *self.key.uid => Seen::Gone,
@@ -178,23 +159,12 @@ impl VolumeView for Look<'_, VolumeKey> {
         self.work.context.store.bound_claims(volume)
     }
 
-    fn class(&self, name: &str) -> Seen<Arc<StorageClass>> {
-        self.work.context.store.class(name)
-    }
-
-    fn handle_owner(&self, handle: &str, except: &str) -> Seen<Arc<str>> {
-        self.work
-            .context
-            .volumes
-            .handle_owner(&self.work.facts.name, handle, except)
-    }
-
     fn sharers(&self, handle: &str, except: &str) -> Vec<Arc<Volume>> {
         self.work.context.volumes.sharers(&self.work.facts.name, handle, except)
     }
 
     fn created_for_a_claim(&self, handle: &str) -> Option<Arc<str>> {
-        self.work.created_for_another(handle, None)
+        self.work.unsaved.of_handle(handle, None)
     }
 
     fn attached_to(&self) -> Seen<Arc<str>> {

@@ -144,8 +144,9 @@ impl Role for ProvisionRole {
         false
     }
 
-    /// Also one without CREATE_DELETE_VOLUME: each of its claims is told that nothing can be provisioned, and no call is made. But none
-    /// that its nodes provision for, whatever the mode: also what is only finished has calls that another node would have to answer.
+    /// Also one without CREATE_DELETE_VOLUME: its claims are told that nothing can be provisioned, its PersistentVolumes that no volume can be
+    /// deleted, and no call is made. But none that its nodes provision for, whatever the mode: also what is only finished has calls that
+    /// another node would have to answer.
     async fn admit(&self, facts: &DriverFacts, config: &DriverConfig, _: &str) -> Result<DriverFacts, Refusal> {
         if config.provisioning.is_some() {
             let driver = &*facts.name;

@@ -1,5 +1,6 @@
 //! What performs an attempt, for a claim or a PersistentVolume: where it is in the queue, in its life cycle, and what it did.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use crate::objects::{PersistentVolumeWire, ResourceVersion, Volume};
 use crate::provision::RolePhase;
 use crate::provision::attempt::Verdict;
 use crate::queue::Run;
+use crate::runtime::report::FailedAttempt;
 use crate::telemetry::{Span, SpanContext, w3c};
 use crate::traces::{Beginning, Lifecycle, LifecycleOutcome, Operation, Progress};
 
@@ -69,14 +71,37 @@ impl<'w, K> Shell<'w, K> {
         let config = work.config.borrow();
         let limits = &config.tracing;
         let links = || links(limits);
+        let (number, previous) = (self.attempt(), self.progress.previous.take());
         let lifecycle = self
             .progress
             .lifecycle(&tracer, subject, begun, limits, links, &describe);
-        self.span = lifecycle.attempt(&tracer, self.run);
+        self.span = lifecycle.attempt(&tracer, self.run, (number, previous.as_slice()));
         let is_noted = config.tracing.outgoing_annotation;
         self.look.traceparent = is_noted.then(|| w3c::traceparent(&lifecycle.context()));
+        self.progress.previous = self.span.context().cloned().or(previous);
         if self.span.is_recording() {
             describe(&mut self.span);
+        }
+    }
+
+    /// Tells a failure in the metrics, on the span and in the state of the driver. Answers its name there, for the log.
+    pub fn tell(&mut self, failed: &FailedAttempt<'_>) -> &'static str {
+        self.note_failure(failed.kind.into());
+        let work = self.look.work;
+        failed.tell(work, &work.context.metrics, &mut self.span)
+    }
+
+    /// Shows on the span that a request failed which may succeed a moment later, or that nobody waits for.
+    pub fn fail_request(&mut self, error: &ApiError) {
+        let kind = error.error_type();
+        self.span.fail(&kind, &error.message);
+        self.note_failure(kind);
+    }
+
+    /// Notes `error.type` of a failure, for a root that does not end well. An attempt without a span may fail as well.
+    fn note_failure(&mut self, kind: Cow<'static, str>) {
+        if let Some(lifecycle) = &mut self.progress.lifecycle {
+            lifecycle.failure = Some(kind);
         }
     }
 

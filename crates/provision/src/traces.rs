@@ -5,6 +5,7 @@
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -127,6 +128,8 @@ pub(crate) struct Progress {
     pub lifecycle: Option<Lifecycle>,
     /// How many attempts were made.
     pub attempts: u32,
+    /// The last attempt that has a span, whichever trace that is in.
+    pub previous: Option<SpanContext>,
     /// How many life cycles of the object ended before this one, or were continued in it.
     pub epoch: u32,
     /// Whether this one has ended: the volume is saved, or given up. What comes after that, as the end of a marker, is still a part of it.
@@ -180,7 +183,10 @@ impl Progress {
         {
             self.epoch = full.epoch + 1;
             let former = vec![full.context()];
-            let next = Lifecycle::new(tracer, (operation, uid), Beginning::seen_now(), self.epoch, former);
+            let next = Lifecycle {
+                failure: full.failure.clone(),
+                ..Lifecycle::new(tracer, (operation, uid), Beginning::seen_now(), self.epoch, former)
+            };
             full.end(tracer, LifecycleOutcome::Continued, Some(next.context()), describe);
             self.lifecycle = Some(next);
         }
@@ -204,7 +210,10 @@ pub(crate) struct Lifecycle {
     /// Since when this process knows the epoch.
     since: Timestamp,
     epoch: u32,
+    /// Those of this epoch.
     attempts: u32,
+    /// `error.type` of the last failure.
+    pub failure: Option<Cow<'static, str>>,
 }
 
 impl Lifecycle {
@@ -225,6 +234,7 @@ impl Lifecycle {
             since: clock::now(),
             epoch,
             attempts: 0,
+            failure: None,
         }
     }
 
@@ -233,20 +243,20 @@ impl Lifecycle {
         self.own.context(self.sampled)
     }
 
-    /// Opens the span of an attempt.
-    pub fn attempt(&mut self, tracer: &Tracer, run: &Run<WorkKey>) -> Span {
+    /// Opens the span of the attempt that has this number in all traces of what is done; it is linked to those before.
+    pub fn attempt(&mut self, tracer: &Tracer, run: &Run<WorkKey>, (number, links): (u32, &[SpanContext])) -> Span {
         self.attempts += 1;
         let parent = self.context();
         let span = tracer.open(SpanOptions {
             parent: Some(&parent),
+            links,
             sampled: Some(self.sampled),
             ..SpanOptions::new(self.operation.spans().1, SpanKind::Consumer)
         });
         let mut span = span.must_end();
         if span.is_recording() {
             set_run_attributes(&mut span, run, crate::lanes::LANE_NAMES, trigger(run));
-            // That of the queue counts failures in a row, and there are attempts that rest or wait between them.
-            span.set(attr::ATTEMPT, i64::from(self.attempts));
+            span.set(attr::ATTEMPT, i64::from(number));
         }
         span
     }
@@ -285,7 +295,7 @@ impl Lifecycle {
         };
         root.set(attr::OUTCOME, word);
         if let Some(unmet) = unmet {
-            root.fail(error_type::OTHER, unmet);
+            root.fail(self.failure.as_deref().unwrap_or(error_type::OTHER), unmet);
         }
         root.end_at(SystemTime::from(clock::now().max(self.begun.at)));
     }
@@ -324,8 +334,7 @@ pub(crate) fn describe_volume(span: &mut Span, driver: &str, volume: &Volume) {
 
 /// The life cycle in which a volume was made, as its PersistentVolume says; none when it says nothing that can be read.
 pub(crate) fn made_in(volume: &Volume) -> Option<SpanContext> {
-    let said = volume.trace_context.get(TRACEPARENT_ANNOTATION)?;
-    w3c::parse(said).ok()
+    w3c::parse(volume.trace_context.get(TRACEPARENT_ANNOTATION)?)
 }
 
 /// Why an attempt is made, as `attacher.trigger` has it.

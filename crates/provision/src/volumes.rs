@@ -7,8 +7,8 @@ use crate::objects::Volume;
 use crate::provision::Seen;
 use crate::reflect::Lists;
 
-/// Told of a PersistentVolume that changed, came or went, or whose VolumeAttachment went: as it is now, or its last copy. It may read the
-/// cache that tells it, and not change it. Must not wait.
+/// Told of a PersistentVolume that changed, came or went, or whose VolumeAttachment went: as it is now, or its last copy. Of those that
+/// have one handle it may be told of one alone. It may read the cache that tells it, and not change it. Must not wait.
 pub type VolumeListener = Arc<dyn Fn(&Arc<Volume>) + Send + Sync>;
 
 /// Takes in a PersistentVolume that a request brought, which began when this was made: when the watch has reported meanwhile that it is
@@ -27,7 +27,8 @@ pub trait VolumeCache: Send + Sync + 'static {
     /// PersistentVolumes are watched, or were listed after `except` was read; without `except`, or were listed lately.
     fn handle_owner(&self, driver: &str, handle: &str, except: &str) -> Seen<Arc<str>>;
 
-    /// All PersistentVolumes of a driver but `except` that have this handle, as far as they are known.
+    /// All PersistentVolumes of a driver but `except` that have this handle, as far as they are known. Asked for when one of them changes: a
+    /// cache of many has to find them without going through all.
     fn sharers(&self, driver: &str, handle: &str, except: &str) -> Vec<Arc<Volume>> {
         let mut sharers = Vec::new();
         self.for_each(&mut |volume| {
@@ -44,6 +45,13 @@ pub trait VolumeCache: Send + Sync + 'static {
     /// of this name, whether that is there or not, and those of this driver that noted or describe this handle. It is not known while
     /// VolumeAttachments may be there that the cache does not show.
     fn attached_to(&self, name: &str, driver: &str, handle: &str) -> Seen<Arc<str>>;
+
+    /// Whether a VolumeAttachment that is known names the PersistentVolume of this name: one of the two ways in which [`Self::attached_to`]
+    /// finds nodes. It is asked for each of thousands that share a handle, and must cost the same however many these are.
+    fn is_named(&self, name: &str) -> bool;
+
+    /// The other way: whether a known VolumeAttachment of this driver noted or describes this handle.
+    fn is_noted(&self, driver: &str, handle: &str) -> bool;
 
     /// Whether nothing is known of others that use the volume because PersistentVolumes are not watched: then it is known once lists
     /// come that begin after a read of the PersistentVolume ([`Self::reading`]).

@@ -136,6 +136,12 @@ impl Fenced {
         })
     }
 
+    /// Begins a call, with what comes of it.
+    fn unpublishes(&self) -> tokio::task::JoinHandle<Result<(), CallFailure>> {
+        let client = self.client.clone();
+        tokio::spawn(async move { unpublish(&client).await })
+    }
+
     fn count(&self) -> (usize, usize) {
         (self.begun.load(Ordering::SeqCst), self.running.load(Ordering::SeqCst))
     }
@@ -226,10 +232,7 @@ async fn a_call_that_still_runs_at_the_end_of_the_lease_is_cancelled_then() {
 async fn a_call_that_was_begun_may_end_between_renew_deadline_and_end_but_none_is_begun() {
     let fenced = Fenced::taking(seconds(5));
     sleep(seconds(8)).await;
-    let runs = tokio::spawn({
-        let client = fenced.client.clone();
-        async move { unpublish(&client).await }
-    });
+    let runs = fenced.unpublishes();
     sleep(seconds(3)).await;
     assert_eq!(unpublish(&fenced.client).await, Err(NOT_STARTED));
     assert_eq!((runs.await.unwrap(), fenced.count()), (Ok(()), (1, 0)));
@@ -238,10 +241,7 @@ async fn a_call_that_was_begun_may_end_between_renew_deadline_and_end_but_none_i
 #[tokio::test(start_paused = true)]
 async fn a_call_goes_on_as_long_as_the_lease_is_renewed() {
     let fenced = Fenced::taking(seconds(100));
-    let runs = tokio::spawn({
-        let client = fenced.client.clone();
-        async move { unpublish(&client).await }
-    });
+    let runs = fenced.unpublishes();
     for _ in 0..20 {
         sleep(seconds(5)).await;
         assert!(fenced.term.extend(Clock::from(fenced.clock.source()).now()));
@@ -278,10 +278,7 @@ async fn the_first_poll_after_a_standstill_cancels_and_does_nothing_before() {
 #[tokio::test(start_paused = true)]
 async fn calls_end_with_a_term_that_ends_before_its_time() {
     let fenced = Fenced::taking(seconds(60));
-    let runs = tokio::spawn({
-        let client = fenced.client.clone();
-        async move { unpublish(&client).await }
-    });
+    let runs = fenced.unpublishes();
     sleep(seconds(1)).await;
     fenced.term.end();
     let cancelled = timeout(Duration::from_millis(1), runs).await.expect("at once");

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::api::validated::DriverConfig;
 use crate::engine::{Engine, Work};
 use crate::lease::{LeaderElectionHandle, Term};
+use crate::pending::or_never;
 use crate::reservation::{Reservation, ReservationState};
 
 /// How long a driver may be away before its Lease is given up. One that restarts is mostly back by then; another replica
@@ -83,15 +84,9 @@ impl<W: Work> Leadership<W> {
         if self.engine.is_none() {
             return std::future::pending().await;
         }
-        let away = async {
-            match self.away_since {
-                // Without an election nobody else could work for the driver.
-                Some(since) if self.candidate.is_some() => {
-                    sleep_until(since + AWAY_TIMEOUT).await;
-                }
-                _ => std::future::pending().await,
-            }
-        };
+        // Without an election nobody else could work for the driver.
+        let away_since = self.away_since.filter(|_| self.candidate.is_some());
+        let away = or_never(away_since.map(|since| sleep_until(since + AWAY_TIMEOUT)));
         tokio::select! {
             biased;
             () = self.loses_term() => {}
@@ -116,18 +111,12 @@ impl<W: Work> Leadership<W> {
 
     /// Resolves when another AttacherConfig goes before this one for the driver.
     pub async fn reservation_lost(&self) {
-        match &self.reservation {
-            Some(reservation) => reservation.refused().await,
-            None => std::future::pending().await,
-        }
+        or_never(self.reservation.as_ref().map(Reservation::refused)).await;
     }
 
     /// Resolves when the engine met something for which the driver has to be admitted again.
     pub async fn admission_doubted(&self) {
-        match &self.engine {
-            Some(engine) => engine.work().doubts_admission().await,
-            None => std::future::pending().await,
-        }
+        or_never(self.engine.as_ref().map(|engine| engine.work().doubts_admission())).await;
     }
 
     /// Whether another AttacherConfig goes before this one for the driver.
@@ -143,12 +132,7 @@ impl<W: Work> Leadership<W> {
         let engine = self.engine.take()?;
         let driver = engine.facts().name.clone();
         let (term, drained) = (engine.term(), engine.drained().shared());
-        let over = async {
-            match &term {
-                Some(term) => term.over().await,
-                None => std::future::pending().await,
-            }
-        };
+        let over = or_never(term.as_ref().map(Term::over));
         let cause = tokio::select! {
             biased;
             () = engine.drain() => return Some(driver),

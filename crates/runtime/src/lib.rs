@@ -8,6 +8,7 @@ pub mod connect;
 mod engine;
 pub mod fence;
 pub mod leadership;
+mod pending;
 pub mod queue_metrics;
 pub mod report;
 pub mod reservation;

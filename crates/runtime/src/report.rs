@@ -22,6 +22,11 @@ pub fn set_run_attributes<K: Key>(span: &mut Span, run: &Run<K>, lanes: LaneName
     span.set(attr::PERMIT_WAIT, run.waited_for_limit().as_secs_f64());
 }
 
+/// A moment as the status shows it, in whole seconds.
+pub fn whole_seconds(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
+}
+
 /// An attempt that failed.
 pub struct FailedAttempt<'a> {
     /// What was attempted, as metrics have it.
@@ -65,9 +70,8 @@ impl FailedAttempt<'_> {
         let is_outdated = |last: &FailureRecord| last.attachment == self.subject && last.message != self.message;
         let is_corrected = place.publisher.borrow().last_failure.as_ref().is_some_and(is_outdated);
         if self.is_news || is_corrected {
-            let now = clock::now();
             let failure = FailureRecord {
-                at: Timestamp::from_second(now.as_second()).unwrap_or(now),
+                at: whole_seconds(clock::now()),
                 attachment: self.subject.to_owned(),
                 operation: self.operation,
                 code: reason.to_owned(),

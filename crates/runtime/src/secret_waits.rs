@@ -7,7 +7,7 @@
 //! However many Secrets are missing, one task asks for one after the other, and leaves the limits of requests to the work.
 
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -35,24 +35,25 @@ pub trait AwaitsSecret: Key + Ord {
 
 /// The Secrets that the keys of one queue wait for.
 pub struct SecretWaits<K: AwaitsSecret> {
-    queue: Queue<K>,
-    cause: CauseCode,
-    awaited: Arc<AwaitedSecrets>,
+    awaited: Arc<AwaitedSecrets<K>>,
     poller: OnceLock<AbortOnDropHandle<()>>,
 }
 
-/// A Secret that is waited for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A Secret that is waited for. It is remembered with the key alone and not copied: as many as there are wait.
+#[derive(Debug)]
 pub struct AwaitedSecret {
-    reference: SecretReference,
+    /// Shared with what is known of the Secret, so that what leaves the queue, however it does, waits no more.
+    reference: Arc<SecretReference>,
     /// The newest version that was tried with or woken for.
     tried: ResourceVersion,
 }
 
-#[derive(Default)]
-struct AwaitedSecrets {
+/// What the task that asks for Secrets shares with those who wait.
+struct AwaitedSecrets<K: AwaitsSecret> {
+    queue: Queue<K>,
+    cause: CauseCode,
     /// Held while it is changed who waits for them: a read that comes in meanwhile must see both.
-    known: Mutex<BTreeMap<SecretReference, KnownSecret>>,
+    known: Mutex<BTreeMap<Arc<SecretReference>, KnownSecret>>,
     /// Notified of each change of who waits for what.
     changed: Notify,
 }
@@ -116,10 +117,14 @@ impl KnownSecret {
 impl<K: AwaitsSecret> SecretWaits<K> {
     /// For the keys of this queue, which are woken for this cause.
     pub fn new(queue: Queue<K>, cause: impl Into<CauseCode>) -> Self {
-        Self {
+        let awaited = AwaitedSecrets {
             queue,
             cause: cause.into(),
-            awaited: Arc::default(),
+            known: Mutex::default(),
+            changed: Notify::new(),
+        };
+        Self {
+            awaited: Arc::new(awaited),
             poller: OnceLock::new(),
         }
     }
@@ -155,41 +160,19 @@ impl<K: AwaitsSecret> SecretWaits<K> {
     /// A key failed with this version of a Secret, or without it; an earlier version counts as well. It waits for no other one any more.
     pub fn wait(&self, requests: &Requests, reference: &SecretReference, key: &K, tried: Option<ResourceVersion>) {
         // The Secret may have been seen to be fixed while the attempt was on its way.
-        if self.join(reference, key, tried) {
-            self.queue.wake(key, self.cause);
+        if self.awaited.join(reference, key, tried) {
+            self.awaited.queue.wake(key, self.awaited.cause);
         }
         self.awaited.changed.notify_one();
         self.poller.get_or_init(|| {
-            let (awaited, queue) = (self.awaited.clone(), self.queue.clone());
-            let polling = poll(awaited, requests.for_polls(), queue, self.cause);
+            let polling = poll(self.awaited.clone(), requests.for_polls());
             AbortOnDropHandle::new(schedule::spawn(polling))
         });
     }
 
-    /// A key waits for a Secret from now on. Whether a newer version than what was tried was seen.
-    fn join(&self, reference: &SecretReference, key: &K, tried: Option<ResourceVersion>) -> bool {
-        let mut known = self.awaited.known.lock();
-        let has_room = known.contains_key(reference) || has_room(&mut known, &self.queue);
-        let version = has_room.then(|| known.entry(reference.clone()).or_insert_with(KnownSecret::new).version);
-        let is_newer = self.queue.remember(key, |memory| {
-            let awaited = K::awaited(memory);
-            let before = awaited.take().filter(|known| known.reference == *reference);
-            let Some(version) = version else { return false };
-            let tried = tried
-                .unwrap_or_default()
-                .max(before.map(|known| known.tried).unwrap_or_default());
-            *awaited = Some(AwaitedSecret {
-                reference: reference.clone(),
-                tried: tried.max(version),
-            });
-            tried < version
-        });
-        is_newer == Some(true)
-    }
-
     /// Ends the wait for Secrets that the driver may not be given any more. Who waits for one is to be tried again.
     pub fn keep_allowed(&self, is_allowed: impl Fn(&SecretReference) -> bool) {
-        self.queue.remember_all(|_, memory| {
+        self.awaited.queue.remember_all(|_, memory| {
             K::awaited(memory).take_if(|awaited| !is_allowed(&awaited.reference));
         });
         self.awaited.changed.notify_one();
@@ -197,10 +180,11 @@ impl<K: AwaitsSecret> SecretWaits<K> {
 
     /// A key waits for no other Secret than this one any more.
     pub fn keep(&self, key: &K, secret: Option<&SecretReference>) {
-        let ended = self.queue.remember(key, |memory| {
-            K::awaited(memory).take_if(|awaited| Some(&awaited.reference) != secret)
+        let ended = self.awaited.queue.remember(key, |memory| {
+            let ended = K::awaited(memory).take_if(|awaited| Some(&*awaited.reference) != secret);
+            ended.is_some()
         });
-        if ended.flatten().is_some() {
+        if ended == Some(true) {
             self.ended();
         }
     }
@@ -211,22 +195,45 @@ impl<K: AwaitsSecret> SecretWaits<K> {
     }
 }
 
-impl AwaitedSecrets {
+impl<K: AwaitsSecret> AwaitedSecrets<K> {
+    /// A key waits for a Secret from now on. Whether a newer version than what was tried was seen.
+    fn join(&self, reference: &SecretReference, key: &K, tried: Option<ResourceVersion>) -> bool {
+        let mut known = self.known.lock();
+        let kept = known.get_key_value(reference).map(|(kept, _)| kept.clone());
+        let shared = kept.or_else(|| has_room(&mut known).then(|| Arc::new(reference.clone())));
+        let shared = shared.map(|shared| {
+            let version = known.entry(shared.clone()).or_insert_with(KnownSecret::new).version;
+            (shared, version)
+        });
+        let is_newer = self.queue.remember(key, |memory| {
+            let awaited = K::awaited(memory);
+            let before = awaited.take().filter(|known| *known.reference == *reference);
+            let Some((shared, version)) = shared else { return false };
+            let tried = tried
+                .unwrap_or_default()
+                .max(before.map(|known| known.tried).unwrap_or_default());
+            *awaited = Some(AwaitedSecret {
+                reference: shared,
+                tried: tried.max(version),
+            });
+            tried < version
+        });
+        is_newer == Some(true)
+    }
+
     /// The Secret that is to be read next, and when.
     fn next(&self) -> Option<(Instant, SecretReference)> {
         let known = self.known.lock();
         let (reference, next) = known.iter().min_by_key(|(_, secret)| secret.due)?;
-        Some((next.due, reference.clone()))
+        // A copy: who polls does not wait.
+        Some((next.due, SecretReference::clone(reference)))
     }
 
     /// Whether anything waits for a Secret. One that nobody waits for is forgotten.
-    fn is_awaited<K: AwaitsSecret>(&self, reference: &SecretReference, queue: &Queue<K>) -> bool {
+    fn is_awaited(&self, reference: &SecretReference) -> bool {
         let mut known = self.known.lock();
-        let mut is_awaited = false;
-        queue.remember_all(|_, memory| {
-            let secret = K::awaited(memory).as_ref();
-            is_awaited |= secret.is_some_and(|secret| secret.reference == *reference);
-        });
+        let kept = known.get_key_value(reference);
+        let is_awaited = kept.is_some_and(|(kept, _)| has_waiters(kept));
         if !is_awaited {
             known.remove(reference);
         }
@@ -234,14 +241,14 @@ impl AwaitedSecrets {
     }
 
     /// Resolves when nobody waits for this Secret any more.
-    async fn ended<K: AwaitsSecret>(&self, reference: &SecretReference, queue: &Queue<K>) {
-        while self.is_awaited(reference, queue) {
+    async fn ended(&self, reference: &SecretReference) {
+        while self.is_awaited(reference) {
             self.changed.notified().await;
         }
     }
 
     /// Takes in how a Secret is. Answers with what is to be tried at once, as it was not tried with the newest version.
-    fn take_in<K: AwaitsSecret>(&self, reference: &SecretReference, event: SecretEvent, queue: &Queue<K>) -> Vec<K> {
+    fn take_in(&self, reference: &SecretReference, event: SecretEvent) -> Vec<K> {
         let mut outdated = Vec::new();
         {
             let mut known = self.known.lock();
@@ -249,9 +256,9 @@ impl AwaitedSecrets {
             let Some((version, is_another)) = change else {
                 return outdated;
             };
-            queue.remember_all(|key, memory| {
+            self.queue.remember_all(|key, memory| {
                 let awaited = K::awaited(memory).as_mut();
-                let Some(awaited) = awaited.filter(|awaited| awaited.reference == *reference) else {
+                let Some(awaited) = awaited.filter(|awaited| *awaited.reference == *reference) else {
                     return;
                 };
                 if is_another {
@@ -269,24 +276,22 @@ impl AwaitedSecrets {
     }
 }
 
-/// Whether one more Secret can be asked for, when those that nobody waits for any more are forgotten.
-fn has_room<K: AwaitsSecret>(known: &mut BTreeMap<SecretReference, KnownSecret>, queue: &Queue<K>) -> bool {
+/// Whether anything but what is known of a Secret has its reference.
+fn has_waiters(kept: &Arc<SecretReference>) -> bool {
+    Arc::strong_count(kept) > 1
+}
+
+/// Whether one more Secret can be asked for, when those that nobody waits for any more are forgotten. Thousands may find that there is no
+/// room: none of them goes through the queue for it.
+fn has_room(known: &mut BTreeMap<Arc<SecretReference>, KnownSecret>) -> bool {
     if known.len() >= MAX_SECRETS {
-        let mut awaited = BTreeSet::new();
-        queue.remember_all(|_, memory| {
-            if let Some(secret) = K::awaited(memory)
-                && !awaited.contains(&secret.reference)
-            {
-                awaited.insert(secret.reference.clone());
-            }
-        });
-        known.retain(|reference, _| awaited.contains(reference));
+        known.retain(|reference, _| has_waiters(reference));
     }
     known.len() < MAX_SECRETS
 }
 
 /// Reads the metadata of one Secret after the other while anything waits for any.
-async fn poll<K: AwaitsSecret>(awaited: Arc<AwaitedSecrets>, requests: Requests, queue: Queue<K>, cause: CauseCode) {
+async fn poll<K: AwaitsSecret>(awaited: Arc<AwaitedSecrets<K>>, requests: Requests) {
     let mut not_before = Instant::now();
     loop {
         let Some((due, reference)) = awaited.next() else {
@@ -304,10 +309,10 @@ async fn poll<K: AwaitsSecret>(awaited: Arc<AwaitedSecrets>, requests: Requests,
         }
         tokio::select! {
             biased;
-            () = awaited.ended(&reference, &queue) => continue,
+            () = awaited.ended(&reference) => continue,
             event = SecretEvent::poll(&requests, &reference) => {
-                for key in awaited.take_in(&reference, event, &queue) {
-                    queue.wake(&key, cause);
+                for key in awaited.take_in(&reference, event) {
+                    awaited.queue.wake(&key, awaited.cause);
                 }
             }
         }
@@ -356,10 +361,11 @@ mod tests {
     #[tokio::test]
     async fn a_key_waits_for_one_secret_and_ends_with_its_key() {
         let (waits, mut running) = waits(&["1", "2"]);
-        let is_awaited = |name| waits.awaited.is_awaited(&secret(name), &waits.queue);
-        waits.join(&secret("b"), &Waiting("1"), Some(ResourceVersion(3)));
+        let is_awaited = |name| waits.awaited.is_awaited(&secret(name));
+        let tried = Some(ResourceVersion(3));
+        waits.awaited.join(&secret("b"), &Waiting("1"), tried);
         for key in ["1", "2"] {
-            waits.join(&secret("a"), &Waiting(key), Some(ResourceVersion(3)));
+            waits.awaited.join(&secret("a"), &Waiting(key), tried);
         }
         assert!(is_awaited("a") && !is_awaited("b"));
         waits.keep(&Waiting("1"), None);
@@ -371,14 +377,34 @@ mod tests {
         assert!(waits.awaited.next().is_none(), "what nobody waits for is not asked for");
     }
 
+    /// Nobody says how a key leaves the queue, and what it waited for must not take the place of another Secret.
+    #[tokio::test]
+    async fn there_is_room_again_when_a_key_has_left_the_queue() {
+        let names: Vec<&'static str> = (0..=MAX_SECRETS).map(|number| &*number.to_string().leak()).collect();
+        let (waits, mut running) = waits(&names);
+        for name in &names {
+            waits.awaited.join(&secret(name), &Waiting(name), None);
+        }
+        let last = names[MAX_SECRETS];
+        let known = || {
+            let known = waits.awaited.known.lock();
+            (known.len(), known.contains_key(&secret(last)))
+        };
+        assert_eq!(known(), (MAX_SECRETS, false));
+        running.swap_remove(0).finish(crate::queue::RunResult::Done);
+        waits.awaited.join(&secret(last), &Waiting(last), None);
+        assert_eq!(known(), (MAX_SECRETS, true));
+        assert!(!waits.awaited.is_awaited(&secret(names[0])));
+    }
+
     /// Reads come late, or without an answer: then each attempt looks for itself.
     #[tokio::test(start_paused = true)]
     async fn that_a_secret_is_absent_is_believed_for_a_moment() {
         let (waits, _running) = waits(&["1"]);
         let of = secret("a");
         let absent = || waits.absent(&of).and_then(|error| error.status);
-        let take_in = |event| waits.awaited.take_in(&of, event, &waits.queue);
-        waits.join(&of, &Waiting("1"), None);
+        let take_in = |event| waits.awaited.take_in(&of, event);
+        waits.awaited.join(&of, &Waiting("1"), None);
         assert_eq!(absent(), None, "it was not asked for yet");
         take_in(SecretEvent::Gone);
         assert_eq!(absent(), Some(404));
@@ -398,9 +424,9 @@ mod tests {
     async fn each_change_of_a_secret_wakes_once() {
         let (waits, _running) = waits(&["1", "2", "3"]);
         let of = secret("a");
-        let take_in = |event| waits.awaited.take_in(&of, event, &waits.queue);
+        let take_in = |event| waits.awaited.take_in(&of, event);
         let state = |version| take_in(SecretEvent::State(ResourceVersion(version)));
-        let join = |key, tried| waits.join(&of, &Waiting(key), tried);
+        let join = |key, tried| waits.awaited.join(&of, &Waiting(key), tried);
         assert!(!join("1", Some(ResourceVersion(5))));
         assert!(state(5).is_empty(), "it was tried with that");
         assert_eq!(state(6), [Waiting("1")]);

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -22,6 +23,7 @@ use crate::engine::{Engine, Work as _};
 use crate::fence::FencedClient;
 use crate::leadership::Leadership;
 use crate::lease::{LeaderElectionConfig, LeaderElectionHandle, LeaderState};
+use crate::pending::or_never;
 use crate::reflect::Lists;
 use crate::reservation::{Reservation, ReservationState, Reservations};
 use crate::role::{Refusal, Role, Start};
@@ -62,9 +64,8 @@ pub struct DriverTask<R> {
 enum TaskEvent {
     Stop,
     SettingsChanged,
-    /// What the wait was for is lost, such as the connection.
+    /// What was waited for, such as the loss of the connection, or that it is time to try again.
     ConnectionLost,
-    RetryDue,
     LeaseLost,
     /// Another connection is to be used, or there is none.
     Replaced(Replacement),
@@ -139,7 +140,7 @@ impl<R: Role> DriverTask<R> {
         }
         self.status.connected(false);
         self.status.phase(DriverPhase::Suspended);
-        self.wait(None, std::future::pending()).await;
+        self.wait(std::future::pending::<()>()).await;
     }
 
     /// Resolves when the driver is suspended, or the handshake has other deadlines. A connection that is being made goes on through all other
@@ -165,10 +166,7 @@ impl<R: Role> DriverTask<R> {
         let stalled = unreached.obstacle.is_stalled;
         self.show(&unreached.obstacle, unreached.has_answered());
         let connection_lost = async {
-            match &unreached.client {
-                Some(client) => client.connection().lost().await,
-                None => std::future::pending().await,
-            }
+            or_never(unreached.client.as_ref().map(|client| client.connection().lost())).await;
             // One that hangs up at once is not asked in a loop.
             tokio::time::sleep(RETRY).await;
         };
@@ -180,7 +178,7 @@ impl<R: Role> DriverTask<R> {
                 () = mended, if stalled => {}
             }
         };
-        self.wait(Some(unreached.obstacle.pause()), lost).await;
+        self.wait(timeout(unreached.obstacle.pause(), lost)).await;
     }
 
     /// Works over a connection that answered, until the connection is lost, or the settings or the Lease change.
@@ -228,7 +226,7 @@ impl<R: Role> DriverTask<R> {
             // On the heap, as it is large.
             let replaced = Box::pin(access.replaced(&reached, &status));
             match self.work(&facts.name, client, held, replaced).await {
-                TaskEvent::ConnectionLost | TaskEvent::RetryDue => break,
+                TaskEvent::ConnectionLost => break,
                 TaskEvent::Replaced(Replacement::Unanswered(obstacle)) => {
                     unanswered = Some(obstacle);
                     break;
@@ -292,7 +290,7 @@ impl<R: Role> DriverTask<R> {
             let event = tokio::select! {
                 biased;
                 () = held.admission_doubted() => TaskEvent::AdmissionDoubted,
-                event = self.wait(None, client.connection().lost()) => event,
+                event = self.wait(client.connection().lost()) => event,
                 () = deposed => TaskEvent::LeaseLost,
                 () = outranked => TaskEvent::ReservationLost,
                 replacement = &mut replaced => TaskEvent::Replaced(replacement),
@@ -452,19 +450,12 @@ impl<R: Role> DriverTask<R> {
         info!(config = &*self.name, driver = &*driver, "driver drained");
     }
 
-    async fn wait(&mut self, pause: Option<Duration>, lost: impl Future<Output = ()>) -> TaskEvent {
-        let due = async {
-            match pause {
-                Some(pause) => tokio::time::sleep(pause).await,
-                None => std::future::pending().await,
-            }
-        };
+    async fn wait<T>(&mut self, lost: impl Future<Output = T>) -> TaskEvent {
         tokio::select! {
             biased;
             () = self.stop.cancelled() => TaskEvent::Stop,
             changed = self.config.changed() => if changed.is_ok() { TaskEvent::SettingsChanged } else { TaskEvent::Stop },
-            () = lost => TaskEvent::ConnectionLost,
-            () = due => TaskEvent::RetryDue,
+            _ = lost => TaskEvent::ConnectionLost,
         }
     }
 
@@ -598,7 +589,7 @@ impl<R: Role> DriverTask<R> {
                     self.show(&obstacle, true);
                     let Some(claim) = &held.reservation else { return false };
                     let changed = reservation_changed(claim, &verdict, client);
-                    self.wait(Some(obstacle.pause()), changed).await;
+                    self.wait(timeout(obstacle.pause(), changed)).await;
                     return false;
                 }
             }
@@ -680,7 +671,7 @@ impl<R: Role> DriverTask<R> {
 
     /// Waits for a change; true when waiting on is of no use: the task is stopped or suspended, or the connection is lost.
     async fn wait_or_interrupted(&mut self, changed: impl Future<Output = ()>, client: &CsiClient) -> bool {
-        match self.wait(None, changed).await {
+        match self.wait(changed).await {
             TaskEvent::Stop => true,
             TaskEvent::SettingsChanged if self.config.borrow().suspend => {
                 self.config.mark_changed();

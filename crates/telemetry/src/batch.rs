@@ -22,7 +22,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::otel_env::BatchSettings;
-use super::span_counts::{SpanCounters, SpanCounts, add};
+use super::span_counts::{SpanCounters, SpanCounts, add, subtract};
 
 /// Shortest time between two log records about failing exports.
 const LOG_INTERVAL: Duration = Duration::from_mins(1);
@@ -65,7 +65,7 @@ pub(super) struct SpanQueue {
 
 impl SpanQueue {
     pub(super) fn new(settings: BatchSettings, counters: Arc<SpanCounters>) -> Arc<Self> {
-        counters.queue_opened(settings.max_queue_size);
+        add(&counters.queue_capacity, settings.max_queue_size);
         let state = Mutex::new(SpanQueueState::default());
         Arc::new(Self {
             state,
@@ -89,7 +89,7 @@ impl SpanQueue {
                 return;
             }
             state.spans.push_back(span);
-            self.counters.queue_took(1);
+            add(&self.counters.queue_length, 1);
             state.spans.len()
         };
         // The thread sleeps until the first span of a batch and then until the batch is full or late, so that it is
@@ -103,7 +103,7 @@ impl SpanQueue {
         let mut state = self.state.lock();
         let size = state.spans.len().min(self.settings.max_batch_size);
         let batch = state.spans.drain(..size).collect();
-        self.counters.queue_gave(size);
+        subtract(&self.counters.queue_length, size);
         if state.spans.is_empty() {
             // A burst must not keep its memory for good.
             state.spans.shrink_to(self.settings.max_batch_size);
@@ -132,8 +132,8 @@ impl SpanQueue {
         }
         state.closed = true;
         add(&self.counters.shutdown, state.spans.len());
-        self.counters.queue_gave(state.spans.len());
-        self.counters.queue_closed(self.settings.max_queue_size);
+        subtract(&self.counters.queue_length, state.spans.len());
+        subtract(&self.counters.queue_capacity, self.settings.max_queue_size);
         state.spans = VecDeque::new();
     }
 }
@@ -284,26 +284,15 @@ struct FailureLog {
 }
 
 impl FailureLog {
-    fn due(&mut self, now: Instant) -> bool {
-        let due = self.last.is_none_or(|last| now.duration_since(last) >= LOG_INTERVAL);
-        if due {
-            self.last = Some(now);
-        }
-        due
-    }
-
     fn failed(&mut self, error: &str, counts: &SpanCounts) {
-        if self.due(Instant::now()) {
+        let now = Instant::now();
+        if self.last.is_none_or(|last| now.duration_since(last) >= LOG_INTERVAL) {
+            self.last = Some(now);
             self.reported = true;
-            let SpanCounts {
-                export_failed,
-                queue_full,
-                ..
-            } = *counts;
             tracing::warn!(
                 error,
-                export_failed,
-                queue_full,
+                export_failed = counts.export_failed,
+                queue_full = counts.queue_full,
                 "spans could not be exported; attaching is not affected"
             );
         }

@@ -95,7 +95,7 @@ impl Fixture {
             queue_length,
             ..
         } = counts;
-        let known = exported + export_failed + queue_full + shutdown + queue_length as u64;
+        let known = exported + export_failed + queue_full + shutdown + queue_length;
         assert!(known <= ended, "{counts:?}");
         counts
     }

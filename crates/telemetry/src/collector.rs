@@ -1,4 +1,5 @@
-//! One OTLP collector: an exporter of the SDK over gRPC or HTTP, built anew when the files of its certificates change.
+//! One OTLP collector: an exporter of the SDK over gRPC or HTTP, built again when the files of its certificates change, or when it
+//! is not answered.
 //!
 //! Everything the SDK would read from the process environment is handed over, and the headers that it reads all the same
 //! are taken out again, so that one parsed environment decides. Must be used on the export thread's runtime.
@@ -19,17 +20,19 @@ use opentelemetry_otlp::{
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter as _};
 use parking_lot::Mutex;
+use rustls::ClientConfig;
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConfig, RootCertStore};
 use thiserror::Error;
+use tokio::time::Instant;
 use tonic::metadata::MetadataMap;
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::transport::{Channel, ClientTlsConfig, Endpoint, Identity};
 
 use super::batch::ExportError;
-use super::otel_env::{Compression, OtlpProtocol, OtlpSettings, TransportSettings};
+use super::otel_env::{OtlpSettings, TransportSettings};
 use csi_attacher_base::error_chain::chain;
 use csi_attacher_base::pem;
+use csi_attacher_base::server_certificate::{ServerVerifier, Terms, TrustedCertificates};
 
 /// Headers of the SDK itself; all others are ours to decide.
 const SDK_HEADERS: [&str; 4] = ["content-type", "content-encoding", "user-agent", "grpc-timeout"];
@@ -39,6 +42,13 @@ const FIRST_RETRY: Duration = Duration::from_millis(500);
 const LONGEST_RETRY: Duration = Duration::from_secs(5);
 /// More than there is time for.
 const MAX_RETRIES: usize = 1_000;
+
+/// How errors speak of a collector.
+const COLLECTOR: Terms = Terms {
+    server: "the collector",
+    trusted: "the file of OTEL_EXPORTER_OTLP_CERTIFICATE",
+    rename: "use one of these in OTEL_EXPORTER_OTLP_ENDPOINT",
+};
 
 /// Why an exporter cannot be built. The texts hold file names and reasons, no contents.
 #[derive(Debug, Error)]
@@ -67,6 +77,10 @@ pub(super) struct OtlpSink {
     headers: HeaderMap,
     resource: Resource,
     exporter: Option<SpanExporter>,
+    /// Whether a request may have got no answer. Its connection looks like one that works: a proxy that lost the way to the
+    /// collector acknowledges what is sent, and a request over gRPC that times out ends its stream alone. Pings would tell, but
+    /// servers of gRPC hang up on a client that sends them often.
+    is_unanswered: bool,
     /// Why the last request over HTTP failed; the SDK says of each that the network did.
     last_error: LastError,
     /// The TLS files as they were when the exporter was built.
@@ -91,28 +105,31 @@ impl OtlpSink {
             headers,
             resource,
             exporter: None,
+            is_unanswered: false,
             last_error: LastError::default(),
             files: 0,
             logged: None,
         }
     }
 
-    /// Builds the exporter when there is none, or when a file changed. The former one is kept until the new files can be
-    /// used. An error is logged once, until it is another one.
+    /// Builds the exporter when there is none, when a file changed, or when the former one was not answered: its connections
+    /// end with it. The former one is kept until the new files can be used. An error is logged once, until it is another one.
     pub fn prepare(&mut self) {
         let files = self.fingerprint();
-        if self.exporter.is_some() && files == self.files {
+        let is_changed = files != self.files;
+        if self.exporter.is_some() && !is_changed && !self.is_unanswered {
             return;
         }
         match without_sdk_warnings(|| self.build()) {
             Ok(exporter) => {
-                if self.exporter.is_some() || self.logged.take().is_some() {
+                if (self.exporter.is_some() && is_changed) || self.logged.take().is_some() {
                     tracing::info!(
                         collector = self.name(),
                         "the certificates for the collector of traces were read"
                     );
                 }
                 (self.exporter, self.files, self.logged) = (Some(exporter), files, None);
+                self.is_unanswered = false;
             }
             Err(error) => {
                 let text = error.to_string();
@@ -139,7 +156,11 @@ impl OtlpSink {
             return Err(ExportError::NotReady);
         };
         *self.last_error.lock() = None;
+        let started = Instant::now();
+        // Whoever gives up on this export drops it here.
+        self.is_unanswered = true;
         let result = exporter.export(batch).await;
+        self.is_unanswered = result.is_err() && started.elapsed() >= self.transport.timeout;
         result.map_err(|error| {
             let cause = self.last_error.lock().take();
             let cause = cause.map(|cause| format!(": {cause}")).unwrap_or_default();
@@ -182,9 +203,8 @@ impl OtlpSink {
 
     fn build(&self) -> Result<SpanExporter, ExporterError> {
         let mut exporter = match self.settings.protocol {
-            OtlpProtocol::Grpc => self.build_grpc()?,
-            OtlpProtocol::HttpProtobuf => self.build_http(Protocol::HttpBinary)?,
-            OtlpProtocol::HttpJson => self.build_http(Protocol::HttpJson)?,
+            Protocol::Grpc => self.build_grpc()?,
+            protocol => self.build_http(protocol)?,
         };
         exporter.set_resource(&self.resource);
         Ok(exporter)
@@ -205,8 +225,8 @@ impl OtlpSink {
             .with_timeout(self.batch_timeout)
             .with_retry_policy(retry_policy())
             .with_interceptor(ours);
-        if self.transport.compression == Compression::Gzip {
-            builder = builder.with_compression(opentelemetry_otlp::Compression::Gzip);
+        if let Some(compression) = self.transport.compression {
+            builder = builder.with_compression(compression);
         }
         Ok(builder.build()?)
     }
@@ -219,18 +239,16 @@ impl OtlpSink {
             .timeout(self.transport.timeout)
             .connect_timeout(self.transport.timeout);
         if self.is_encrypted() {
-            let tls = ClientTlsConfig::new();
+            let mut tls = ClientTlsConfig::new();
             // Parsed here first: tonic's errors do not name the file.
-            let mut tls = match authorities(&self.transport)? {
-                Some(file) => tls.ca_certificate(Certificate::from_pem(file.text)),
-                None => tls.with_native_roots(),
-            };
             if let Some((chain, key)) = identity(&self.transport)? {
                 tls = tls.identity(Identity::from_pem(chain.text, key.text));
             }
-            endpoint = endpoint
-                .tls_config(tls)
-                .map_err(|error| ExporterError::Tls(chain(&error)))?;
+            let configured = match verifier(&self.transport)? {
+                Some(verifier) => endpoint.tls_config_with_verifier(tls, verifier),
+                None => endpoint.tls_config(tls.with_native_roots()),
+            };
+            endpoint = configured.map_err(|error| ExporterError::Tls(chain(&error)))?;
         }
         Ok(endpoint.connect_with_connector_lazy(self.connector()))
     }
@@ -255,8 +273,8 @@ impl OtlpSink {
             .with_protocol(protocol)
             .with_timeout(self.batch_timeout)
             .with_retry_policy(retry_policy());
-        if self.transport.compression == Compression::Gzip {
-            builder = builder.with_compression(opentelemetry_otlp::Compression::Gzip);
+        if let Some(compression) = self.transport.compression {
+            builder = builder.with_compression(compression);
         }
         let headers = self.headers.clone();
         // The SDK's own client for the `hyper-client` feature knows no TLS.
@@ -332,16 +350,11 @@ fn tls_config(settings: &TransportSettings) -> Result<ClientConfig, ExporterErro
     let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(tls_error)?;
-    let builder = if let Some(file) = authorities(settings)? {
-        let mut roots = RootCertStore::empty();
-        for certificate in file.parsed {
-            roots.add(certificate).map_err(tls_error)?;
-        }
-        builder.with_root_certificates(roots)
-    } else {
-        builder
+    let builder = match verifier(settings)? {
+        Some(verifier) => builder.dangerous().with_custom_certificate_verifier(verifier),
+        None => builder
             .with_native_roots()
-            .map_err(|error| ExporterError::Tls(error.to_string()))?
+            .map_err(|error| ExporterError::Tls(error.to_string()))?,
     };
     match identity(settings)? {
         None => Ok(builder.with_no_client_auth()),
@@ -368,10 +381,14 @@ impl<T> PemFile<T> {
 
 type Certificates = PemFile<Vec<CertificateDer<'static>>>;
 
-/// The certificates to trust instead of the system's.
-fn authorities(settings: &TransportSettings) -> Result<Option<Certificates>, ExporterError> {
-    let path = settings.certificate.as_deref();
-    path.map(|path| PemFile::read(path, pem::certificates)).transpose()
+/// Trusts the certificates of the settings; without any, those of the system are trusted.
+fn verifier(settings: &TransportSettings) -> Result<Option<Arc<ServerVerifier<TrustedCertificates>>>, ExporterError> {
+    let Some(path) = &settings.certificate else {
+        return Ok(None);
+    };
+    let trusted = PemFile::read(path, pem::authorities)?.parsed;
+    let verifier = ServerVerifier::new(TrustedCertificates::from(trusted), COLLECTOR, &default_provider());
+    Ok(Some(Arc::new(verifier)))
 }
 
 /// The operator's own certificate and its key.

@@ -1,7 +1,10 @@
 use std::io::Write as _;
 use std::time::Duration;
 
+use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject as _;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::transport::{Certificate, Server, ServerTlsConfig};
 
 use super::*;
 use crate::exporter::tests::span;
@@ -12,7 +15,7 @@ mod keys;
 
 fn transport() -> TransportSettings {
     TransportSettings {
-        compression: Compression::None,
+        compression: None,
         timeout: Duration::from_secs(1),
         certificate: None,
         client_certificate: None,
@@ -20,12 +23,12 @@ fn transport() -> TransportSettings {
     }
 }
 
-fn collector(protocol: OtlpProtocol, endpoint: &str, transport: TransportSettings) -> OtlpSink {
+fn collector(protocol: Protocol, endpoint: &str, transport: TransportSettings) -> OtlpSink {
     lasting_collector(protocol, endpoint, transport, Duration::from_secs(2))
 }
 
 fn lasting_collector(
-    protocol: OtlpProtocol,
+    protocol: Protocol,
     endpoint: &str,
     transport: TransportSettings,
     batch_timeout: Duration,
@@ -41,7 +44,7 @@ fn lasting_collector(
     )
 }
 
-const PROTOCOLS: [OtlpProtocol; 3] = [OtlpProtocol::Grpc, OtlpProtocol::HttpProtobuf, OtlpProtocol::HttpJson];
+const PROTOCOLS: [Protocol; 3] = [Protocol::Grpc, Protocol::HttpBinary, Protocol::HttpJson];
 
 #[tokio::test]
 async fn tls_files_are_read_for_all_transports() {
@@ -89,16 +92,18 @@ async fn tls_files_are_read_for_all_transports() {
         ..transport()
     };
     assert!(matches!(
-        build(OtlpProtocol::HttpProtobuf, no_roots),
+        build(Protocol::HttpBinary, no_roots),
         Err(ExporterError::Pem { .. })
     ));
 }
 
-/// A certificate authority that signed the certificate of `localhost`, which serves as the client's as well.
+/// A certificate of `localhost` with its key, and the one to trust.
 struct Pki {
     directory: tempfile::TempDir,
     certificate: String,
     key: String,
+    /// Whether the certificate serves as the client's as well, and the server asks for it.
+    is_mutual: bool,
 }
 
 impl Pki {
@@ -111,8 +116,21 @@ impl Pki {
         let key = rcgen::KeyPair::generate().unwrap();
         let leaf = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
         let certificate = leaf.signed_by(&key, &issuer).unwrap().pem();
+        Self::with(&authority_certificate.pem(), certificate, &key, true)
+    }
+
+    /// What `openssl req -x509` makes: self-signed, with CA:TRUE.
+    fn self_signed() -> Self {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let certificate = params.self_signed(&key).unwrap().pem();
+        Self::with(&certificate.clone(), certificate, &key, false)
+    }
+
+    fn with(trusted: &str, certificate: String, key: &rcgen::KeyPair, is_mutual: bool) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        std::fs::write(directory.path().join("ca.pem"), authority_certificate.pem()).unwrap();
+        std::fs::write(directory.path().join("ca.pem"), trusted).unwrap();
         std::fs::write(directory.path().join("cert.pem"), &certificate).unwrap();
         let key = key.serialize_pem();
         std::fs::write(directory.path().join("key.pem"), &key).unwrap();
@@ -120,6 +138,7 @@ impl Pki {
             directory,
             certificate,
             key,
+            is_mutual,
         }
     }
 
@@ -132,20 +151,25 @@ impl Pki {
         TransportSettings {
             timeout: Duration::from_secs(20),
             certificate: file("ca.pem"),
-            client_certificate: file("cert.pem"),
-            client_key: file("key.pem"),
+            client_certificate: file("cert.pem").filter(|_| self.is_mutual),
+            client_key: file("key.pem").filter(|_| self.is_mutual),
             ..transport()
         }
     }
 }
 
-/// Answers one HTTPS request of a client with a certificate, and returns the request line.
+/// Answers one HTTPS request, and returns the request line.
 fn serve_one_https_request(pki: &Pki, listener: std::net::TcpListener) -> std::thread::JoinHandle<String> {
     use std::io::{BufRead, BufReader, Read};
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(&pki.ca()).unwrap()).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let verifier = rustls::server::WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
+    let verifier = if pki.is_mutual {
+        verifier
+    } else {
+        verifier.allow_unauthenticated()
+    };
     let chain = vec![CertificateDer::from_pem_slice(pki.certificate.as_bytes()).unwrap()];
     let config = rustls::ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -185,28 +209,32 @@ async fn https_uses_the_configured_trust_and_identity() {
     let port = listener.local_addr().unwrap().port();
     let server = serve_one_https_request(&pki, listener);
     let endpoint = format!("https://localhost:{port}/v1/traces");
-    let mut collector = collector(OtlpProtocol::HttpProtobuf, &endpoint, pki.transport());
+    let mut collector = collector(Protocol::HttpBinary, &endpoint, pki.transport());
     collector.export(vec![span()]).await.unwrap();
     assert_eq!(server.join().unwrap(), "post /v1/traces http/1.1");
 }
 
-#[tokio::test]
-async fn grpc_over_tls_uses_the_configured_trust_and_identity() {
-    use tonic::transport::{Server, ServerTlsConfig};
-    let pki = Pki::new();
-    let tls = ServerTlsConfig::new()
-        .identity(Identity::from_pem(&pki.certificate, &pki.key))
-        .client_ca_root(Certificate::from_pem(pki.ca()));
+/// A collector over gRPC by TLS, and where it is. It has no service: UNIMPLEMENTED can only come through the handshake.
+async fn serve_grpc(pki: &Pki) -> (tokio::task::JoinHandle<Result<(), tonic::transport::Error>>, String) {
+    let mut tls = ServerTlsConfig::new().identity(Identity::from_pem(&pki.certificate, &pki.key));
+    if pki.is_mutual {
+        tls = tls.client_ca_root(Certificate::from_pem(pki.ca()));
+    }
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("https://localhost:{}", listener.local_addr().unwrap().port());
-    // No service is added: UNIMPLEMENTED can only come through the handshake.
     let router = Server::builder()
         .tls_config(tls)
         .unwrap()
         .add_routes(tonic::service::Routes::default());
-    let incoming = tokio_stream::wrappers::TcpListenerStream::new(listener);
-    let server = tokio::spawn(router.serve_with_incoming(incoming));
-    let mut known = collector(OtlpProtocol::Grpc, &endpoint, pki.transport());
+    let server = tokio::spawn(router.serve_with_incoming(TcpListenerStream::new(listener)));
+    (server, endpoint)
+}
+
+#[tokio::test]
+async fn grpc_over_tls_uses_the_configured_trust_and_identity() {
+    let pki = Pki::new();
+    let (server, endpoint) = serve_grpc(&pki).await;
+    let mut known = collector(Protocol::Grpc, &endpoint, pki.transport());
     let error = known.export(vec![span()]).await.unwrap_err();
     assert!(format!("{error:?}").contains("Unimplemented"), "{error:?}");
     // The same without our certificate does not get through.
@@ -216,9 +244,63 @@ async fn grpc_over_tls_uses_the_configured_trust_and_identity() {
         timeout: Duration::from_secs(2),
         ..pki.transport()
     };
-    let mut unknown = collector(OtlpProtocol::Grpc, &endpoint, anonymous);
+    let mut unknown = collector(Protocol::Grpc, &endpoint, anonymous);
     let error = unknown.export(vec![span()]).await.unwrap_err();
     assert!(!format!("{error:?}").contains("Unimplemented"), "{error:?}");
+    server.abort();
+}
+
+#[tokio::test]
+async fn a_self_signed_certificate_is_trusted_by_itself_over_all_transports() {
+    let (pki, stranger) = (Pki::self_signed(), Pki::new());
+    let (server, endpoint) = serve_grpc(&pki).await;
+    let mut over_grpc = collector(Protocol::Grpc, &endpoint, pki.transport());
+    let error = over_grpc.export(vec![span()]).await.unwrap_err();
+    assert!(format!("{error:?}").contains("Unimplemented"), "{error:?}");
+    // What is trusted is another one, and the error says what to do.
+    let others = TransportSettings {
+        certificate: stranger.transport().certificate,
+        timeout: Duration::from_secs(2),
+        ..pki.transport()
+    };
+    let mut refused = collector(Protocol::Grpc, &endpoint, others);
+    let error = refused.export(vec![span()]).await.unwrap_err();
+    let words = "to the file of OTEL_EXPORTER_OTLP_CERTIFICATE";
+    assert!(format!("{error:?}").contains(words), "{error:?}");
+    server.abort();
+    for protocol in [Protocol::HttpBinary, Protocol::HttpJson] {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = format!("https://localhost:{}/v1/traces", listener.local_addr().unwrap().port());
+        let mut over_http = collector(protocol, &endpoint, pki.transport());
+        assert!(is_exported(&mut over_http, &pki, &listener).await, "{protocol:?}");
+    }
+}
+
+/// A proxy that lost the way to the collector acknowledges what it gets over the connections that it has, and serves new ones.
+#[tokio::test]
+async fn a_connection_that_does_not_answer_is_replaced() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let (accepted, first) = tokio::sync::oneshot::channel();
+    let server = tokio::spawn(async move {
+        let given_up = listener.accept().await.unwrap();
+        accepted.send(()).unwrap();
+        let timed_out = listener.accept().await.unwrap();
+        // No service is added: UNIMPLEMENTED can only come from the server.
+        let router = Server::builder().add_routes(tonic::service::Routes::default());
+        let served = router.serve_with_incoming(TcpListenerStream::new(listener)).await;
+        drop((given_up, timed_out));
+        served
+    });
+    let mut collector = collector(Protocol::Grpc, &endpoint, transport());
+    tokio::select! {
+        result = collector.export(vec![span()]) => panic!("{result:?}"),
+        accepted = first => accepted.unwrap(),
+    }
+    for is_answered in [false, true] {
+        let error = collector.export(vec![span()]).await.unwrap_err();
+        assert_eq!(format!("{error:?}").contains("Unimplemented"), is_answered, "{error:?}");
+    }
     server.abort();
 }
 
@@ -257,12 +339,12 @@ async fn a_batch_is_sent_again_until_the_collector_is_back() {
         router.serve_with_incoming(incoming).await
     });
     let mut over_http = lasting_collector(
-        OtlpProtocol::HttpProtobuf,
+        Protocol::HttpBinary,
         &format!("http://{http}/v1/traces"),
         transport(),
         limit,
     );
-    let mut over_grpc = lasting_collector(OtlpProtocol::Grpc, &format!("http://{grpc}"), transport(), limit);
+    let mut over_grpc = lasting_collector(Protocol::Grpc, &format!("http://{grpc}"), transport(), limit);
     let (sent, answered) = tokio::join!(over_http.export(vec![span()]), over_grpc.export(vec![span()]));
     sent.unwrap();
     let error = answered.unwrap_err();
@@ -279,7 +361,7 @@ async fn the_error_of_an_export_says_why() {
         .local_addr()
         .unwrap();
     let endpoint = format!("http://{nobody}/v1/traces");
-    let mut collector = collector(OtlpProtocol::HttpProtobuf, &endpoint, transport());
+    let mut collector = collector(Protocol::HttpBinary, &endpoint, transport());
     let error = collector.export(vec![span()]).await.unwrap_err();
     assert!(format!("{error:?}").contains("refused"), "{error:?}");
 }
@@ -290,15 +372,15 @@ async fn an_address_that_swallows_packets_does_not_take_the_time_of_a_request() 
     let (listener, _queued) = swallowing_listener();
     let address = listener.local_addr().unwrap();
     for (protocol, path) in [
-        (OtlpProtocol::Grpc, ""),
-        (OtlpProtocol::HttpProtobuf, "/v1/traces"),
-        (OtlpProtocol::HttpJson, "/v1/traces"),
+        (Protocol::Grpc, ""),
+        (Protocol::HttpBinary, "/v1/traces"),
+        (Protocol::HttpJson, "/v1/traces"),
     ] {
         let started = std::time::Instant::now();
         let mut collector = collector(protocol, &format!("http://{address}{path}"), transport());
         let error = collector.export(vec![span()]).await.unwrap_err();
         assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
-        if protocol != OtlpProtocol::Grpc {
+        if protocol != Protocol::Grpc {
             assert!(format!("{error:?}").contains("tcp connect error"), "{error:?}");
         }
     }
@@ -312,7 +394,7 @@ fn a_scheme_is_read_in_any_case() {
         ("HTTP://c", false),
         ("c:4317", false),
     ] {
-        let sink = collector(OtlpProtocol::Grpc, endpoint, transport());
+        let sink = collector(Protocol::Grpc, endpoint, transport());
         assert_eq!(sink.is_encrypted(), encrypted, "{endpoint}");
     }
 }
@@ -342,7 +424,7 @@ async fn certificates_are_read_when_they_appear_and_when_they_change() {
         client_key: Some(file("key.pem")),
         ..pki.transport()
     };
-    let mut collector = collector(OtlpProtocol::HttpProtobuf, &endpoint, transport);
+    let mut collector = collector(Protocol::HttpBinary, &endpoint, transport);
     // Nothing is there, then only a part.
     assert_eq!(collector.export(vec![span()]).await, Err(ExportError::NotReady));
     put(&pki, &["ca.pem", "cert.pem"]);

@@ -7,7 +7,8 @@ use opentelemetry::trace::{SpanContext, SpanId, TraceId};
 use prometheus_client::encoding::{EncodeLabelSet, LabelSetEncoder};
 use std::fmt;
 
-/// The ids of a span.
+/// The ids of a span. As the labels of an exemplar they are `trace_id` and `span_id`, well below the 128 characters that
+/// OpenMetrics allows, and become text only when they are scraped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpanIds {
     trace: TraceId,
@@ -42,24 +43,18 @@ pub enum ExemplarFilter {
 
 impl ExemplarFilter {
     /// What a measurement in this span leaves behind.
-    pub(super) fn pass(self, ids: Option<SpanIds>) -> Option<ExemplarLabels> {
-        let ids = ids.filter(|ids| match self {
+    pub(super) fn pass(self, ids: Option<SpanIds>) -> Option<SpanIds> {
+        ids.filter(|ids| match self {
             Self::TraceBased => ids.sampled,
             Self::AlwaysOn => true,
             Self::AlwaysOff => false,
-        })?;
-        Some(ExemplarLabels(ids))
+        })
     }
 }
 
-/// Labels of an exemplar: `trace_id` and `span_id`, well below the 128 characters that OpenMetrics allows. They become text
-/// only when they are scraped.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ExemplarLabels(SpanIds);
-
-impl EncodeLabelSet for ExemplarLabels {
+impl EncodeLabelSet for SpanIds {
     fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> Result<(), fmt::Error> {
-        let Self(SpanIds { trace, span, .. }) = self;
+        let Self { trace, span, .. } = self;
         [
             ("trace_id", format!("{trace:032x}")),
             ("span_id", format!("{span:016x}")),

@@ -22,7 +22,7 @@ pub(super) struct Exporters(Vec<Exporter>);
 
 impl Exporters {
     /// Builds nothing yet: what stands in the way of that may go away while the pipeline runs.
-    pub(super) fn new(exporters: &[ExporterSettings], settings: &TraceSettings, resource: &Resource) -> Self {
+    pub(super) fn new(settings: &TraceSettings, resource: &Resource) -> Self {
         let exporter = |exporter: &ExporterSettings| match exporter {
             ExporterSettings::Console => Exporter::Console,
             ExporterSettings::Otlp(otlp) => Exporter::Otlp(Box::new(OtlpSink::new(
@@ -33,7 +33,7 @@ impl Exporters {
                 resource.clone(),
             ))),
         };
-        Self(exporters.iter().map(exporter).collect())
+        Self(settings.exporters.iter().map(exporter).collect())
     }
 }
 

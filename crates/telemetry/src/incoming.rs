@@ -34,7 +34,7 @@ pub fn contexts<'a>(
             let Some(text) = annotations.get(key) else {
                 continue;
             };
-            let context = w3c::parse(text).ok();
+            let context = w3c::parse(text);
             metrics.trace_context_extracted(kind, if context.is_some() { "success" } else { "invalid" });
             let is_new = |context: &SpanContext| {
                 let same = |other: &SpanContext| {

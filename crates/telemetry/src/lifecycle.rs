@@ -80,7 +80,7 @@ fn find_epoch(
     other: &str,
     mut derive: impl FnMut(&str, u32) -> TraceIdentity,
 ) -> Option<u32> {
-    let noted = w3c::parse(annotation).ok()?;
+    let noted = w3c::parse(annotation)?;
     let mut is_noted = |operation, epoch| {
         let own = derive(operation, epoch);
         noted.span_id() == own.root_id && noted.trace_id() == own.trace_id

@@ -128,7 +128,7 @@ impl Pipeline {
     fn start(settings: &TraceSettings, counters: &Arc<SpanCounters>) -> std::io::Result<(Tracer, Self)> {
         let resource = resource(settings);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let exporters = Exporters::new(&settings.exporters, settings, &resource);
+        let exporters = Exporters::new(settings, &resource);
         let queue = SpanQueue::new(settings.batch, Arc::clone(counters));
         let finished = spawn_export_thread(runtime, Arc::clone(&queue), exporters)?;
         let tracer = tracer(settings, resource, Arc::clone(&queue));

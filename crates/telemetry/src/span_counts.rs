@@ -2,7 +2,7 @@
 //!
 //! This module must not decide anything: it only counts.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counts of spans since the start, of the process.
 #[derive(Debug, Default)]
@@ -12,8 +12,8 @@ pub(super) struct SpanCounters {
     pub(super) export_failed: AtomicU64,
     pub(super) queue_full: AtomicU64,
     pub(super) shutdown: AtomicU64,
-    queue_length: AtomicUsize,
-    queue_capacity: AtomicUsize,
+    pub(super) queue_length: AtomicU64,
+    pub(super) queue_capacity: AtomicU64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,8 +23,8 @@ pub(super) struct SpanCounts {
     pub export_failed: u64,
     pub queue_full: u64,
     pub shutdown: u64,
-    pub queue_length: usize,
-    pub queue_capacity: usize,
+    pub queue_length: u64,
+    pub queue_capacity: u64,
 }
 
 impl SpanCounts {
@@ -49,24 +49,12 @@ impl SpanCounters {
             queue_capacity: self.queue_capacity.load(Ordering::Relaxed),
         }
     }
-
-    pub(super) fn queue_took(&self, spans: usize) {
-        self.queue_length.fetch_add(spans, Ordering::Relaxed);
-    }
-
-    pub(super) fn queue_gave(&self, spans: usize) {
-        self.queue_length.fetch_sub(spans, Ordering::Relaxed);
-    }
-
-    pub(super) fn queue_opened(&self, capacity: usize) {
-        self.queue_capacity.fetch_add(capacity, Ordering::Relaxed);
-    }
-
-    pub(super) fn queue_closed(&self, capacity: usize) {
-        self.queue_capacity.fetch_sub(capacity, Ordering::Relaxed);
-    }
 }
 
 pub(super) fn add(counter: &AtomicU64, spans: usize) {
     counter.fetch_add(spans as u64, Ordering::Relaxed);
+}
+
+pub(super) fn subtract(counter: &AtomicU64, spans: usize) {
+    counter.fetch_sub(spans as u64, Ordering::Relaxed);
 }

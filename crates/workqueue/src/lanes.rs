@@ -49,27 +49,17 @@ struct WaitingGroup<K> {
     keys: BTreeMap<u64, K>,
 }
 
-/// The answer to who is next.
-#[derive(Debug)]
-pub(super) enum NextReady<K> {
-    /// This key; its lane and group are already counted as running.
-    Key(K),
-    /// Nobody under the limits; when a token is all that is missing, the time of the next one.
-    Nobody(Option<Instant>),
-}
-
 impl<K: Key> Lanes<K> {
     pub(super) fn new(limits: QueueLimits, now: Instant) -> Self {
-        let bucket = TokenBucket::new(limits.starts_per_second, now);
         let mut lanes = Self {
             all: Vec::new(),
-            limits,
-            bucket,
+            bucket: TokenBucket::new(limits.starts_per_second, now),
+            limits: QueueLimits::default(),
             starts: 0,
             next_place: 0,
             running: 0,
         };
-        lanes.grow(lanes.limits.lanes.len().min(usize::from(u8::MAX) + 1));
+        lanes.set_limits(limits, now);
         lanes
     }
 
@@ -127,8 +117,9 @@ impl<K: Key> Lanes<K> {
         Some(key)
     }
 
-    /// Takes the next key that may run now and counts its run.
-    pub(super) fn pop(&mut self, now: Instant) -> NextReady<K> {
+    /// Takes the next key that may run now and counts its run in its lane and group. An error is that nobody may under the limits, with
+    /// the time of the next token when that is all that is missing.
+    pub(super) fn pop(&mut self, now: Instant) -> Result<K, Option<Instant>> {
         let token_at = self.bucket.wait_until(now);
         let is_full = self.is_full(|lane| lane.running + lane.reserved);
         let limit = |index: usize| self.limits.lanes.get(index).copied().unwrap_or_default();
@@ -154,12 +145,12 @@ impl<K: Key> Lanes<K> {
             self.all[index].served = self.starts;
             self.running += 1;
             self.start(index, group.as_ref());
-            return NextReady::Key(key);
+            return Ok(key);
         }
         for lane in self.all.iter_mut().filter(|lane| lane.depth > 0) {
             lane.refused = Some(now);
         }
-        NextReady::Nobody(token_at.filter(|_| lacks_token))
+        Err(token_at.filter(|_| lacks_token))
     }
 
     /// The lanes that count together.

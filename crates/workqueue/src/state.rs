@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::backoff::Backoff;
 use super::entry::{KeyEntry, KeyPhase, NextPhase, RunningKey};
 use super::item::{AddResult, CauseCode, Group, Item, Key, Lane};
-use super::lanes::{Lanes, NextReady, shrink};
+use super::lanes::{Lanes, shrink};
 use super::limits::{HoldRateLimiter, QueueLimits, Rate};
 use super::observer::{LaneStats, Observer, Stats};
 use super::places::WaitingKeys;
@@ -119,12 +119,12 @@ impl<K: Key> QueueState<K> {
         self.promote(now);
         loop {
             match self.places.lanes.pop(now) {
-                NextReady::Key(key) => {
+                Ok(key) => {
                     if let Some(run) = self.start(key, now) {
                         return NextRun::Run(run);
                     }
                 }
-                NextReady::Nobody(token_at) => {
+                Err(token_at) => {
                     return NextRun::Wait(token_at.into_iter().chain(self.places.next_due()).min());
                 }
             }

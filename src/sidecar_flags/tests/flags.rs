@@ -2,16 +2,14 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use super::arguments;
-use crate::sidecar_flags::flags::{FlagError, ParsedFlags, parse};
+use crate::sidecar_flags::flags::{FlagError, parse};
 use crate::sidecar_flags::table::Flags;
 use crate::sidecar_flags::{is_drop_in, usage};
 use crate::telemetry::logs::LogFormat;
 
 fn flags(text: &str) -> Flags {
-    match parse(&arguments(text)).unwrap() {
-        ParsedFlags::Flags(flags) => *flags,
-        ParsedFlags::Help => panic!("{text}: help"),
-    }
+    let flags = parse(&arguments(text)).unwrap();
+    flags.unwrap_or_else(|| panic!("{text}: help"))
 }
 
 /// What a row looks at, as text.
@@ -332,7 +330,7 @@ fn an_argument_that_is_no_text_is_refused() {
 #[test]
 fn help_names_every_flag_with_its_default() {
     for text in ["-h", "--help", "--v=5 -help"] {
-        assert_eq!(parse(&arguments(text)), Ok(ParsedFlags::Help), "{text}");
+        assert_eq!(parse(&arguments(text)), Ok(None), "{text}");
     }
     let usage = usage();
     for line in [

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::status::{condition, driver, facts, failed, four, fresh};
+use super::status::{condition, driver, failed, four, fresh_with};
 use crate::api::AttacherConfigObject;
 use crate::api::condition::ConditionReason;
 use crate::api::validated::CapabilityLost;
@@ -10,7 +10,6 @@ use crate::runtime::DriverPhase;
 use crate::supervisor::deletion::{
     DeletionState, Remaining, is_served, is_waiting, kept_by, lets_go, patch, withdraw_confirmation,
 };
-use crate::supervisor::status::StatusInput;
 
 const OURS: &str = "attacher.csi.dev/wait-for-detach";
 
@@ -148,10 +147,7 @@ fn a_deletion_policy_that_is_not_in_effect_is_told() {
         problem: Some("cannot add its finalizer".to_owned()),
         ..DeletionState::default()
     };
-    let told = fresh(&StatusInput {
-        deletion: deletion.clone(),
-        ..facts(Some(&running))
-    });
+    let told = fresh_with(Some(&running), |input| input.deletion = deletion.clone());
     let shown = four(&told);
     assert_eq!(
         (&*shown[0], &*shown[2]),
@@ -161,9 +157,6 @@ fn a_deletion_policy_that_is_not_in_effect_is_told() {
     assert_eq!(condition(&told, "Stalled").message, "cannot add its finalizer");
     // What keeps the driver from being served is shown first.
     let stalled = driver(failed(ConditionReason::CapabilityLost, true));
-    let told = fresh(&StatusInput {
-        deletion,
-        ..facts(Some(&stalled))
-    });
+    let told = fresh_with(Some(&stalled), |input| input.deletion = deletion);
     assert_eq!(four(&told)[2], "True CapabilityLost");
 }

@@ -41,7 +41,7 @@ pub(super) fn want(drivers: &mut Drivers, wanted: &[(&str, Arc<DriverConfig>)]) 
     let wanted = wanted.iter().map(|(name, config)| ((*name).to_owned(), config.clone()));
     let wanted: BTreeMap<_, _> = wanted.collect();
     drivers.apply(wanted.clone());
-    assert_eq!(*drivers.configs(), wanted);
+    assert_eq!(*drivers.tasks.wanted(), wanted);
 }
 
 /// What drivers of a cluster that is known share.
@@ -95,11 +95,11 @@ async fn until_missing(drivers: &Drivers, name: &str, path: &str) {
 
 /// A task ends, which changes nothing of what is wanted.
 async fn end(drivers: &mut Drivers) {
-    let wanted = drivers.configs().clone();
+    let wanted = drivers.tasks.wanted().clone();
     timeout(Duration::from_secs(10), drivers.ended())
         .await
         .expect("a task ends");
-    assert_eq!(*drivers.configs(), wanted);
+    assert_eq!(*drivers.tasks.wanted(), wanted);
 }
 
 #[tokio::test(start_paused = true)]
@@ -158,7 +158,7 @@ async fn a_task_that_fails_is_started_again_after_a_growing_pause() {
     until_missing(&drivers, "two", "b").await;
     let mut pauses = Vec::new();
     for _ in 0..8 {
-        drivers.abort_for_test("one");
+        drivers.tasks.abort_for_test("one");
         end(&mut drivers).await;
         assert_eq!(reason(&drivers, "one", "DriverReachable"), "Restarting");
         let since = Instant::now();
@@ -182,7 +182,7 @@ async fn a_pause_ends_with_a_change_that_needs_a_start_or_with_a_stop() {
     let all = ["restarted", "stopped", "reloaded"].map(|name| (name, config(name)));
     want(&mut drivers, &all);
     for (name, _) in &all {
-        drivers.abort_for_test(name);
+        drivers.tasks.abort_for_test(name);
         end(&mut drivers).await;
     }
     let mut suspended = (*config("reloaded")).clone();
@@ -216,7 +216,7 @@ async fn a_name_that_settings_have_is_kept_for_them_whether_their_task_runs_or_n
     };
     want(&mut drivers, &[("named", Arc::new(named.clone()))]);
     assert_eq!(may_another(&drivers), [false; 2], "before it runs");
-    drivers.abort_for_test("named");
+    drivers.tasks.abort_for_test("named");
     end(&mut drivers).await;
     assert_eq!(may_another(&drivers), [false; 2], "in the pause after a fault");
     let mut suspended = named.clone();
@@ -237,14 +237,14 @@ async fn a_name_that_settings_have_is_kept_for_them_whether_their_task_runs_or_n
 async fn all_stop_together() {
     let mut drivers = drivers();
     want(&mut drivers, &["a", "b", "c"].map(|name| (name, config(name))));
-    drivers.abort_for_test("a");
+    drivers.tasks.abort_for_test("a");
     end(&mut drivers).await;
     drivers.stop_all();
     for _ in 0..2 {
         end(&mut drivers).await;
     }
     assert!(drivers.is_empty());
-    assert!(drivers.configs().is_empty());
+    assert!(drivers.tasks.wanted().is_empty());
     for name in ["b", "c"] {
         assert_eq!(
             drivers.phase(name),

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::api::crd::crd_yaml;
 use crate::api::{AttacherConfigObject, AttacherConfigSpec, DriverConfig};
-use crate::supervisor::plan::requires_restart;
+use crate::supervisor::plan::{PlanInput, requires_restart};
 
 const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/FIELDS.md");
 
@@ -218,19 +218,29 @@ fn set(spec: &mut Value, path: &str, value: Value) {
     *place = value;
 }
 
-/// What the change of one field does to a running driver.
-fn change(spec: &Value, field: &Field<'_>) -> &'static str {
+/// Whether a field is changed by itself. A list is changed as a whole, and what has one value only is never changed.
+fn is_changed(field: &Field<'_>) -> bool {
+    !field.schema["properties"].is_object() && !field.path.contains("[]") && !has_one_value(field.schema)
+}
+
+/// The same spec with another value of one field.
+fn changed(spec: &Value, field: &Field<'_>) -> Value {
     let read = AttacherConfigSpec::deserialize(spec).expect("readable");
     let read = serde_json::to_value(read).expect("writable");
     let now = read.pointer(&pointer(&field.path)).cloned().unwrap_or_default();
     let mut changed = spec.clone();
     set(&mut changed, &field.path, other(&field.path, field.schema, &now));
+    assert_ne!(changed, *spec, "{} was not changed", field.path);
+    changed
+}
+
+/// What the change of one field does to a running driver.
+fn change(spec: &Value, field: &Field<'_>) -> &'static str {
     let config = |spec: &Value| -> Arc<DriverConfig> {
         let config = object(spec).config();
         Arc::new(config.unwrap_or_else(|errors| panic!("{}: give it another value: {errors}", field.path)))
     };
-    assert_ne!(changed, *spec, "{} was not changed", field.path);
-    if requires_restart(&config(spec), &config(&changed)) {
+    if requires_restart(&config(spec), &config(&changed(spec, field))) {
         "restart"
     } else {
         "hot"
@@ -246,7 +256,6 @@ fn document() -> Result<String, std::fmt::Error> {
         "## spec\n\n| Field | Type | Default | Rules | Change | Meaning |\n|---|---|---|---|---|---|"
     )?;
     for field in of_part(&version, "spec") {
-        let group = field.schema["properties"].is_object();
         writeln!(
             text,
             "| `spec.{}` | {} | {} | {} | {} | {} |",
@@ -254,8 +263,7 @@ fn document() -> Result<String, std::fmt::Error> {
             type_name(field.schema),
             default(field.schema),
             cell(&rules(field.schema, field.required)),
-            // A list is changed as a whole, and what has one value only is never changed.
-            if group || field.path.contains("[]") || has_one_value(field.schema) {
+            if !is_changed(&field) {
                 ""
             } else if field.is_fixed {
                 "refused"
@@ -309,6 +317,20 @@ fn the_document_is_what_the_types_say() {
         committed == generated,
         "docs/reference/FIELDS.md is stale: run `make generate`"
     );
+}
+
+/// What the plan does not see of a copy would never reach the driver.
+#[test]
+fn the_plan_sees_a_change_of_each_field() {
+    let mut spec = example();
+    // Without a limit the burst says nothing.
+    spec["kubernetesAPI"] = json!({"qps": 5, "burst": 5});
+    let version = version();
+    for field in of_part(&version, "spec").iter().filter(|field| is_changed(field)) {
+        let [before, after] = [&spec, &changed(&spec, field)].map(|spec| PlanInput::of(&object(spec)));
+        let description = field.schema["description"].as_str().unwrap_or_default();
+        assert_eq!(before == after, description.starts_with("Ignored:"), "{}", field.path);
+    }
 }
 
 /// The table tells the truth about changes only as long as both kinds are found.

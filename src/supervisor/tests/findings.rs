@@ -3,7 +3,7 @@
 use serde_json::json;
 use std::time::Duration;
 
-use super::status::{at, condition, driver, facts, fresh};
+use super::status::{at, condition, driver, facts, fresh, fresh_with};
 use crate::decide::reconcile::{DesiredState, Expectation, LastingMismatches};
 use crate::decide::{Capabilities, DriverFacts, NodeEntry};
 use crate::objects::VolumeAttachmentWire;
@@ -51,10 +51,7 @@ fn found(stuck: &[&str], lost: &[&str]) -> FindingsSummary {
 fn nothing_is_known_of_attachments_while_nobody_here_serves_them() {
     let running = driver(DriverPhase::Running);
     let lost = found(&[], &["va1"]);
-    let before = fresh(&StatusInput {
-        insight: Some(&lost),
-        ..facts(Some(&running))
-    });
+    let before = fresh_with(Some(&running), |input| input.insight = Some(&lost));
     let standby = DriverPhase::Standby {
         holder: Some("sidecar-0".to_owned()),
         namespace: None,
@@ -145,10 +142,7 @@ fn what_the_driver_lists_otherwise_in_spite_of_repairs_is_shown() {
         },
     });
     let shown = |insight: &FindingsSummary| {
-        let status = fresh(&StatusInput {
-            insight: Some(insight),
-            ..facts(Some(&running))
-        });
+        let status = fresh_with(Some(&running), |input| input.insight = Some(insight));
         let consistent = condition(&status, "AttachmentsConsistent");
         assert_eq!(consistent.status, "False");
         (consistent.reason.clone(), consistent.message.clone())

@@ -19,7 +19,9 @@ use crate::health::Health;
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::reflect::{CachedKind, WatchedKind, follow_from_list};
 use crate::runtime::reservation::ReservationState;
-use crate::supervisor::leaving::{has_status, state, waits_for_nothing};
+use crate::supervisor::deletion::DeletionState;
+use crate::supervisor::drivers::Drivers;
+use crate::supervisor::leaving::{self, has_status, remaining};
 use crate::supervisor::writer::TrackedConfig;
 
 /// What the next list shows.
@@ -51,6 +53,30 @@ fn leaving_object() -> AttacherConfigObject {
     serde_json::from_value(object).expect("readable")
 }
 
+fn leaving(path: &str) -> Arc<DriverConfig> {
+    Arc::new(DriverConfig {
+        leaving: true,
+        ..(*config(path)).clone()
+    })
+}
+
+fn waits_for_nothing(drivers: &Drivers, name: &str, entry: &mut TrackedConfig) -> bool {
+    let remaining = remaining(drivers, name, entry);
+    leaving::waits_for_nothing(drivers, name, entry, remaining.as_ref())
+}
+
+fn state(drivers: &Drivers, name: &str, entry: &TrackedConfig) -> DeletionState {
+    leaving::state(drivers, name, entry, remaining(drivers, name, entry))
+}
+
+/// Waits for the list that was asked for.
+async fn listed_for(entry: &TrackedConfig) {
+    let list = entry.last_list.clone().expect("a list");
+    while !list.is_finished() {
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
 /// An attachment that another replica, or a write that was under way, claimed, and that no watch has told of.
 fn claimed() -> VolumeAttachmentWire {
     let attachment = json!({
@@ -76,20 +102,13 @@ async fn it_goes_when_a_list_that_began_after_the_last_claim_shows_nothing() {
     assert!(!waits_for_nothing(&drivers, "one", &mut entry));
     assert!(entry.last_list.is_none(), "no list counts that begins now");
 
-    let leaving = DriverConfig {
-        leaving: true,
-        ..(*config("a")).clone()
-    };
-    want(&mut drivers, &[("one", Arc::new(leaving))]);
+    want(&mut drivers, &[("one", leaving("a"))]);
     listed.lock().push(claimed());
     assert!(
         !waits_for_nothing(&drivers, "one", &mut entry),
         "the cache may be behind"
     );
-    let list = entry.last_list.clone().expect("a list");
-    while !list.is_finished() {
-        sleep(Duration::from_millis(10)).await;
-    }
+    listed_for(&entry).await;
     assert!(
         !waits_for_nothing(&drivers, "one", &mut entry),
         "the list shows a claim"
@@ -99,10 +118,7 @@ async fn it_goes_when_a_list_that_began_after_the_last_claim_shows_nothing() {
     listed.lock().clear();
     store.lists().relist().await;
     assert!(!waits_for_nothing(&drivers, "one", &mut entry));
-    let list = entry.last_list.clone().expect("another list");
-    while !list.is_finished() {
-        sleep(Duration::from_millis(10)).await;
-    }
+    listed_for(&entry).await;
     assert!(waits_for_nothing(&drivers, "one", &mut entry));
 }
 
@@ -115,12 +131,6 @@ async fn it_does_not_wait_for_what_another_one_detaches() {
     listed.lock().push(claimed());
     store.lists().wait_synced().await;
     store.lists().relist().await;
-    let leaving = |path: &str| {
-        Arc::new(DriverConfig {
-            leaving: true,
-            ..(*config(path)).clone()
-        })
-    };
     let (one, driver): (Arc<str>, Arc<str>) = ("one".into(), "a.test".into());
     // Who works for the driver, which AttacherConfigs there are, and whether the first waits.
     let rows = [
@@ -142,10 +152,8 @@ async fn it_does_not_wait_for_what_another_one_detaches() {
         let mut entry = TrackedConfig::new(leaving_object(), None);
         let mut goes = waits_for_nothing(&drivers, "one", &mut entry);
         assert!(!goes, "row {number}: no list was made");
-        if let Some(list) = entry.last_list.clone() {
-            while !list.is_finished() {
-                sleep(Duration::from_millis(10)).await;
-            }
+        if entry.last_list.is_some() {
+            listed_for(&entry).await;
             goes = waits_for_nothing(&drivers, "one", &mut entry);
         }
         assert_eq!(goes, !waits, "row {number}");
@@ -160,11 +168,7 @@ async fn one_whose_driver_is_not_known_waits_for_what_may_be_of_it() {
     let _others = (follow::<PersistentVolumeWire>(&store), follow::<CsiNodeWire>(&store));
     let mut object = leaving_object();
     object.spec.as_mut().unwrap().driver_name = None;
-    let leaving = DriverConfig {
-        leaving: true,
-        ..(*config("a")).clone()
-    };
-    let wanted = [("one", Arc::new(leaving)), ("two", config("b"))];
+    let wanted = [("one", leaving("a")), ("two", config("b"))];
     let mut unsynced = drivers_over(Store::default());
     want(&mut unsynced, &wanted);
     let mut entry = TrackedConfig::new(object.clone(), None);
@@ -263,8 +267,8 @@ async fn what_cannot_be_read_claims_nothing_new_either() {
         let event = Event::Apply(object(deleted, endpoint));
         follow_events(&mut supervisor, vec![event], &stop, moment).await;
         let drivers = &supervisor.drivers;
-        assert_eq!(drivers.configs()["one"].endpoint, config("a").endpoint);
-        assert_eq!(drivers.configs()["one"].leaving, leaving);
+        assert_eq!(drivers.tasks.wanted()["one"].endpoint, config("a").endpoint);
+        assert_eq!(drivers.tasks.wanted()["one"].leaving, leaving);
         assert_eq!(drivers.claims_ended("one"), leaving);
     }
     assert!(supervisor.drivers.claims_ended("nobody"));

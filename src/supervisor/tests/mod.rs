@@ -8,6 +8,7 @@ mod findings;
 mod last_reconcile_sync;
 mod leaving;
 mod plan;
+mod planned;
 mod provisioning;
 mod saturation;
 mod status;

@@ -1,11 +1,12 @@
 //! From objects to steps.
 
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::api::condition::ConditionReason;
 use crate::api::{AttacherConfigObject, DriverConfig, FormerLease};
-use crate::supervisor::plan::{DesiredDriver, desired_drivers, requires_restart};
+use crate::supervisor::plan::{DesiredDriver, PlanInput, desired_drivers, requires_restart};
 
 fn object(name: &str, created: &str, spec: &Value) -> AttacherConfigObject {
     let value = json!({
@@ -37,9 +38,14 @@ fn what_is_being_deleted_does_not_keep_another_one_from_its_driver() {
     }
 }
 
+fn planned(objects: &[AttacherConfigObject]) -> BTreeMap<String, DesiredDriver> {
+    let named = |object: &AttacherConfigObject| (object.metadata.name.clone().unwrap(), PlanInput::of(object));
+    desired_drivers(&objects.iter().map(named).collect())
+}
+
 /// Who may run, and why who may not: one line for each object.
 fn verdicts(objects: &[AttacherConfigObject]) -> Vec<(String, Option<ConditionReason>)> {
-    let wishes = desired_drivers(objects);
+    let wishes = planned(objects);
     let verdict = |wish: &DesiredDriver| match wish {
         Ok(_) => None,
         Err(problem) => Some(problem.reason),
@@ -134,7 +140,7 @@ fn a_refusal_says_what_to_mend() {
             &json!({"endpoint": "unix:///b.sock", "driverName": "x.test"}),
         ),
     ];
-    let wishes = desired_drivers(&objects);
+    let wishes = planned(&objects);
     let message = |name: &str| match &wishes[name] {
         Err(problem) => problem.message.clone(),
         Ok(_) => String::new(),

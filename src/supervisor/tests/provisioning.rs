@@ -22,7 +22,7 @@ use std::time::Duration;
 const MISSING: &str =
     "forbidden; the operator's ServiceAccount needs, by a ClusterRole, resources [persistentvolumeclaims]";
 
-fn state(phase: DriverPhase) -> ProvisioningState {
+pub(super) fn state(phase: DriverPhase) -> ProvisioningState {
     ProvisioningState {
         task: able(phase),
         is_elsewhere: false,

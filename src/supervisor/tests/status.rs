@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::json;
 
+use super::provisioning::state;
 use crate::api::AttacherConfigStatus;
 use crate::api::condition::{ConditionReason, ConditionType, truncate_to_seconds};
 use crate::api::status::{DriverMode, FormerLease};
@@ -12,7 +13,7 @@ use crate::objects::{Attachment, VolumeAttachmentWire};
 use crate::runtime::{DriverPhase, DriverState, FailureRecord, Plugin, ReconcileSyncResult};
 use crate::supervisor::deletion::{DeletionState, Remaining};
 use crate::supervisor::plan::ConfigProblem;
-use crate::supervisor::provisioning_state::{Begins, ProvisioningState};
+use crate::supervisor::provisioning_state::ProvisioningState;
 use crate::supervisor::status::{StatusInput, is_urgent, status};
 
 pub(super) fn at(second: i64) -> Timestamp {
@@ -75,6 +76,16 @@ pub(super) fn fresh(facts: &StatusInput<'_>) -> AttacherConfigStatus {
     status(facts, &AttacherConfigStatus::default(), at(100))
 }
 
+/// The same of facts with this change.
+pub(super) fn fresh_with<'a>(
+    driver: Option<&'a DriverState>,
+    change: impl FnOnce(&mut StatusInput<'a>),
+) -> AttacherConfigStatus {
+    let mut input = facts(driver);
+    change(&mut input);
+    fresh(&input)
+}
+
 pub(super) fn condition<'a>(status: &'a AttacherConfigStatus, kind: &str) -> &'a Condition {
     status
         .conditions
@@ -116,10 +127,9 @@ fn failed_attach() -> FailureRecord {
 fn a_list_that_fails_after_the_api_server_went_back_is_told() {
     let driver = driver(DriverPhase::Running);
     let of = |failure: Option<&str>, is_of_one_state| {
-        let status = fresh(&StatusInput {
-            watch_failure: failure.map(ToOwned::to_owned),
-            is_of_one_state,
-            ..facts(Some(&driver))
+        let status = fresh_with(Some(&driver), |input| {
+            input.watch_failure = failure.map(ToOwned::to_owned);
+            input.is_of_one_state = is_of_one_state;
         });
         let ready = condition(&status, "Ready");
         (ready.reason.clone(), ready.message.clone())
@@ -284,14 +294,8 @@ fn a_spec_that_cannot_be_used_is_stalled_whatever_runs() {
         message: "spec.endpoint: no".to_owned(),
     };
     let invalid = "InvalidSpec";
-    let of = |driver: Option<&DriverState>| {
-        fresh(&StatusInput {
-            problem: Some(&problem),
-            ..facts(driver)
-        })
-    };
     let running = driver(DriverPhase::Running);
-    let status = of(Some(&running));
+    let status = fresh_with(Some(&running), |input| input.problem = Some(&problem));
     assert_eq!(
         four(&status),
         [
@@ -303,7 +307,7 @@ fn a_spec_that_cannot_be_used_is_stalled_whatever_runs() {
         "the last good settings are at work"
     );
     assert_eq!(condition(&status, "Stalled").message, "spec.endpoint: no");
-    let status = of(None);
+    let status = fresh_with(None, |input| input.problem = Some(&problem));
     assert_eq!(
         four(&status),
         ["False", "False", "True", "Unknown"].map(|status| format!("{status} {invalid}"))
@@ -320,10 +324,7 @@ fn one_that_rests_by_former_settings_is_not_ready() {
         message: "endpoint unix:///a already belongs to the older AttacherConfig other".to_owned(),
     };
     let suspended = driver(DriverPhase::Suspended);
-    let status = fresh(&StatusInput {
-        problem: Some(&problem),
-        ..facts(Some(&suspended))
-    });
+    let status = fresh_with(Some(&suspended), |input| input.problem = Some(&problem));
     assert_eq!(
         four(&status),
         ["False", "False", "True", "Unknown"].map(|status| format!("{status} EndpointConflict"))
@@ -369,14 +370,7 @@ fn what_is_known_of_another_driver_says_nothing_of_this_one() {
     ] {
         let provisioning = ProvisioningState {
             task: silent.clone(),
-            is_elsewhere: false,
-            begins: Begins::Everything,
-            reads_nodes: false,
-            scheduled_by_capacity: false,
-            watch_failure: None,
-            health: None,
-            pending: None,
-            lease: None,
+            ..state(DriverPhase::Connecting)
         };
         let now = status(
             &StatusInput {
@@ -395,6 +389,32 @@ fn what_is_known_of_another_driver_says_nothing_of_this_one() {
         ];
         assert_eq!(shown, [stays; 3], "{specified:?}");
         assert_eq!(now.driver == former.driver, stays, "{specified:?}");
+    }
+}
+
+/// So that the DRIVER column says which driver it is that nobody reaches.
+#[test]
+fn a_driver_that_never_answered_has_the_name_of_the_spec() {
+    let silent = DriverState::default();
+    let shown = |specified, known: &AttacherConfigStatus| {
+        let input = StatusInput {
+            specified,
+            ..facts(Some(&silent))
+        };
+        status(&input, known, at(200)).driver
+    };
+    let named = AttacherConfigStatus {
+        driver: shown(Some("a.test"), &AttacherConfigStatus::default()),
+        ..AttacherConfigStatus::default()
+    };
+    for name in [Some("a.test"), Some("b.test"), None] {
+        let now = shown(name, &named);
+        assert_eq!(now.as_ref().map(|driver| &*driver.name), name);
+        assert!(now.is_none_or(|driver| driver.mode.is_none()), "{name:?}");
+    }
+    let answered = fresh(&facts(Some(&driver(DriverPhase::Running))));
+    for name in [Some("a.test"), None] {
+        assert_eq!(shown(name, &answered), answered.driver);
     }
 }
 
@@ -454,12 +474,9 @@ fn the_lease_of_a_former_release_stays_recorded_until_it_is_held() {
 fn attachments_that_keep_failing_are_counted_and_the_last_one_is_named() {
     let mut failing = driver(DriverPhase::Running);
     failing.last_failure = Some(FailureRecord {
-        at: at(50),
-        attachment: "csi-1".to_owned(),
         operation: "detach",
-        code: "Internal".to_owned(),
         message: "disk is busy".to_owned(),
-        trace_id: None,
+        ..failed_attach()
     });
     let oldest: VolumeAttachmentWire = serde_json::from_value(json!({
         "metadata": {"name": "csi-1", "creationTimestamp": "2026-01-01T00:00:01Z"},
@@ -554,26 +571,15 @@ fn people_wait_for_states_and_not_for_counts() {
     let known = fresh(&facts(Some(&running)));
     let urgent = |facts: &StatusInput<'_>| is_urgent(&known, &status(facts, &known, at(200)));
     assert!(!urgent(&facts(Some(&running))));
-    let busy = Counts {
-        attaching: 7,
-        ..Counts::default()
+    let urgent_with = |change: fn(&mut StatusInput<'_>)| {
+        let mut input = facts(Some(&running));
+        change(&mut input);
+        urgent(&input)
     };
-    assert!(!urgent(&StatusInput {
-        counts: busy,
-        ..facts(Some(&running))
-    }));
-    assert!(urgent(&StatusInput {
-        failing: Some(1),
-        ..facts(Some(&running))
-    }));
-    assert!(urgent(&StatusInput {
-        generation: Some(4),
-        ..facts(Some(&running))
-    }));
-    assert!(urgent(&StatusInput {
-        holder: "pod-2",
-        ..facts(Some(&running))
-    }));
+    assert!(!urgent_with(|input| input.counts.attaching = 7));
+    assert!(urgent_with(|input| input.failing = Some(1)));
+    assert!(urgent_with(|input| input.generation = Some(4)));
+    assert!(urgent_with(|input| input.holder = "pod-2"));
     for phase in [
         DriverPhase::Connecting,
         DriverPhase::Suspended,
@@ -596,20 +602,17 @@ fn people_wait_for_states_and_not_for_counts() {
     );
 }
 
+fn remaining(attachments: usize) -> Remaining {
+    Remaining {
+        attachments,
+        ..Remaining::nothing()
+    }
+}
+
 #[test]
 fn a_config_that_is_being_deleted_says_what_it_waits_for() {
     let running = driver(DriverPhase::Running);
-    let remaining = Remaining {
-        attachments: 7,
-        ..Remaining::nothing()
-    };
-    let status = fresh(&StatusInput {
-        deletion: DeletionState {
-            remaining: Some(remaining),
-            ..DeletionState::default()
-        },
-        ..facts(Some(&running))
-    });
+    let status = fresh_with(Some(&running), |input| input.deletion.remaining = Some(remaining(7)));
     let shown = four(&status);
     assert_eq!(
         (&*shown[0], &*shown[1]),
@@ -649,45 +652,22 @@ fn a_config_that_others_keep_has_a_last_status() {
     assert_eq!(status(&input, &last, at(300)), last, "it is written once");
 }
 
+/// Of a driver that is not known nobody can tell what is left, and nobody detaches what a suspended AttacherConfig waits for.
 #[test]
-fn a_config_whose_driver_is_not_known_says_how_its_deletion_ends() {
-    let connecting = driver(DriverPhase::Connecting);
-    for (attachments, says) in [(7, true), (0, false)] {
-        let remaining = Remaining {
-            attachments,
-            ..Remaining::nothing()
-        };
-        let status = fresh(&StatusInput {
-            deletion: DeletionState {
-                remaining: Some(remaining),
-                is_unnamed: true,
-                ..DeletionState::default()
-            },
-            ..facts(Some(&connecting))
+fn a_config_whose_deletion_does_not_end_by_itself_says_what_to_do() {
+    for (phase, is_unnamed, attachments, words, says) in [
+        (DriverPhase::Connecting, true, 7, "set spec.driverName", true),
+        (DriverPhase::Connecting, true, 0, "set spec.driverName", false),
+        (DriverPhase::Suspended, false, 7, "set it to false", true),
+        (DriverPhase::Suspended, false, 0, "set it to false", false),
+    ] {
+        let driver = driver(phase);
+        let status = fresh_with(Some(&driver), |input| {
+            input.deletion.remaining = Some(remaining(attachments));
+            input.deletion.is_unnamed = is_unnamed;
         });
         let message = &condition(&status, "Reconciling").message;
-        assert_eq!(message.contains("set spec.driverName"), says, "{message}");
-    }
-}
-
-/// Nobody detaches what a suspended AttacherConfig waits for.
-#[test]
-fn a_suspended_config_that_is_being_deleted_says_what_to_do() {
-    let suspended = driver(DriverPhase::Suspended);
-    for (attachments, says) in [(7, true), (0, false)] {
-        let remaining = Remaining {
-            attachments,
-            ..Remaining::nothing()
-        };
-        let status = fresh(&StatusInput {
-            deletion: DeletionState {
-                remaining: Some(remaining),
-                ..DeletionState::default()
-            },
-            ..facts(Some(&suspended))
-        });
-        let message = &condition(&status, "Reconciling").message;
-        assert_eq!(message.contains("set it to false"), says, "{message}");
+        assert_eq!(message.contains(words), says, "{attachments} left: {message}");
     }
 }
 
@@ -708,20 +688,12 @@ fn provisioning_has_a_condition_while_it_is_on() {
     let (driver, provisioner) = (driver(DriverPhase::Running), driver(DriverPhase::Syncing));
     let watched = |reads_nodes| ProvisioningState {
         task: provisioner.clone(),
-        is_elsewhere: false,
-        begins: Begins::Everything,
         reads_nodes,
-        scheduled_by_capacity: false,
         watch_failure: Some("who may not list is named here".to_owned()),
-        health: None,
-        pending: None,
-        lease: None,
+        ..state(DriverPhase::Syncing)
     };
     let provisioning = watched(false);
-    let on = fresh(&StatusInput {
-        provisioning: Some(&provisioning),
-        ..facts(Some(&driver))
-    });
+    let on = fresh_with(Some(&driver), |input| input.provisioning = Some(&provisioning));
     let ready = condition(&on, "ProvisioningReady");
     assert_eq!((&*ready.status, &*ready.reason), ("False", "Syncing"));
     assert!(
@@ -741,10 +713,7 @@ fn provisioning_has_a_condition_while_it_is_on() {
     );
 
     let provisioning = watched(true);
-    let with_topology = fresh(&StatusInput {
-        provisioning: Some(&provisioning),
-        ..facts(Some(&driver))
-    });
+    let with_topology = fresh_with(Some(&driver), |input| input.provisioning = Some(&provisioning));
     let ready = condition(&with_topology, "ProvisioningReady");
     assert!(
         ready.message.contains("VolumeAttachments and Nodes; who may"),

@@ -5,7 +5,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::lease::{Clock, LeaderState, LeaseHolder, LeaseRules, LeaseTimings, Term};
-use crate::supervisor::status_author::{DriverLeader, StatusAuthor, StatusProposal};
+use crate::runtime::DriverPhase;
+use crate::supervisor::status_author::{DriverLeader, StatusAuthor};
 
 const NEVER: [u64; 0] = [];
 
@@ -28,13 +29,17 @@ impl Replica {
 
     /// What it is at: `waits` for the Lease, `ends`, or something else. Answers in which of the next `seconds` it may write.
     fn writes(&mut self, lead: DriverLeader, what: &str, seconds: u64) -> Vec<u64> {
-        let proposal = StatusProposal {
-            waits: what == "waits",
-            ends: what == "ends",
+        let phase = match what {
+            "waits" => DriverPhase::Standby {
+                holder: None,
+                namespace: None,
+            },
+            "ends" => DriverPhase::Stopped,
+            _ => DriverPhase::Running,
         };
         let mut may = Vec::new();
         for second in 0..seconds {
-            if self.author.may_write(lead, proposal, self.for_nobody, self.now) {
+            if self.author.may_write(lead, Some(&phase), self.for_nobody, self.now) {
                 may.push(second);
             }
             self.now += Duration::from_secs(1);

@@ -1,6 +1,6 @@
 //! What is told as an event on an AttacherConfig.
 
-use super::status::{driver, facts, fresh};
+use super::status::{driver, facts, fresh, fresh_with};
 use crate::api::{AttacherConfigStatus, condition};
 use crate::decide::reconcile::{Unclaimed, VolumesWithoutAttachment};
 use crate::events::EventReason;
@@ -105,10 +105,7 @@ fn a_spec_that_cannot_be_used_is_told_beside_what_runs() {
         reason: condition::ConditionReason::InvalidSpec,
         message: "spec.endpoint: no".to_owned(),
     };
-    let invalid = fresh(&crate::supervisor::status::StatusInput {
-        problem: Some(&problem),
-        ..facts(Some(&running))
-    });
+    let invalid = fresh_with(Some(&running), |input| input.problem = Some(&problem));
     let expected = Some((
         EventReason::Stalled,
         "InvalidSpec".into(),

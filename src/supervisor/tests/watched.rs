@@ -6,12 +6,11 @@ use kube::runtime::watcher::{self, Event};
 use std::time::Duration;
 use tokio::time::advance;
 
-use super::status::{driver, facts, fresh};
+use super::status::{driver, fresh_with};
 use crate::api::AttacherConfigObject;
 use crate::health::Health;
 use crate::reflect::RECOVERED;
 use crate::runtime::DriverPhase;
-use crate::supervisor::status::StatusInput;
 use crate::supervisor::watched::Watched;
 use crate::watch_answers::WatchAnswers;
 
@@ -142,10 +141,7 @@ fn lists_that_do_not_come_are_explained() {
     let watch_failure = Some("cannot watch csinodes: forbidden".to_owned());
     for (phase, kinds) in [(DriverPhase::Syncing, 2), (DriverPhase::Running, 0)] {
         let driver = driver(phase);
-        let told = fresh(&StatusInput {
-            watch_failure: watch_failure.clone(),
-            ..facts(Some(&driver))
-        });
+        let told = fresh_with(Some(&driver), |input| input.watch_failure.clone_from(&watch_failure));
         let explained = |condition: &&Condition| condition.message.ends_with("; cannot watch csinodes: forbidden");
         assert_eq!(told.conditions.iter().filter(explained).count(), kinds);
     }

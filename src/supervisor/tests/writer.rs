@@ -38,12 +38,19 @@ fn wanted(holder: &str) -> AttacherConfigStatus {
     }
 }
 
+fn condition(kind: &str, status: &str) -> Value {
+    json!({
+        "type": kind, "status": status, "reason": "R", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
+    })
+}
+
 /// A change to this status.
 fn change(wanted: AttacherConfigStatus, part: StatusPart) -> StatusChange {
     StatusChange {
         before: AttacherConfigStatus::default(),
         wanted,
         part,
+        sent: part,
     }
 }
 
@@ -57,7 +64,7 @@ async fn old_echoes_change_nothing_and_newer_writes_of_others_do() {
         "one that does not write follows what others write"
     );
     assert!(entry.is_due(&wanted("me"), true), "never written by us");
-    entry.wrote(wanted("me"), StatusPart::All, &object("1", 14, "me"));
+    entry.wrote(&change(wanted("me"), StatusPart::All), &object("1", 14, "me"));
     // What was under way when we wrote, and our own.
     for echo in [object("1", 12, "other"), object("1", 14, "me")] {
         entry = TrackedConfig::new(echo, Some(&entry));
@@ -73,7 +80,7 @@ async fn old_echoes_change_nothing_and_newer_writes_of_others_do() {
     assert!(!entry.is_due(&wanted("me"), true));
     advance(Duration::from_secs(2)).await;
     assert!(entry.is_due(&wanted("me"), true));
-    entry.wrote(wanted("me"), StatusPart::All, &object("1", 17, "me"));
+    entry.wrote(&change(wanted("me"), StatusPart::All), &object("1", 17, "me"));
     assert!(entry.is_due(&wanted("new"), true));
     // Another object of the same name.
     entry = TrackedConfig::new(object("2", 5, "none"), Some(&entry));
@@ -91,15 +98,18 @@ async fn who_is_contradicted_writes_less_and_less_often_unless_it_leads() {
             advance(Duration::from_secs(1)).await;
         }
         pauses.push(began.elapsed().as_secs());
-        entry.wrote(wanted("me"), StatusPart::All, &object("1", 11 + 2 * round, "me"));
+        entry.wrote(
+            &change(wanted("me"), StatusPart::All),
+            &object("1", 11 + 2 * round, "me"),
+        );
         entry = TrackedConfig::new(object("1", 12 + 2 * round, "other"), Some(&entry));
     }
     assert_eq!(pauses, [0, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600]);
     advance(Duration::from_secs(2)).await;
     assert!(!entry.is_due(&wanted("me"), false) && entry.is_due(&wanted("me"), true));
     // Nobody contradicts any more.
-    entry.wrote(wanted("me"), StatusPart::All, &object("1", 40, "me"));
-    entry.wrote(wanted("new"), StatusPart::All, &object("1", 41, "new"));
+    entry.wrote(&change(wanted("me"), StatusPart::All), &object("1", 40, "me"));
+    entry.wrote(&change(wanted("new"), StatusPart::All), &object("1", 41, "new"));
     entry = TrackedConfig::new(object("1", 42, "other"), Some(&entry));
     advance(Duration::from_secs(2)).await;
     assert!(entry.is_due(&wanted("new"), false));
@@ -109,7 +119,7 @@ async fn who_is_contradicted_writes_less_and_less_often_unless_it_leads() {
 #[test]
 fn what_a_list_shows_after_our_write_is_no_echo() {
     let mut entry = TrackedConfig::new(object("1", 10, "none"), None);
-    entry.wrote(wanted("me"), StatusPart::All, &object("1", 14, "me"));
+    entry.wrote(&change(wanted("me"), StatusPart::All), &object("1", 14, "me"));
     entry.is_listed_again();
     let entry = TrackedConfig::new(object("1", 10, "none"), Some(&entry));
     assert_ne!(entry.written, wanted("me"));
@@ -127,7 +137,7 @@ async fn writes_that_fail_rest_longer_and_longer() {
     assert!(!entry.is_due(&wanted("me"), true));
     advance(Duration::from_millis(100)).await;
     assert!(entry.is_due(&wanted("me"), true));
-    entry.wrote(wanted("me"), StatusPart::All, &object("1", 14, "me"));
+    entry.wrote(&change(wanted("me"), StatusPart::All), &object("1", 14, "me"));
     assert_eq!(entry.failed(), Duration::from_secs(1));
 }
 
@@ -204,12 +214,12 @@ async fn an_answer_that_comes_after_the_watch_takes_back_nothing() {
     let entry = TrackedConfig::new(object("1", 10, "none"), None);
     // Our own write.
     let mut entry = TrackedConfig::new(object("1", 14, "me"), Some(&entry));
-    entry.wrote(wanted("me"), StatusPart::All, &object("1", 14, "me"));
+    entry.wrote(&change(wanted("me"), StatusPart::All), &object("1", 14, "me"));
     assert_eq!(holder(&entry), "me");
     assert!(entry.is_due(&wanted("new"), true), "nobody else wrote");
     // That of another one after it.
     let mut entry = TrackedConfig::new(object("1", 20, "other"), Some(&entry));
-    entry.wrote(wanted("me"), StatusPart::All, &object("1", 19, "me"));
+    entry.wrote(&change(wanted("me"), StatusPart::All), &object("1", 19, "me"));
     assert_eq!(holder(&entry), "other");
     assert!(!entry.is_due(&wanted("me"), true));
     advance(Duration::from_secs(2)).await;
@@ -224,12 +234,7 @@ async fn an_answer_that_comes_after_the_watch_takes_back_nothing() {
 /// Else a write that was made from an older copy would put them back.
 #[test]
 fn conditions_of_other_writers_are_not_written() {
-    let condition = |kind: &str| {
-        json!({
-            "type": kind, "status": "True", "reason": "R", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
-        })
-    };
-    let conditions = ["Ready", "example.com/Checked", "ProvisioningReady"].map(condition);
+    let conditions = ["Ready", "example.com/Checked", "ProvisioningReady"].map(|kind| condition(kind, "True"));
     let status: AttacherConfigStatus = serde_json::from_value(json!({ "conditions": conditions })).unwrap();
     for (part, written) in [
         (StatusPart::All, vec!["Ready", "ProvisioningReady"]),
@@ -242,32 +247,69 @@ fn conditions_of_other_writers_are_not_written() {
     }
 }
 
+/// An object of a version whose status is this.
+fn answered(version: u64, status: &AttacherConfigStatus) -> AttacherConfigObject {
+    let mut answered = object("1", version, "");
+    answered.status = status.clone();
+    answered
+}
+
+/// Each part is a request of its own.
+#[test]
+fn a_part_that_shows_what_is_wanted_is_not_sent() {
+    use StatusPart::{All, AllButProvisioning, Provisioning};
+    let status = |holder: &str, provisions: &str| -> AttacherConfigStatus {
+        let conditions = [condition("Ready", "True"), condition("ProvisioningReady", provisions)];
+        serde_json::from_value(json!({"holder": holder, "conditions": conditions})).unwrap()
+    };
+    let (first, next) = (status("me", "False"), status("new", "False"));
+    let mut entry = TrackedConfig::new(answered(10, &first), None);
+    assert_eq!(entry.differing_part(&next, All), All, "another replica wrote it");
+    entry.wrote(&change(first.clone(), All), &answered(11, &first));
+    for (wanted, sent) in [
+        (&next, AllButProvisioning),
+        (&status("me", "True"), Provisioning),
+        (&status("new", "True"), All),
+        // Of other writers something may have to be taken away.
+        (&first, All),
+        // The role is switched off.
+        (&wanted("new"), All),
+    ] {
+        assert_eq!(entry.differing_part(wanted, All), sent, "{wanted:?}");
+    }
+    assert_eq!(entry.differing_part(&next, AllButProvisioning), AllButProvisioning);
+    // Somebody else wrote after us: what is right may not be ours.
+    let other = TrackedConfig::new(answered(12, &status("other", "False")), Some(&entry));
+    assert_eq!(other.differing_part(&first, All), All);
+    // The same while a part was on its way: it is seen from the answer, as the watch shows no copy after that.
+    let there = status("new", "True");
+    let sent = StatusChange {
+        sent: AllButProvisioning,
+        ..change(next.clone(), All)
+    };
+    entry.wrote(&sent, &answered(13, &there));
+    assert_eq!(entry.written, there);
+    assert_eq!(entry.differing_part(&next, All), All);
+    // Nobody did.
+    entry.wrote(&change(first.clone(), All), &answered(14, &first));
+    entry.wrote(&sent, &answered(15, &next));
+    assert!(entry.shows(&next, All));
+    assert_eq!(entry.differing_part(&status("new", "True"), All), Provisioning);
+}
+
 /// Two replicas write one status, each its part: what the other one says is as the API server answered, and is no contest.
 #[tokio::test(start_paused = true)]
 async fn what_another_replica_says_of_provisioning_is_taken_from_the_answer() {
     let status = |holder: &str, ready: &str, provisions: &str| -> AttacherConfigStatus {
-        let condition = |kind: &str, status: &str| {
-            json!({
-                "type": kind, "status": status, "reason": "R", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
-            })
-        };
         let conditions = [condition("Ready", ready), condition("ProvisioningReady", provisions)];
         serde_json::from_value(json!({"holder": holder, "conditions": conditions})).unwrap()
-    };
-    let answered = |version: u64, status: &AttacherConfigStatus| {
-        let mut answered = object("1", version, "");
-        answered.status = status.clone();
-        answered
     };
     let first = status("me", "False", "False");
     let mut entry = TrackedConfig::new(answered(10, &first), None);
     // The other one wrote while our write was under way.
     let there = status("me", "True", "True");
-    entry.wrote(
-        status("me", "True", "False"),
-        StatusPart::AllButProvisioning,
-        &answered(12, &there),
-    );
+    let own = change(status("me", "True", "False"), StatusPart::AllButProvisioning);
+    entry.wrote(&own, &answered(12, &there));
     assert_eq!(entry.written, there);
     assert!(entry.shows(&there, StatusPart::AllButProvisioning) && !entry.shows(&there, StatusPart::All));
     // It writes again, and again: we are not late for that.
@@ -321,12 +363,7 @@ async fn a_part_that_the_crd_does_not_have_keeps_nobody_from_the_rest() {
 /// Server-side apply takes away only what its manager wrote.
 #[tokio::test]
 async fn what_another_client_wrote_into_the_status_is_taken_away() {
-    let condition = |kind: &str| {
-        json!({
-            "type": kind, "status": "True", "reason": "R", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
-        })
-    };
-    let conditions = ["Ready", "example.com/Checked", "ProvisioningReady"].map(condition);
+    let conditions = ["Ready", "example.com/Checked", "ProvisioningReady"].map(|kind| condition(kind, "True"));
     let there = json!({
         "holder": "ghost", "driver": {"name": "a.test", "vendorVersion": "9"}, "conditions": conditions,
     });
@@ -351,7 +388,7 @@ async fn what_another_client_wrote_into_the_status_is_taken_away() {
         }
     });
     let writer = StatusWriter::new(Client::new(service, "default"));
-    let wanted = json!({"driver": {"name": "a.test"}, "conditions": [condition("Ready")]});
+    let wanted = json!({"driver": {"name": "a.test"}, "conditions": [condition("Ready", "True")]});
     let wanted: AttacherConfigStatus = serde_json::from_value(wanted).unwrap();
     for (part, kept) in [
         (StatusPart::All, Some(vec!["Ready", "example.com/Checked"])),

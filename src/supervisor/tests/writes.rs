@@ -69,10 +69,10 @@ async fn a_write_that_is_not_answered_keeps_the_supervisor_from_nothing() {
     assert!(supervisor.writes.is_writing("one"));
 
     // Another AttacherConfig, and a task that ends, while it is under way.
-    supervisor.drivers.abort_for_test("one");
+    supervisor.drivers.tasks.abort_for_test("one");
     follow(&mut supervisor, vec![Event::Apply(object("two"))], &stop, MOMENT).await;
     assert!(supervisor.writes.is_writing("one"));
-    assert_eq!(supervisor.drivers.configs().len(), 2);
+    assert_eq!(supervisor.drivers.tasks.wanted().len(), 2);
     assert!(
         supervisor
             .drivers

@@ -207,6 +207,21 @@ impl Test {
         self.create_attachment(|_| {}).await
     }
 
+    /// Node and volume, and an attachment that `edit` makes another one than usual.
+    pub async fn given_attachment(&self, edit: impl FnOnce(&mut Value)) -> Outcome {
+        self.given_node().await?;
+        self.given_volume(|_| {}).await?;
+        self.create_attachment(edit).await
+    }
+
+    /// An attachment of the volume to another node.
+    pub async fn given_on_other_node(&self, suffix: &str) -> Outcome<Self> {
+        let other = self.on_other_node(suffix);
+        other.given_node().await?;
+        other.create_attachment(|_| {}).await?;
+        Ok(other)
+    }
+
     /// An ordinary volume, attached.
     pub async fn given_attached(&self) -> Outcome<VolumeAttachment> {
         self.given_all(|_| {}).await?;

@@ -7,10 +7,9 @@ use csi_mock_driver::{CallResult, Method, Rule};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt;
-use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use crate::rig::World;
+use crate::rig::{World, merge, merge_status, strip};
 use crate::support::Result;
 use crate::support::operator::{apply_config, wait_condition};
 use crate::support::wait::wait_for;
@@ -147,8 +146,7 @@ async fn what_another_client_writes_into_the_status_does_not_stay() -> Result<()
     driver.wait("Ready", "True", Some("Suspended")).await?;
     let configs = world.fixtures.cluster::<AttacherConfig>();
     let ghost = json!({"status": {"holder": "ghost", "driver": {"name": "haunted.csi.test", "vendorVersion": "13"}}});
-    let (as_usual, ghost) = (PatchParams::default(), Patch::Merge(&ghost));
-    configs.patch_status("haunted", &as_usual, &ghost).await?;
+    merge_status(&configs, "haunted", &ghost).await?;
     let gone = wait_for(configs, "haunted", "no holder", LIMIT, |config| {
         let status = config.and_then(|config| config.status.as_ref());
         status.is_some_and(|status| status.holder.is_none())
@@ -163,9 +161,8 @@ async fn a_deleted_config_that_others_keep_is_served_by_nobody() -> Result<()> {
     let driver = world.driver("clung", json!({})).await?;
     driver.attach("clung-1").await?;
     let configs = world.fixtures.cluster::<AttacherConfig>();
-    let as_usual = PatchParams::default();
     let keep = json!({"metadata": {"finalizers": ["example.com/keep"]}});
-    configs.patch("clung", &as_usual, &Patch::Merge(&keep)).await?;
+    merge(&configs, "clung", &keep).await?;
     world.fixtures.delete::<AttacherConfig>("clung").await?;
     let kept = wait_condition(&world.client, "clung", "Ready", "False", Some("Stopped")).await?;
     let shown = format!("{:?}", kept.status);
@@ -175,7 +172,5 @@ async fn a_deleted_config_that_others_keep_is_served_by_nobody() -> Result<()> {
     wait_condition(&world.client, "clung-next", "Ready", "True", Some("Running")).await?;
     driver.claim("clung-2").await?;
     world.fixtures.wait_for_attached("clung-2").await?;
-    let release = json!({"metadata": {"finalizers": null}});
-    configs.patch("clung", &as_usual, &Patch::Merge(&release)).await?;
-    Ok(())
+    strip(&configs, "clung").await.map(drop)
 }

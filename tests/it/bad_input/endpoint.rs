@@ -11,6 +11,8 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::UnixListener;
 use tokio::task::JoinHandle;
 
+use crate::error_texts::configs::{NAME_MISMATCH, REFUSED, SOCKET_MISSING};
+use crate::error_texts::index::assert_indexed;
 use crate::rig::{World, within};
 use crate::support::operator::{apply_config, wait_condition};
 use crate::support::{Result, Volume};
@@ -52,6 +54,8 @@ async fn each_kind_of_wrong_endpoint_is_told_and_the_others_work_meanwhile() -> 
     let world = World::shared().await?;
     let good = world.driver("ep-good", json!({})).await?;
     std::fs::write(world.socket("ep-file"), "no socket")?;
+    // The file stays when the listener is gone.
+    drop(UnixListener::bind(world.socket("ep-refused"))?);
     let listeners = [
         listen(&world.socket("ep-close"), Answer::Close)?,
         listen(&world.socket("ep-garbage"), Answer::Garbage)?,
@@ -60,6 +64,7 @@ async fn each_kind_of_wrong_endpoint_is_told_and_the_others_work_meanwhile() -> 
     let cases = [
         ("ep-missing", "SocketMissing"),
         ("ep-file", "NotASocket"),
+        ("ep-refused", "ConnectionRefused"),
         ("ep-close", "NoGrpc"),
         ("ep-garbage", "NoGrpc"),
         ("ep-hang", "Timeout"),
@@ -73,6 +78,11 @@ async fn each_kind_of_wrong_endpoint_is_told_and_the_others_work_meanwhile() -> 
         if reason != "Timeout" {
             let path = world.socket(short).display().to_string();
             assert!(text.contains(&path), "{short}: {text}");
+        }
+        match reason {
+            "SocketMissing" => assert_indexed(SOCKET_MISSING, &text),
+            "ConnectionRefused" => assert_indexed(REFUSED, &text),
+            _ => {}
         }
         wait_condition(&world.client, short, "Ready", "False", Some("DriverUnreachable")).await
     });
@@ -134,6 +144,7 @@ async fn a_driver_of_another_name_is_not_worked_with_until_it_is_mended() -> Res
     for part in ["\"wrong.csi.test\"", "\"named.csi.test\"", "spec.driverName"] {
         assert!(text.contains(part), "{text}");
     }
+    assert_indexed(NAME_MISMATCH, &text);
     driver.wait("Ready", "False", Some("DriverNameMismatch")).await?;
     assert!(driver.calls_for("named-va").is_empty());
     assert_eq!(world.requests(&["named-va"])?, []);

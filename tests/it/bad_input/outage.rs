@@ -2,10 +2,9 @@
 
 use csi_mock_driver::Method;
 use futures::future::try_join_all;
-use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde_json::json;
 
-use crate::rig::{LIMIT, World, operator_options};
+use crate::rig::{LIMIT, World, detach, operator_options};
 use crate::support::operator::{IDENTITY, install};
 use crate::support::{Operator, Result};
 
@@ -54,8 +53,7 @@ async fn an_api_server_that_restarts_is_found_again() -> Result<()> {
     let patient = world.fixtures.clone().with_limit(LIMIT * 4);
     driver.claim("outage-4").await?;
     patient.wait_for_attached("outage-4").await?;
-    world.fixtures.delete::<VolumeAttachment>("outage-1").await?;
-    world.fixtures.wait_for_attachment_gone("outage-1").await?;
+    detach(&world.fixtures, "outage-1").await?;
     operator.wait_ready().await?;
 
     for (name, calls) in [("outage-1", 2), ("outage-2", 1), ("outage-3", 1), ("outage-4", 1)] {

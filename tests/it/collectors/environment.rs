@@ -6,10 +6,9 @@ use csi_attacher_telemetry::otel_env::VARIABLES;
 use csi_mock_driver::Method;
 use serde_json::json;
 
-use super::{arrives, has, records, until_spans};
+use super::{arrives, has, records, sends_to, until_spans};
 use crate::rig::{Driver, World, operator_options};
 use crate::support::Result;
-use crate::support::operator::OperatorOptions;
 use crate::support::otlp::OtlpReceiver;
 use crate::support::stage::stop;
 
@@ -36,22 +35,14 @@ async fn what_cannot_be_used_is_said_once_and_no_attach_is_affected() -> Result<
     nothing_can_be_used(&driver).await?;
 
     let endpoint = format!("http://localhost:{}", named.port());
-    let named_by = |options: OperatorOptions| {
-        options
-            .variable("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint)
-            .variable("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
-    };
-    let options = named_by(operator_options());
-    let mut operator = world
-        .operator(options.variable("OTEL_BSP_SCHEDULE_DELAY", "20"))
-        .await?;
+    let mut operator = world.operator(sends_to(&endpoint, "grpc")).await?;
     driver.wait("Ready", "True", Some("Running")).await?;
     driver.attach("env-2").await?;
     arrives(&named, "env-2").await;
     stop(&mut operator).await?;
 
     // OTEL_SDK_DISABLED comes before all.
-    let options = named_by(operator_options()).variable("OTEL_SDK_DISABLED", "true");
+    let options = sends_to(&endpoint, "grpc").variable("OTEL_SDK_DISABLED", "true");
     let mut operator = world.operator(options).await?;
     driver.wait("Ready", "True", Some("Running")).await?;
     driver.attach("env-3").await?;
@@ -59,7 +50,7 @@ async fn what_cannot_be_used_is_said_once_and_no_attach_is_affected() -> Result<
     assert_eq!(publish.traceparent, None);
     stop(&mut operator).await?;
     assert!(!has(&named, "env-3"));
-    Ok(())
+    a_certificate_that_is_not_there_yet_costs_one_warning_and_works_when_it_is(&world).await
 }
 
 /// Every variable that has a form has another one: nothing is traced, and all is attached.
@@ -91,22 +82,15 @@ async fn nothing_can_be_used(driver: &Driver<'_>) -> Result<()> {
     Ok(())
 }
 
-#[tokio::test]
-async fn a_certificate_that_is_not_there_yet_costs_one_warning_and_works_when_it_is() -> Result<()> {
-    let world = World::own().await?;
+async fn a_certificate_that_is_not_there_yet_costs_one_warning_and_works_when_it_is(world: &World) -> Result<()> {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("ca.pem");
     let identity = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let (certificate, key) = (identity.cert.pem(), identity.signing_key.serialize_pem());
     let receiver = OtlpReceiver::grpc_over_tls(&certificate, &key).await;
-    let options = operator_options()
-        .variable(
-            "OTEL_EXPORTER_OTLP_ENDPOINT",
-            format!("https://localhost:{}", receiver.port()),
-        )
-        .variable("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
-        .variable("OTEL_EXPORTER_OTLP_CERTIFICATE", file.display().to_string())
-        .variable("OTEL_BSP_SCHEDULE_DELAY", "20");
+    let endpoint = format!("https://localhost:{}", receiver.port());
+    let certificates = file.display().to_string();
+    let options = sends_to(&endpoint, "grpc").variable("OTEL_EXPORTER_OTLP_CERTIFICATE", certificates);
     let operator = world.operator(options).await?;
     let driver = world.driver("uncertain", json!({})).await?;
     for index in 0..3 {

@@ -4,12 +4,10 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, PersistentVolume};
 use k8s_openapi::api::storage::v1::CSINode;
-use kube::api::{Patch, PatchParams};
-use serde_json::json;
 
 use super::node_is_seen;
 use crate::events::event;
-use crate::rig::World;
+use crate::rig::{World, strip};
 use crate::support::Result;
 
 #[tokio::test]
@@ -84,13 +82,8 @@ async fn a_volume_is_removed_by_force() -> Result<()> {
     fixtures.mark_volume_in_use(&node, &driver.name, "forced-pv").await?;
     node_is_seen(fixtures, &node).await?;
     fixtures.delete_pod("default", "forced-pod").await?;
-    let volumes = world.fixtures.cluster::<PersistentVolume>();
-    world.fixtures.delete::<PersistentVolume>("forced-pv").await?;
-    let freed = json!({ "metadata": { "finalizers": null } });
-    let patched = volumes
-        .patch("forced-pv", &PatchParams::default(), &Patch::Merge(&freed))
-        .await;
-    patched.expect("an administrator may do this");
+    fixtures.delete::<PersistentVolume>("forced-pv").await?;
+    strip(&fixtures.cluster::<PersistentVolume>(), "forced-pv").await?;
     world.fixtures.wait_for_volume_gone("forced-pv").await?;
     fixtures.unmark_volume_in_use(&node, &driver.name, "forced-pv").await?;
     let name = attachment.metadata.name.unwrap_or_default();

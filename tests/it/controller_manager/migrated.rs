@@ -5,12 +5,12 @@ use csi_attacher_model::objects::{InTreePlugin, MIGRATED_TO_ANNOTATION};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{CSINode, VolumeAttachment};
 use kube::ResourceExt;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::PostParams;
 use serde_json::{Value, json};
 
 use super::{NAMESPACE, node_is_seen};
 use crate::events::event;
-use crate::rig::{Driver, LIMIT, World};
+use crate::rig::{Driver, LIMIT, World, delete_volume, merge};
 use crate::support::Result;
 use crate::support::wait::{wait_for, wait_for_any};
 
@@ -22,10 +22,7 @@ async fn driver(world: &World) -> Result<Driver<'_>> {
     let migrated = json!({ "storage.alpha.kubernetes.io/migrated-plugins": "kubernetes.io/gce-pd" });
     let patch = json!({ "metadata": { "annotations": migrated } });
     let nodes = world.fixtures.cluster::<CSINode>();
-    let patched = nodes
-        .patch(&driver.node(), &PatchParams::default(), &Patch::Merge(&patch))
-        .await;
-    patched.expect("an administrator may do this");
+    merge(&nodes, &driver.node(), &patch).await?;
     // CSINodes come to kube-controller-manager by a watch of their own. What shows that it sees Nodes also shows that it does
     // not stand still, and takes longer than an event that came before.
     node_is_seen(&world.fixtures, &driver.node()).await?;
@@ -178,8 +175,7 @@ async fn remove(driver: &Driver<'_>, name: &str) -> Result<()> {
     fixtures
         .delete_namespaced::<PersistentVolumeClaim>(NAMESPACE, name)
         .await?;
-    fixtures.delete::<PersistentVolume>(name).await?;
-    fixtures.wait_for_volume_gone(name).await
+    delete_volume(fixtures, name).await
 }
 
 #[tokio::test]

@@ -3,12 +3,11 @@
 use csi_mock_driver::Method;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::{CSINode, VolumeAttachment};
-use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use std::time::Duration;
 
 use super::index::assert_indexed;
-use crate::rig::{Driver, LIMIT, World};
+use crate::rig::{Driver, LIMIT, World, merge, strip};
 use crate::support::wait::wait_for;
 use crate::support::{Result, Volume};
 
@@ -32,10 +31,9 @@ fn settings() -> Value {
 impl Driver<'_> {
     async fn change_attachment(&self, name: &str, metadata: &Value) -> Result<()> {
         let attachments = self.world.fixtures.cluster::<VolumeAttachment>();
-        let patch = Patch::Merge(json!({ "metadata": metadata }));
-        let changed = attachments.patch(name, &PatchParams::default(), &patch).await;
-        changed.expect("an administrator may do this");
-        Ok(())
+        merge(&attachments, name, &json!({ "metadata": metadata }))
+            .await
+            .map(drop)
     }
 
     async fn refuses_to_detach(&self, name: &str, message: &str) -> Result<()> {
@@ -98,9 +96,7 @@ async fn a_volume_that_was_made_again_is_not_detached_in_the_place_of_the_former
     let attachment = driver.attach(name).await?;
     let volumes = world.fixtures.cluster::<PersistentVolume>();
     world.fixtures.delete::<PersistentVolume>(name).await?;
-    let bare = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
-    let released = volumes.patch(name, &PatchParams::default(), &bare).await;
-    released.expect("an administrator may do this");
+    strip(&volumes, name).await?;
     wait_for(volumes.clone(), name, "is gone", LIMIT, |volume| volume.is_none()).await?;
     // While the operator knows the former one, it notes that again, which would be right.
     driver.volumes_are_seen().await?;

@@ -3,13 +3,12 @@
 use std::time::{Duration, Instant};
 
 use csi_mock_driver::Method;
-use k8s_openapi::api::core::v1::PersistentVolume;
-use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde_json::json;
 
 use super::pauses::look_during;
 use super::{Front, LATE, about, all_attached, claim_all, names, patient};
 use crate::provision::{grant, provisioning, soon};
+use crate::rig::{delete_volume, detach};
 use crate::support::Result;
 use crate::support::proxy::{Cut, Fault, Seen};
 
@@ -50,47 +49,37 @@ async fn watches_that_end_under_load_hold_no_attach_back() -> Result<()> {
     Ok(())
 }
 
-/// Each watch of PersistentVolumes is refused with 410, and lists work.
+/// Each watch of PersistentVolumes is refused with 410, and lists work. Where the volume is to be deleted, lists that begin after a read of the
+/// PersistentVolume are enough.
 #[tokio::test]
-async fn a_volume_whose_watch_always_expires_is_released() -> Result<()> {
+async fn a_volume_whose_watch_always_expires_is_released_and_deleted() -> Result<()> {
     let front = Front::with_timeout("15s").await?;
     let driver = front.driver("expired", "1s").await?;
     driver.attach("expired-before").await?;
+    grant(&front.world.cluster).await?;
+    let deletes = provisioning(&front.world, "expired-d", &soon()).await?;
+    deletes.released("expired-0", "vol-0", json!({})).await?;
+    assert_eq!(deletes.is_deleted("expired-0", "vol-0").await?, 1);
     let watches = |seen: &Seen| seen.is_watch() && about(seen, "persistentvolumes");
     front.proxy.fault(Fault::Status(410, None), usize::MAX, watches);
     front.proxy.cut(Cut::Gone);
     driver.attach("expired").await?;
     // The volume is seen by a list, which may wait for its turn; and so may the list of attachments after that.
     let fixtures = patient(&driver);
-    fixtures.delete::<VolumeAttachment>("expired").await?;
-    fixtures.wait_for_attachment_gone("expired").await?;
+    detach(&fixtures, "expired").await?;
     let began = Instant::now();
-    fixtures.delete::<PersistentVolume>("expired").await?;
-    fixtures.wait_for_volume_gone("expired").await?;
+    delete_volume(&fixtures, "expired").await?;
     println!("released after {:?}", began.elapsed());
     assert!(!front.operator.log_text().contains(RESTORED));
-    Ok(())
-}
 
-/// The same, where the volume is to be deleted: lists that begin after a read of the PersistentVolume are enough.
-#[tokio::test]
-async fn the_volume_of_one_whose_watch_always_expires_is_deleted() -> Result<()> {
-    let front = Front::with_timeout("15s").await?;
-    grant(&front.world.cluster).await?;
-    let driver = provisioning(&front.world, "expired-d", &soon()).await?;
-    driver.released("expired-before", "vol-before", json!({})).await?;
-    assert_eq!(driver.is_deleted("expired-before", "vol-before").await?, 1);
-    let watches = |seen: &Seen| seen.is_watch() && about(seen, "persistentvolumes");
-    front.proxy.fault(Fault::Status(410, None), usize::MAX, watches);
-    front.proxy.cut(Cut::Gone);
-    driver.released("expired-1", "vol-1", json!({})).await?;
-    assert_eq!(driver.is_deleted_within("expired-1", "vol-1", LATE).await?, 1);
+    deletes.released("expired-1", "vol-1", json!({})).await?;
+    assert_eq!(deletes.is_deleted_within("expired-1", "vol-1", LATE).await?, 1);
     // Where one has the handle as well, or it is attached, nothing is deleted.
     let retain = json!({ "spec": { "persistentVolumeReclaimPolicy": "Retain" } });
-    driver.saved_as("expired-other", "vol-2", retain).await?;
-    driver.released("expired-2", "vol-2", json!({})).await?;
-    driver.released("expired-3", "vol-3", json!({})).await?;
-    assert_eq!(driver.is_deleted_within("expired-3", "vol-3", LATE).await?, 1);
-    assert_eq!(driver.deletions("vol-2"), 0);
+    deletes.saved_as("expired-other", "vol-2", retain).await?;
+    deletes.released("expired-2", "vol-2", json!({})).await?;
+    deletes.released("expired-3", "vol-3", json!({})).await?;
+    assert_eq!(deletes.is_deleted_within("expired-3", "vol-3", LATE).await?, 1);
+    assert_eq!(deletes.deletions("vol-2"), 0);
     Ok(())
 }

@@ -21,17 +21,23 @@ const DONE: Duration = Duration::from_secs(18);
 /// So many milliseconds a process may stand still in a round that counts. The default deadline of a renewal leaves more than that.
 const SHORT: i64 = 2_000;
 
-/// With the default times of an election. A round in which a process stood still for long is repeated.
-#[tokio::test]
-async fn swallowed_connections_are_replaced_and_cost_no_lease() -> Result<()> {
-    const WANTED: usize = 3;
-    const MAX_ROUNDS: usize = 12;
+/// A cluster, and an operator that reaches it through a tunnel only.
+async fn tunnelled() -> Result<(World, Tunnel, Operator)> {
     let world = World::own().await?;
     install(&world.cluster).await?;
     let direct = world.cluster.kubeconfig_for_service_account(IDENTITY, IDENTITY).await?;
     let tunnel = Tunnel::start(&direct).await?;
     let operator = Operator::start_with(&tunnel.kubeconfig(&direct)?, operator_options())?;
     operator.wait_ready().await?;
+    Ok((world, tunnel, operator))
+}
+
+/// With the default times of an election. A round in which a process stood still for long is repeated.
+#[tokio::test]
+async fn swallowed_connections_are_replaced_and_cost_no_lease() -> Result<()> {
+    const WANTED: usize = 3;
+    const MAX_ROUNDS: usize = 12;
+    let (world, tunnel, operator) = tunnelled().await?;
     let driver = world.driver("swallowed", json!({})).await?;
     driver.attach("swallowed-before").await?;
     let losses = || operator.log_text().matches("lost the Lease").count();
@@ -84,12 +90,7 @@ async fn is_renewed(world: &World, driver: &str) -> Result<()> {
 async fn a_short_stall_costs_no_connection_and_no_list() -> Result<()> {
     const WANTED: usize = 4;
     const MAX_ROUNDS: usize = 24;
-    let world = World::own().await?;
-    install(&world.cluster).await?;
-    let direct = world.cluster.kubeconfig_for_service_account(IDENTITY, IDENTITY).await?;
-    let tunnel = Tunnel::start(&direct).await?;
-    let operator = Operator::start_with(&tunnel.kubeconfig(&direct)?, operator_options())?;
-    operator.wait_ready().await?;
+    let (world, tunnel, operator) = tunnelled().await?;
     let driver = world.driver("stalled", json!({})).await?;
     let losses = || {
         let log = operator.log_text();

@@ -5,11 +5,11 @@ use std::time::Duration;
 use csi_mock_driver::Method;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::ResourceExt;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
 
 use super::{NAMESPACE, grant, settings, soon};
-use crate::rig::{Driver, LIMIT, World};
+use crate::rig::{Driver, LIMIT, World, merge, merge_status};
 use crate::support::operator::{IDENTITY, release_provisioner_lease};
 use crate::support::wait::wait_for;
 use crate::support::{Error, Result};
@@ -23,11 +23,7 @@ impl Driver<'_> {
     }
 
     pub async fn change(&self, name: &str, change: Value) -> Result<()> {
-        let patched = self
-            .volumes()
-            .patch(name, &PatchParams::default(), &Patch::Merge(&change))
-            .await;
-        patched.map(drop).map_err(Error::from)
+        merge(&self.volumes(), name, &change).await.map(drop)
     }
 
     /// A PersistentVolume as it is after its claim is gone.
@@ -59,11 +55,7 @@ impl Driver<'_> {
 
     pub async fn phase(&self, name: &str, phase: &str) -> Result<()> {
         let status = json!({ "status": { "phase": phase } });
-        let patched = self
-            .volumes()
-            .patch_status(name, &PatchParams::default(), &Patch::Merge(&status))
-            .await;
-        patched.map(drop).map_err(Error::from)
+        merge_status(&self.volumes(), name, &status).await.map(drop)
     }
 
     /// That DeleteVolume is called for a handle, and nothing of ours is left on the PersistentVolume; so often it was called.
@@ -84,11 +76,7 @@ impl Driver<'_> {
     }
 
     pub fn deletions(&self, handle: &str) -> usize {
-        let calls = self.mock.calls_of(Method::DeleteVolume);
-        calls
-            .iter()
-            .filter(|call| call.volume.as_deref() == Some(handle))
-            .count()
+        self.count(Method::DeleteVolume, handle)
     }
 }
 

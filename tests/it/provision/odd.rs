@@ -4,20 +4,15 @@ use std::time::Duration;
 
 use csi_mock_driver::{Method, Rule};
 use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Secret};
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
 
-use super::{MARKER, provisioning, serving, settings, soon};
+use super::{MARKER, provisioning, settings, soon};
 use crate::events::event;
-use crate::rig::{Driver, LIMIT, operator_options, wait_until};
-use crate::support::operator::grant_secret;
+use crate::rig::{Driver, LIMIT, World, merge, strip, wait_until};
 use crate::support::wait::wait_for;
 use crate::support::{Error, Result};
-
-fn other(error: impl std::fmt::Display) -> Error {
-    Error::Other(error.to_string())
-}
 
 impl Driver<'_> {
     async fn delete_claim(&self, name: &str) -> Result<()> {
@@ -34,37 +29,23 @@ impl Driver<'_> {
         let gone = wait_for(self.claims(), name, "gone", LIMIT, |claim| claim.is_none()).await;
         gone.map(drop)
     }
-}
 
-impl Driver<'_> {
-    /// What claims of namespace "tenant" need, whose Secret and the right to read it are there as well.
+    /// What claims of the namespace that is called after the driver need, whose Secret and the right to read it are there as well.
     async fn serves_a_tenant(&self) -> Result<Api<PersistentVolumeClaim>> {
-        let world = self.world;
+        let (world, tenant) = (self.world, &*self.short);
         let mut asked = settings(self, &soon());
-        asked["provisioning"]["secrets"] = json!([{ "namespace": "tenant", "names": ["login"] }]);
         asked["provisioning"]["timeouts"] = json!({ "create": "8s" });
-        self.configure(&asked).await?;
-        self.wait("ProvisioningReady", "True", Some("Running")).await?;
-        grant_secret(&world.cluster, "tenant", "login").await?;
+        self.logs_in_with(asked, tenant, "${pvc.namespace}").await?;
         let login = [("password", "word")];
-        world.fixtures.secret("tenant", "login", &login).await?;
-        let class = json!({
-            "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": self.short },
-            "provisioner": self.name,
-            "parameters": {
-                "csi.storage.k8s.io/provisioner-secret-name": "login",
-                "csi.storage.k8s.io/provisioner-secret-namespace": "${pvc.namespace}",
-            },
-        });
-        world.cluster.apply_yaml(&class.to_string()).await?;
-        Ok(Api::namespaced(world.client.clone(), "tenant"))
+        world.fixtures.secret(tenant, "login", &login).await?;
+        Ok(Api::namespaced(world.client.clone(), tenant))
     }
 
     async fn tenant_goes(&self) -> Result<()> {
         let namespaces = Api::<Namespace>::all(self.world.client.clone());
-        let deleted = namespaces.delete("tenant", &DeleteParams::default()).await;
+        let deleted = namespaces.delete(&self.short, &DeleteParams::default()).await;
         deleted?;
-        let gone = wait_for(namespaces, "tenant", "gone", LIMIT, |tenant| tenant.is_none()).await;
+        let gone = wait_for(namespaces, &self.short, "gone", LIMIT, |tenant| tenant.is_none()).await;
         gone.map(drop)
     }
 }
@@ -72,7 +53,7 @@ impl Driver<'_> {
 /// The Secret of the volume goes with it, and so does the right to read that.
 #[tokio::test]
 async fn volumes_of_a_namespace_that_goes_are_deleted_without_its_secret() -> Result<()> {
-    let (world, _operator) = serving(operator_options()).await?;
+    let world = World::provisioning().await?;
     let driver = world.unconfigured_driver("o-space", |builder| builder).await?;
     let claims = driver.serves_a_tenant().await?;
     let mut wanted = driver.wanted("data");
@@ -81,18 +62,14 @@ async fn volumes_of_a_namespace_that_goes_are_deleted_without_its_secret() -> Re
     let claim = claims.create(&PostParams::default(), &wanted).await?;
     let volume = driver.saved(&claim).await?.name_any();
     let release = async {
-        let secrets = Api::<Secret>::namespaced(world.client.clone(), "tenant");
+        let secrets = Api::<Secret>::namespaced(world.client.clone(), &driver.short);
         wait_for(secrets, "login", "gone", LIMIT, |secret| secret.is_none()).await?;
-        let free = json!({ "metadata": { "finalizers": null } });
-        claims
-            .patch("data", &PatchParams::default(), &Patch::Merge(&free))
-            .await?;
-        Ok(())
+        strip(&claims, "data").await.map(drop)
     };
     tokio::try_join!(driver.tenant_goes(), release)?;
     wait_for(driver.volumes(), &volume, "gone", LIMIT, |volume| volume.is_none()).await?;
     driver.volumes_left(0).await?;
-    let part = "Secret tenant/login is not there";
+    let part = "Secret o-space/login is not there";
     event(&world, "PersistentVolume", &volume, "VolumeFailedDelete", part).await?;
     let calls = driver.mock.calls_of(Method::DeleteVolume);
     assert_eq!(calls.iter().map(|call| call.secret_keys.len()).collect::<Vec<_>>(), [0]);
@@ -102,7 +79,7 @@ async fn volumes_of_a_namespace_that_goes_are_deleted_without_its_secret() -> Re
 /// The Secret is gone, and the right to read it, while nobody knows what became of the call that was made with it.
 #[tokio::test]
 async fn a_namespace_that_goes_during_a_call_is_not_held() -> Result<()> {
-    let (world, _operator) = serving(operator_options()).await?;
+    let world = World::provisioning().await?;
     let driver = world.unconfigured_driver("o-hung", |builder| builder).await?;
     let claims = driver.serves_a_tenant().await?;
     driver
@@ -119,20 +96,21 @@ async fn a_namespace_that_goes_during_a_call_is_not_held() -> Result<()> {
 /// The section goes and comes while a call is open; the claim is deleted meanwhile.
 #[tokio::test]
 async fn a_section_that_comes_back_finishes_what_was_open() -> Result<()> {
-    let (world, operator) = serving(operator_options()).await?;
+    let world = World::provisioning().await?;
+    let operator = world.shared_operator();
     let driver = provisioning(&world, "o-section", &soon()).await?;
     driver.class("Delete").await?;
     driver
         .mock
         .script(Rule::on(Method::CreateVolume).times(1).delay(Duration::from_secs(3)));
-    let claim = driver.ask_for("data").await?;
+    let claim = driver.ask_for("section-data").await?;
     let name = format!("pvc-{}", claim.uid().unwrap_or_default());
     driver.call(Method::CreateVolume, &name, |_| true).await?;
     let counted = format!("csi_attacher_persistentvolumeclaims{{driver_name=\"{}\"", driver.name);
     let counts = |status: u16, text: &str| status == 200 && text.contains(&counted);
     operator.wait_for_answer("/metrics", counts).await?;
     driver.configure(&json!({ "driverName": driver.name })).await?;
-    driver.delete_claim("data").await?;
+    driver.delete_claim("section-data").await?;
     driver
         .call(Method::CreateVolume, &name, |call| call.finished.is_some())
         .await?;
@@ -140,7 +118,7 @@ async fn a_section_that_comes_back_finishes_what_was_open() -> Result<()> {
     let is_gone = |status: u16, text: &str| status == 200 && !text.contains(&counted);
     operator.wait_for_answer("/metrics", is_gone).await?;
     driver.configure(&settings(&driver, &soon())).await?;
-    driver.claim_is_gone("data").await?;
+    driver.claim_is_gone("section-data").await?;
     wait_for(driver.volumes(), &name, "gone", LIMIT, |volume| volume.is_none()).await?;
     assert_eq!(driver.mock.volumes().len(), 0);
     Ok(())
@@ -149,29 +127,29 @@ async fn a_section_that_comes_back_finishes_what_was_open() -> Result<()> {
 /// Another driver answers at the socket while the outcome of a call is not known, and then the first one again.
 #[tokio::test]
 async fn a_driver_that_is_swapped_for_another_and_back_finishes_what_was_open() -> Result<()> {
-    let (world, _operator) = serving(operator_options()).await?;
+    let world = World::provisioning().await?;
     let driver = provisioning(&world, "o-swap", &soon()).await?;
     driver.class("Delete").await?;
     driver
         .mock
         .script(Rule::on(Method::CreateVolume).times(1).late_success());
-    driver.ask_for("data").await?;
-    driver.ask_for("kept").await?;
+    driver.ask_for("swap-gone").await?;
+    driver.ask_for("swap-kept").await?;
     driver.mock.stop().await;
     driver.mock.set_driver_name("other.example.com");
-    driver.mock.start_again().await.map_err(other)?;
+    driver.start_again().await?;
     driver
         .wait("ProvisioningReady", "False", Some("DriverNameMismatch"))
         .await?;
     let before = driver.mock.calls_of(Method::CreateVolume).len();
-    driver.delete_claim("data").await?;
+    driver.delete_claim("swap-gone").await?;
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(driver.mock.calls_of(Method::CreateVolume).len(), before);
     driver.mock.stop().await;
     driver.mock.set_driver_name(driver.name.clone());
-    driver.mock.start_again().await.map_err(other)?;
-    driver.claim_is_gone("data").await?;
-    driver.bound("kept").await?;
+    driver.start_again().await?;
+    driver.claim_is_gone("swap-gone").await?;
+    driver.bound("swap-kept").await?;
     driver.volumes_left(1).await?;
     Ok(())
 }
@@ -179,7 +157,7 @@ async fn a_driver_that_is_swapped_for_another_and_back_finishes_what_was_open() 
 /// A person writes the name of the volume into the claim while it is made; and a claim is deleted while a pod uses it.
 #[tokio::test]
 async fn what_people_do_during_a_call_loses_no_volume() -> Result<()> {
-    let (world, _operator) = serving(operator_options()).await?;
+    let world = World::provisioning().await?;
     let driver = provisioning(&world, "o-people", &soon()).await?;
     driver.class("Delete").await?;
     driver
@@ -193,28 +171,18 @@ async fn what_people_do_during_a_call_loses_no_volume() -> Result<()> {
     for claim in [&named, &held, &freed] {
         driver.call(Method::CreateVolume, &volume(claim), |_| true).await?;
     }
-    let merge = async |name: &str, change: serde_json::Value| {
-        let patch = kube::api::Patch::Merge(change);
-        claims
-            .patch(name, &kube::api::PatchParams::default(), &patch)
-            .await
-            .map(drop)
-            .map_err(Error::from)
-    };
-    merge("named", json!({ "spec": { "volumeName": volume(&named) } })).await?;
-    merge(
-        "held",
-        json!({ "metadata": { "finalizers": ["example.com/held", MARKER] } }),
-    )
-    .await?;
+    let change = json!({ "spec": { "volumeName": volume(&named) } });
+    merge(&claims, "named", &change).await?;
+    let change = json!({ "metadata": { "finalizers": ["example.com/held", MARKER] } });
+    merge(&claims, "held", &change).await?;
     driver.delete_claim("held").await?;
-    merge("freed", json!({ "metadata": { "finalizers": null } })).await?;
+    strip(&claims, "freed").await?;
     driver.bound("named").await?;
     driver.bound("freed").await?;
     driver.without_marker("held").await?;
     driver.without_marker("named").await?;
     driver.without_marker("freed").await?;
-    merge("held", json!({ "metadata": { "finalizers": null } })).await?;
+    strip(&claims, "held").await?;
     driver.claim_is_gone("held").await?;
     driver.volumes_left(2).await?;
     Ok(())

@@ -22,24 +22,26 @@ use crate::insight::told;
 use crate::rig::{Driver, World, operator_options};
 use crate::support::stage::stop;
 use crate::support::wait::wait_for;
-use crate::support::{Error, OperatorOptions, Result};
+use crate::support::{OperatorOptions, Result};
 
 /// The time of a deletion has all its attempts in it, also where nothing is traced. With mode Disabled the condition says so. What was done
 /// is counted, and has its Event.
 #[tokio::test]
 async fn the_time_of_a_deletion_is_that_from_released_to_gone() -> Result<()> {
-    let (world, mut operator) = serving(operator_options()).await?;
+    let world = World::provisioning().await?;
+    let operator = world.shared_operator();
     let driver = provisioning(&world, "times", &soon()).await?;
     driver.class("Delete").await?;
-    let claim = driver.ask_for("data").await?;
-    driver.bound("data").await?;
+    let data = "times-data";
+    let claim = driver.ask_for(data).await?;
+    driver.bound(data).await?;
     let name = driver.saved(&claim).await?.name_any();
-    event(&world, "PersistentVolumeClaim", "data", "ProvisioningSucceeded", &name).await?;
+    event(&world, "PersistentVolumeClaim", data, "ProvisioningSucceeded", &name).await?;
     let busy = Rule::on(Method::DeleteVolume)
         .times(3)
         .fail(Code::FailedPrecondition, "busy");
     driver.mock.script(busy);
-    let deleted = driver.claims().delete("data", &DeleteParams::default()).await;
+    let deleted = driver.claims().delete(data, &DeleteParams::default()).await;
     deleted?;
     wait_for(driver.volumes(), &name, "gone", LIMIT, |volume| volume.is_none()).await?;
     let words = "Successfully deleted volume";
@@ -77,15 +79,14 @@ async fn the_time_of_a_deletion_is_that_from_released_to_gone() -> Result<()> {
     deleted?;
     let label = format!("driver_name=\"{}\"", driver.name);
     let is_gone = |status: u16, text: &str| status == 200 && !text.contains(&label);
-    operator.wait_for_answer("/metrics", is_gone).await?;
-    stop(&mut operator).await
+    operator.wait_for_answer("/metrics", is_gone).await.map(drop)
 }
 
 /// Replicas say it in turn, some of them with the rest of the status. Of a condition with two managers the API server would keep a part
 /// when one of them leaves it out, and refuse what comes of that.
 #[tokio::test]
 async fn how_provisioning_is_has_a_field_manager_of_its_own() -> Result<()> {
-    let (world, mut operator) = serving(operator_options()).await?;
+    let world = World::provisioning().await?;
     let driver = provisioning(&world, "managers", &soon()).await?;
     driver.wait("Ready", "True", Some("Running")).await?;
     let configs = Api::<AttacherConfig>::all(world.client.clone());
@@ -116,7 +117,7 @@ async fn how_provisioning_is_has_a_field_manager_of_its_own() -> Result<()> {
     for kind in &provisioning {
         assert!(!rest.iter().any(|owned| owned.contains(kind.as_str())), "{rest:?}");
     }
-    stop(&mut operator).await
+    Ok(())
 }
 
 /// An operator with little patience.
@@ -195,7 +196,7 @@ async fn why_claims_wait_is_told_while_they_do() -> Result<()> {
 /// A first call that takes long is told, once.
 #[tokio::test]
 async fn a_first_call_that_takes_long_is_told() -> Result<()> {
-    let (world, mut operator) = serving(operator_options()).await?;
+    let world = World::provisioning().await?;
     let driver = provisioning(&world, "slow", &soon()).await?;
     driver.class("Delete").await?;
     let slow = Rule::on(Method::CreateVolume).times(1).delay(Duration::from_secs(2));
@@ -205,7 +206,7 @@ async fn a_first_call_that_takes_long_is_told() -> Result<()> {
     let words = "External provisioner is provisioning volume for claim \"default/slow\"";
     let begun = event(&world, "PersistentVolumeClaim", "slow", "Provisioning", words).await?;
     assert_eq!(begun.type_.as_deref(), Some("Normal"));
-    stop(&mut operator).await
+    Ok(())
 }
 
 /// What keeps volumes from being deleted is told on the AttacherConfig, also while that is being deleted and waits for them.
@@ -254,7 +255,7 @@ async fn why_volumes_stay_is_told_while_they_do() -> Result<()> {
     stop(&mut operator).await
 }
 
-/// A driver whose provisioning is Disabled, and the claim "data" that waits for it.
+/// A driver whose provisioning is Disabled, and a claim that is called after it and waits for it.
 async fn waiting_while_disabled<'w>(world: &'w World, short: &str) -> Result<Driver<'w>> {
     let driver = provisioning(world, short, &soon()).await?;
     driver.class("Delete").await?;
@@ -262,14 +263,14 @@ async fn waiting_while_disabled<'w>(world: &'w World, short: &str) -> Result<Dri
     disabled["provisioning"]["mode"] = json!("Disabled");
     driver.configure(&disabled).await?;
     driver.wait("ProvisioningReady", "False", Some("Disabled")).await?;
-    driver.ask_for("data").await?;
+    driver.ask_for(short).await?;
     Ok(driver)
 }
 
 /// What changes while the driver is away for a moment is in effect when it is back: its engine goes on.
 #[tokio::test]
 async fn settings_that_change_while_the_driver_is_away_are_used_when_it_is_back() -> Result<()> {
-    let (world, mut operator) = serving(operator_options()).await?;
+    let world = World::provisioning().await?;
     let driver = waiting_while_disabled(&world, "settings").await?;
 
     driver.mock.stop().await;
@@ -283,16 +284,14 @@ async fn settings_that_change_while_the_driver_is_away_are_used_when_it_is_back(
         })
     };
     wait_for(configs, &driver.short, "the settings are told", LIMIT, is_told).await?;
-    let back = driver.mock.start_again().await;
-    back.map_err(|error| Error::Other(error.to_string()))?;
-    driver.bound("data").await?;
-    stop(&mut operator).await
+    driver.start_again().await?;
+    driver.bound("settings").await.map(drop)
 }
 
 /// An admission webhook that cannot be reached: the API server answers 500 for as long as that is so, and the claim says why.
 #[tokio::test]
 async fn a_failure_that_lasts_is_told_also_where_it_may_pass() -> Result<()> {
-    let (world, mut operator) = serving(operator_options()).await?;
+    let world = World::provisioning().await?;
     let driver = waiting_while_disabled(&world, "lasting").await?;
     let is_annotated = |claim: Option<&PersistentVolumeClaim>| {
         claim.is_some_and(|claim| {
@@ -301,13 +300,14 @@ async fn a_failure_that_lasts_is_told_also_where_it_may_pass() -> Result<()> {
                 .contains_key("volume.kubernetes.io/storage-provisioner")
         })
     };
-    wait_for(driver.claims(), "data", "a provisioner", LIMIT, is_annotated).await?;
+    wait_for(driver.claims(), "lasting", "a provisioner", LIMIT, is_annotated).await?;
     let webhook = json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
         "metadata": {"name": "away.test"},
         "webhooks": [{
             "name": "away.test.example", "clientConfig": {"url": "https://127.0.0.1:1/"}, "timeoutSeconds": 1,
             "sideEffects": "None", "admissionReviewVersions": ["v1"], "failurePolicy": "Fail",
+            "matchConditions": [{"name": "named", "expression": "object.metadata.name == 'lasting'"}],
             "rules": [{
                 "apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["persistentvolumeclaims"],
             }],
@@ -321,12 +321,12 @@ async fn a_failure_that_lasts_is_told_also_where_it_may_pass() -> Result<()> {
     let is_refused = |answer: kube::Result<PersistentVolumeClaim>| {
         answer.is_err_and(|error| error.to_string().contains("failed calling webhook"))
     };
-    wait_effective(driver.claims(), "data", &probe, is_refused).await?;
+    wait_effective(driver.claims(), "lasting", &probe, is_refused).await?;
     driver.configure(&settings(&driver, &soon())).await?;
     event(
         &world,
         "PersistentVolumeClaim",
-        "data",
+        "lasting",
         "ProvisioningFailed",
         "failed calling webhook",
     )
@@ -334,6 +334,5 @@ async fn a_failure_that_lasts_is_told_also_where_it_may_pass() -> Result<()> {
     assert!(driver.mock.calls_of(Method::CreateVolume).is_empty());
     let deleted = webhooks.delete("away.test", &DeleteParams::default()).await;
     deleted?;
-    driver.bound("data").await?;
-    stop(&mut operator).await
+    driver.bound("lasting").await.map(drop)
 }

@@ -12,10 +12,10 @@ use tonic::Code;
 use csi_attacher_model::api::names::{lease_name, provisioner_lease_name};
 
 use super::{carries_marker, grant, settings, soon};
-use crate::rig::{Driver, LIMIT, World, operator_options, within};
+use crate::rig::{Driver, LIMIT, World, operator_options, other, within};
 use crate::support::operator::{IDENTITY, account, release_lease, release_provisioner_lease};
 use crate::support::wait::wait_for;
-use crate::support::{Error, Operator, Result, Sidecar, sidecar};
+use crate::support::{Operator, Result, Sidecar, sidecar};
 
 /// The namespace of the sidecar, with its Lease.
 const ELSEWHERE: &str = "default";
@@ -29,10 +29,6 @@ const DURATIONS: [&str; 5] = [
     "--leader-election-renew-deadline=6s",
     "--leader-election-retry-period=1s",
 ];
-
-fn other(error: impl std::fmt::Display) -> Error {
-    Error::Other(error.to_string())
-}
 
 async fn grant_leases(world: &World, driver: &str) -> Result<()> {
     let account = account();

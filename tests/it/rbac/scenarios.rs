@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Node, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::PostParams;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use tonic::Code;
@@ -19,7 +19,7 @@ use tonic::Code;
 use super::scene::{self, Scene};
 use super::{LIMIT, everything, no_refusals, other};
 use crate::events::event;
-use crate::rig::{Driver, World};
+use crate::rig::{Driver, World, merge, merge_status};
 use crate::support::operator::release_provisioner_lease;
 use crate::support::rbac::{Account, Right};
 use crate::support::wait::{wait_for, wait_for_any};
@@ -240,10 +240,7 @@ async fn labels_that_come_late_end_the_wait(scene: &Scene<'_>) -> Result<()> {
     for name in in_turn(&driver) {
         made.push(claim(scene, &driver, &name, &driver.short).await?);
         let selected = json!({ "metadata": { "annotations": { "volume.kubernetes.io/selected-node": name } } });
-        let selected = claims
-            .patch(&name, &PatchParams::default(), &Patch::Merge(&selected))
-            .await;
-        selected?;
+        merge(&claims, &name, &selected).await?;
     }
     for name in in_turn(&driver) {
         event(
@@ -259,8 +256,7 @@ async fn labels_that_come_late_end_the_wait(scene: &Scene<'_>) -> Result<()> {
     let nodes = scene.world.fixtures.cluster::<Node>();
     for (name, claim) in in_turn(&driver).iter().zip(&made) {
         let labels = json!({ "metadata": { "labels": { ZONE: "a" } } });
-        let labelled = nodes.patch(name, &PatchParams::default(), &Patch::Merge(&labels)).await;
-        labelled?;
+        merge(&nodes, name, &labels).await?;
         saved(scene, claim).await?;
     }
     Ok(())
@@ -313,16 +309,14 @@ async fn a_released_volume_is_deleted(scene: &Scene<'_>) -> Result<()> {
     let volume = driver.volume(&name).claim("default", &name, Some("gone"));
     scene.world.fixtures.persistent_volume(&volume).await?;
     let volumes = Api::<PersistentVolume>::all(scene.world.client.clone());
-    let write = PatchParams::default();
-    let policy = Patch::Merge(json!({
+    let policy = json!({
         "metadata": { "annotations": { "pv.kubernetes.io/provisioned-by": driver.name } },
         "spec": { "persistentVolumeReclaimPolicy": "Delete" },
-    }));
-    volumes.patch(&name, &write, &policy).await?;
+    });
+    merge(&volumes, &name, &policy).await?;
     scene.point();
-    let released = Patch::Merge(json!({ "status": { "phase": "Released" } }));
-    let changed = volumes.patch_status(&name, &write, &released).await;
-    changed?;
+    let released = json!({ "status": { "phase": "Released" } });
+    merge_status(&volumes, &name, &released).await?;
     let is_going =
         |volume: Option<&PersistentVolume>| volume.is_none_or(|volume| volume.metadata.deletion_timestamp.is_some());
     wait_for(volumes, &name, "being deleted", LIMIT, is_going)
@@ -374,10 +368,7 @@ async fn a_claim_that_changed_unseen_is_provisioned(scene: &Scene<'_>) -> Result
     driver.wait("ProvisioningReady", "True", Some("Running")).await?;
     let claims = Api::<PersistentVolumeClaim>::namespaced(scene.world.client.clone(), "default");
     let foreign = json!({ "metadata": { "finalizers": ["example.com/keeps"] } });
-    let changed = claims
-        .patch(&name, &PatchParams::default(), &Patch::Merge(&foreign))
-        .await;
-    changed?;
+    merge(&claims, &name, &foreign).await?;
     scene.point();
     class(scene, &driver, &name, json!({})).await?;
     saved(scene, &made).await
@@ -506,10 +497,7 @@ async fn an_attachment_that_changed_unseen_is_attached(scene: &Scene<'_>) -> Res
     fixtures.wait_for_attach_error(&name).await?;
     let attachments: Api<VolumeAttachment> = fixtures.cluster();
     let foreign = json!({ "metadata": { "finalizers": ["example.com/keeps"] } });
-    let changed = attachments
-        .patch(&name, &PatchParams::default(), &Patch::Merge(&foreign))
-        .await;
-    changed?;
+    merge(&attachments, &name, &foreign).await?;
     scene.point();
     fixtures.persistent_volume(&driver.volume(&name)).await?;
     fixtures.wait_for_attached(&name).await.map(drop)
@@ -575,8 +563,7 @@ async fn a_lease_that_another_wrote_on_is_kept(scene: &Scene<'_>) -> Result<()> 
     let leases: Api<Lease> = scene.world.fixtures.namespaced(&scene.account.namespace);
     let name = lease_name(&driver.name);
     let note = json!({ "metadata": { "annotations": { "example.com/note": "x" } } });
-    let noted = leases.patch(&name, &PatchParams::default(), &Patch::Merge(&note)).await;
-    let noted = noted?;
+    let noted = merge(&leases, &name, &note).await?;
     scene.point();
     let renewed_at = |lease: &Lease| Some(lease.spec.as_ref()?.renew_time.as_ref()?.0);
     let renewed = wait_for(leases, &name, "a renewal", LIMIT, |lease| {

@@ -10,14 +10,14 @@ use serde_json::json;
 use super::{lasting, moves};
 use crate::rig::World;
 use crate::support::Result;
+use crate::support::operator::IDENTITY;
 
 #[tokio::test]
 async fn of_two_drivers_with_one_lease_that_of_the_older_config_wins_whichever_came_first() -> Result<()> {
-    let world = World::own().await?;
-    let _operator = world.replica("ours").await?;
+    let world = World::shared().await?;
     let nothing = |builder| builder;
-    let older = world.named_driver("a-older", "claim.csi.test", nothing).await?;
-    let younger = world.named_driver("b-younger", "claim-csi.test", nothing).await?;
+    let older = world.named_driver("a-claims", "claim.csi.test", nothing).await?;
+    let younger = world.named_driver("b-claims", "claim-csi.test", nothing).await?;
     older.stop().await;
     older.configure(&lasting()).await?;
     older.wait("DriverReachable", "False", None).await?;
@@ -28,7 +28,7 @@ async fn of_two_drivers_with_one_lease_that_of_the_older_config_wins_whichever_c
     older.start_again().await?;
     older.wait("Ready", "True", Some("Running")).await?;
     younger.wait("Stalled", "True", Some("FinalizerCollision")).await?;
-    let lease = world.holder(&older.name, Some("ours")).await?;
+    let lease = world.holder(&older.name, Some(IDENTITY)).await?;
     assert_eq!(
         lease.spec.and_then(|spec| spec.lease_transitions),
         Some(2),
@@ -40,13 +40,13 @@ async fn of_two_drivers_with_one_lease_that_of_the_older_config_wins_whichever_c
     assert_eq!(moves(&younger.mock).len(), 1);
 
     // Another endpoint of the same driver is the older one's too.
-    let twin = world.named_driver("c-twin", &older.name, nothing).await?;
+    let twin = world.named_driver("c-claims", &older.name, nothing).await?;
     twin.configure(&lasting()).await?;
     twin.wait("Stalled", "True", Some("EndpointConflict")).await?;
     older.wait("Ready", "True", Some("Running")).await?;
 
     // With the older the others come back by themselves, the next by age first.
-    world.fixtures.delete::<AttacherConfig>("a-older").await?;
+    world.fixtures.delete::<AttacherConfig>("a-claims").await?;
     younger.wait("Ready", "True", Some("Running")).await?;
     world.fixtures.wait_for_attached("claims-3").await?;
     twin.wait("Stalled", "True", Some("FinalizerCollision")).await?;
@@ -56,10 +56,9 @@ async fn of_two_drivers_with_one_lease_that_of_the_older_config_wins_whichever_c
 /// The younger one is connected and waits for the Lease when the older one comes back, and no new connection reaches its driver.
 #[tokio::test]
 async fn who_cannot_connect_again_leaves_the_driver_to_the_older_config() -> Result<()> {
-    let world = World::own().await?;
-    let _operator = world.replica("ours").await?;
+    let world = World::shared().await?;
     let nothing = |builder| builder;
-    let older = world.named_driver("a-older", "waits.csi.test", nothing).await?;
+    let older = world.named_driver("a-waits", "waits.csi.test", nothing).await?;
     older.configure(&lasting()).await?;
     older.wait("Ready", "True", Some("Running")).await?;
     older.configure(&json!({"suspend": true})).await?;
@@ -73,7 +72,7 @@ async fn who_cannot_connect_again_leaves_the_driver_to_the_older_config() -> Res
         });
     };
     world.change_lease(&older.name, held).await?;
-    let younger = world.named_driver("b-younger", &older.name, nothing).await?;
+    let younger = world.named_driver("b-waits", &older.name, nothing).await?;
     younger.configure(&lasting()).await?;
     younger.wait("Ready", "True", Some("Standby")).await?;
 

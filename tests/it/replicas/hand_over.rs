@@ -1,18 +1,19 @@
 //! From one replica to the next: told to stop, and killed.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use csi_attacher_model::api::names::lease_name;
 use csi_mock_driver::{CallRecord, CallResult, Method, Rule};
 use jiff::SignedDuration;
 use k8s_openapi::api::coordination::v1::LeaseSpec;
 
-use super::{LEASE_DURATION, TAKEN_WITHIN, end, lasting, leads, moves, short};
+use super::{LEASE_DURATION, TAKEN_WITHIN, lasting, leads, moves, short};
 use crate::hostile_api::pauses::look_during;
 use crate::lease::times;
 use crate::rig::{LIMIT, World, operator_options};
-use crate::support::Result;
 use crate::support::lease::{History, changes};
+use crate::support::stage::stop;
+use crate::support::{OperatorOptions, Result};
 
 const RUNNING: usize = 20;
 
@@ -106,14 +107,51 @@ async fn only_the_leader_writes(world: &World, driver: &str) -> Result<()> {
     Ok(())
 }
 
+/// An operator that is given no name: by its variables, all of which are empty.
+fn nameless() -> OperatorOptions {
+    let mut options = operator_options();
+    options.arguments.clear();
+    for variable in ["POD_NAME", "LOG_LEVEL", "LOG_FORMAT"] {
+        options = options.variable(variable, "");
+    }
+    options
+}
+
+/// A Lease whose holder is an empty name is free, and two replicas of that name would lead at once: it has that of the host. Told to stop, it ends
+/// no later than it was allowed to, and the next one goes on; the last one tells that it stopped.
 #[tokio::test]
-async fn the_last_replica_tells_that_it_stopped() -> Result<()> {
+async fn an_empty_name_is_no_name_and_the_last_replica_tells_that_it_stopped() -> Result<()> {
     let world = World::own().await?;
-    let mut only = world.replica("only").await?;
+    let mut hung = world
+        .operator(nameless().argument("--shutdown-grace-period=1s"))
+        .await?;
     let driver = world.driver("last", lasting()).await?;
-    driver.attach("last-1").await?;
-    world.reported_holder("last", Some("only")).await?;
-    end(&mut only).await?;
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("the host has a name");
+    let host: &'static str = host.trim().to_owned().leak();
+    world.holder(&driver.name, Some(host)).await?;
+    let hangs = Rule::on(Method::ControllerPublishVolume).times(1);
+    driver.mock.script(hangs.hang());
+    driver.claim("last-1").await?;
+    driver.call(Method::ControllerPublishVolume, "last-1", |_| true).await?;
+    let told = Instant::now();
+    hung.signal("TERM")?;
+    let status = hung.wait_ended(LIMIT).await?;
+    let took = told.elapsed();
+    assert_eq!(status.code(), Some(1), "{}", hung.log_text());
+    // The call is cancelled shortly before the end, so that the Lease can be released. That it is not later, a busy machine decides
+    // too; the call itself would have ended after a minute.
+    assert!(
+        took >= Duration::from_millis(800) && took < Duration::from_secs(20),
+        "{took:?}"
+    );
+    let stored = world.fixtures.get_attachment("last-1").await?;
+    assert!(stored.status.is_none_or(|status| !status.attached));
+
+    let mut only = world.operator(nameless()).await?;
+    world.fixtures.wait_for_attached("last-1").await?;
+    assert_eq!(driver.calls_for("last-1").len(), 2);
+    world.reported_holder("last", Some(host)).await?;
+    stop(&mut only).await?;
     driver.wait("Ready", "False", Some("Stopped")).await?;
     world.reported_holder("last", None).await?;
     world.holder(&driver.name, None).await?;
@@ -165,21 +203,4 @@ async fn killed_it_is_succeeded_when_its_leases_are_over() -> Result<()> {
     let calls = moves(&driver.mock);
     assert!(calls.len() == 3 && calls.iter().all(|call| !call.overlap), "{calls:#?}");
     Ok(())
-}
-
-/// A Lease whose holder is an empty name is free: two replicas of that name would lead at once.
-#[tokio::test]
-async fn an_empty_name_is_no_name() -> Result<()> {
-    let world = World::own().await?;
-    let mut options = operator_options();
-    // By their variables, all of which are empty.
-    options.arguments.clear();
-    for variable in ["POD_NAME", "LOG_LEVEL", "LOG_FORMAT"] {
-        options = options.variable(variable, "");
-    }
-    let _operator = world.operator(options).await?;
-    let driver = world.driver("nameless", lasting()).await?;
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("the host has a name");
-    world.holder(&driver.name, Some(host.trim().to_owned().leak())).await?;
-    driver.attach("nameless").await.map(drop)
 }

@@ -6,8 +6,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use serde_json::json;
 use std::time::{Duration, Instant};
 
-use super::{lasting, moves, named, other};
-use crate::rig::World;
+use super::{lasting, moves, named};
+use crate::error_texts::configs::STANDBY;
+use crate::error_texts::index::assert_indexed;
+use crate::insight::told;
+use crate::rig::{World, other};
 use crate::support::Result;
 use crate::support::operator::{IDENTITY, apply_config, release_lease, wait_condition};
 
@@ -105,8 +108,7 @@ async fn a_lease_that_a_sidecar_takes_stops_that_driver_and_no_other() -> Result
 
 #[tokio::test]
 async fn a_sidecar_that_is_there_first_is_waited_for() -> Result<()> {
-    let world = World::own().await?;
-    let _operator = world.replica("ours").await?;
+    let world = World::shared().await?;
     let driver = world.unconfigured_driver("sidecars", |mock| mock).await?;
     // The record of a sidecar that stopped without releasing it, some time ago by its own clock. It counts from when we see it.
     // That somebody waits for it is told after 5 to 7 s.
@@ -123,7 +125,8 @@ async fn a_sidecar_that_is_there_first_is_waited_for() -> Result<()> {
     driver.claim("sidecars-va").await?;
     let configured = Instant::now();
     driver.configure(&lasting()).await?;
-    driver.wait("Ready", "True", Some("Standby")).await?;
+    let message = told(&driver, "Ready", "True", "Standby", &[]).await?;
+    assert_indexed(STANDBY, &message);
     assert!(moves(&driver.mock).is_empty());
     let untouched = world.fixtures.get_attachment("sidecars-va").await?;
     assert_eq!(untouched.metadata.finalizers, None);
@@ -134,7 +137,7 @@ async fn a_sidecar_that_is_there_first_is_waited_for() -> Result<()> {
         "{:?}",
         configured.elapsed()
     );
-    let taken = world.holder(&driver.name, Some("ours")).await?;
+    let taken = world.holder(&driver.name, Some(IDENTITY)).await?;
     assert_eq!(taken.spec.and_then(|spec| spec.lease_transitions), Some(4));
     driver.wait("Ready", "True", Some("Running")).await
 }

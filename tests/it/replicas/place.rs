@@ -7,11 +7,10 @@ use csi_attacher_model::api::names::lease_name;
 use csi_mock_driver::{CallResult, Method, Rule};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
-use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::{lasting, moves};
-use crate::rig::{Driver, LIMIT, World};
+use crate::rig::{Driver, LIMIT, World, merge_status};
 use crate::support::Result;
 use crate::support::operator::release_lease;
 use crate::support::wait::wait_for;
@@ -127,9 +126,7 @@ async fn the_lease_that_a_former_release_recorded_is_held_as_well_and_forgotten(
 
     let configs: Api<AttacherConfig> = Api::all(world.client.clone());
     let record = json!({"status": {"leaderElection": {"namespace": ELSEWHERE}}});
-    let (as_usual, record) = (PatchParams::default(), Patch::Merge(&record));
-    let recorded = configs.patch_status("upgraded", &as_usual, &record).await;
-    recorded?;
+    merge_status(&configs, "upgraded", &record).await?;
     driver.wait("Ready", "True", Some("Standby")).await?;
     driver.claim("upgraded-1").await?;
     world.renewals(&driver.name, 5).await?;

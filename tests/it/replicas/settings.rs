@@ -9,6 +9,7 @@ use serde_json::json;
 use super::{lasting, moves};
 use crate::rig::World;
 use crate::support::Result;
+use crate::support::operator::IDENTITY;
 
 #[tokio::test]
 async fn suspended_or_deleted_it_releases_the_lease() -> Result<()> {
@@ -32,13 +33,12 @@ async fn suspended_or_deleted_it_releases_the_lease() -> Result<()> {
 
 #[tokio::test]
 async fn a_driver_whose_name_has_upper_case_letters_has_a_lease() -> Result<()> {
-    let world = World::own().await?;
-    let _operator = world.replica("only").await?;
+    let world = World::shared().await?;
     let driver = world.named_driver("upper", "Upper.CSI.test", |builder| builder).await?;
     driver.configure(&lasting()).await?;
     driver.wait("Ready", "True", Some("Running")).await?;
     driver.attach("upper-1").await?;
-    world.holder(&driver.name, Some("only")).await?;
+    world.holder(&driver.name, Some(IDENTITY)).await?;
     let lease = world.leases().get_opt("external-attacher-leader-upper-csi-test").await;
     assert!(lease?.is_some());
     Ok(())
@@ -46,8 +46,7 @@ async fn a_driver_whose_name_has_upper_case_letters_has_a_lease() -> Result<()> 
 
 #[tokio::test]
 async fn another_election_under_load_touches_that_driver_alone() -> Result<()> {
-    let world = World::own().await?;
-    let _operator = world.replica("ours").await?;
+    let world = World::shared().await?;
     let (changed, quiet) = (
         world.driver("changed", lasting()).await?,
         world.driver("quiet", lasting()).await?,
@@ -79,10 +78,10 @@ async fn another_election_under_load_touches_that_driver_alone() -> Result<()> {
             "{calls:#?}"
         );
     }
-    let lease = world.holder(&changed.name, Some("ours")).await?;
+    let lease = world.holder(&changed.name, Some(IDENTITY)).await?;
     assert_eq!(lease.spec.and_then(|spec| spec.lease_duration_seconds), Some(20));
     assert_eq!(quiet.mock.calls_of(Method::Probe).len(), 1);
-    let lease = world.holder(&quiet.name, Some("ours")).await?;
+    let lease = world.holder(&quiet.name, Some(IDENTITY)).await?;
     assert_eq!(lease.spec.and_then(|spec| spec.lease_transitions), Some(1));
     Ok(())
 }

@@ -187,6 +187,12 @@ impl Driver<'_> {
         within(what, self.mock.wait_for_calls(count, wanted)).await
     }
 
+    /// How often a method was called for a volume.
+    pub fn count(&self, method: Method, volume: &str) -> usize {
+        let calls = self.calls_for(volume);
+        calls.iter().filter(|call| call.method == method).count()
+    }
+
     /// The calls that publish or unpublish a volume, in the order of arrival.
     pub fn calls_for(&self, volume: &str) -> Vec<CallRecord> {
         let about = |call: &CallRecord| call.volume.as_deref() == Some(volume);

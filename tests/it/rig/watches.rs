@@ -2,11 +2,10 @@
 
 use csi_mock_driver::Method;
 use k8s_openapi::api::core::v1::PersistentVolume;
-use k8s_openapi::api::storage::v1::{CSINode, VolumeAttachment};
-use kube::api::{Patch, PatchParams};
+use k8s_openapi::api::storage::v1::CSINode;
 use serde_json::json;
 
-use super::{Driver, LIMIT};
+use super::{Driver, LIMIT, detach, merge, strip};
 use crate::support::wait::wait_for;
 use crate::support::{Error, Result};
 
@@ -26,9 +25,7 @@ impl Driver<'_> {
         let nodes = fixtures.cluster::<CSINode>();
         // The API server lets nobody change the ID of a driver, but the driver may go and come.
         for patch in [json!({ "spec": { "drivers": [] } }), changed] {
-            nodes
-                .patch(&node, &PatchParams::default(), &Patch::Merge(&patch))
-                .await?;
+            merge(&nodes, &node, &patch).await?;
         }
         for number in 1..TRIES {
             if self.attached_as(&node, number).await? == "after" {
@@ -44,8 +41,7 @@ impl Driver<'_> {
         let name = format!("{}-seen-volume", self.short);
         self.attach(&name).await?;
         let volumes = self.world.fixtures.cluster::<PersistentVolume>();
-        let bare = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
-        let bare = volumes.patch(&name, &PatchParams::default(), &bare).await?;
+        let bare = strip(&volumes, &name).await?;
         wait_for(volumes, &name, "is protected again", LIMIT, |volume| {
             volume.is_some_and(|volume| {
                 volume.metadata.resource_version != bare.metadata.resource_version
@@ -71,8 +67,7 @@ impl Driver<'_> {
         let called = self
             .call(Method::ControllerPublishVolume, &name, |call| call.code.is_some())
             .await?;
-        fixtures.delete::<VolumeAttachment>(&name).await?;
-        fixtures.wait_for_attachment_gone(&name).await?;
+        detach(fixtures, &name).await?;
         Ok(called.node.unwrap_or_default())
     }
 }

@@ -2,11 +2,11 @@
 
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::PostParams;
 use serde_json::{Value, json};
 
 use super::NODE_ID_ANNOTATION;
-use crate::rig::Driver;
+use crate::rig::{Driver, merge, merge_status};
 use crate::support::Result;
 
 /// A VolumeAttachment as the sidecar leaves it, and the PersistentVolume that it names, both of the same name.
@@ -125,11 +125,7 @@ impl Left<'_> {
         let fixtures = &self.driver.world.fixtures;
         fixtures.persistent_volume(&self.driver.volume(self.name)).await?;
         let finalizers = json!({ "metadata": { "finalizers": self.volume_finalizers } });
-        let volumes = fixtures.cluster::<PersistentVolume>();
-        volumes
-            .patch(self.name, &PatchParams::default(), &Patch::Merge(&finalizers))
-            .await
-            .expect("an administrator may do this");
+        merge(&fixtures.cluster::<PersistentVolume>(), self.name, &finalizers).await?;
         if self.volume_deleted {
             fixtures.delete::<PersistentVolume>(self.name).await?;
         }
@@ -157,10 +153,7 @@ impl Left<'_> {
         made.expect("a good object");
         if self.status != json!({}) {
             let status = json!({ "status": self.status });
-            attachments
-                .patch_status(self.name, &PatchParams::default(), &Patch::Merge(&status))
-                .await
-                .expect("a good status");
+            merge_status(&attachments, self.name, &status).await?;
         }
         if self.deleted {
             fixtures.delete::<VolumeAttachment>(self.name).await?;

@@ -8,7 +8,7 @@ use serde_json::json;
 use tonic::Code;
 
 use super::states::wait_for_note;
-use crate::rig::{Driver, World, operator_options, within};
+use crate::rig::{Driver, World, delete_volume, detach, operator_options, within};
 use crate::support::{Result, Sidecar};
 
 const PUBLISH: Method = Method::ControllerPublishVolume;
@@ -21,9 +21,7 @@ impl Driver<'_> {
 
     /// How often a volume was published and unpublished so far.
     fn counts(&self, volume: &str) -> (usize, usize) {
-        let calls = self.calls_for(volume);
-        let of = |method| calls.iter().filter(|call| call.method == method).count();
-        (of(PUBLISH), of(UNPUBLISH))
+        (self.count(PUBLISH, volume), self.count(UNPUBLISH, volume))
     }
 
     /// Makes the driver fail the method for this volume until the rules are cleared.
@@ -35,8 +33,7 @@ impl Driver<'_> {
     /// Deletes an attachment and waits until it is gone, with one call for the volume on this node.
     async fn detach(&self, name: &str) -> Result<()> {
         let before = self.counts(name).1;
-        self.world.fixtures.delete::<VolumeAttachment>(name).await?;
-        self.world.fixtures.wait_for_attachment_gone(name).await?;
+        detach(&self.world.fixtures, name).await?;
         assert_eq!(self.counts(name).1, before + 1, "{name}: {:#?}", self.calls_for(name));
         assert!(
             !self.mock.published().iter().any(|(volume, _)| volume == name),
@@ -138,8 +135,7 @@ async fn the_operator_and_the_sidecar_follow_each_other() -> Result<()> {
     carried_on.map_err(|error| crate::support::Error::Other(format!("{error}\n{}", sidecar.log_text())))?;
     // Attached by the sidecar, held by the operator, detached by the sidecar.
     driver.detach("first-rests").await?;
-    driver.world.fixtures.delete::<PersistentVolume>("first-rests").await?;
-    driver.world.fixtures.wait_for_volume_gone("first-rests").await?;
+    delete_volume(&driver.world.fixtures, "first-rests").await?;
     drop(sidecar);
 
     // And back once more: everything that is left goes.
@@ -153,8 +149,7 @@ async fn the_operator_and_the_sidecar_follow_each_other() -> Result<()> {
         "first-more",
     ] {
         driver.detach(name).await?;
-        world.fixtures.delete::<PersistentVolume>(name).await?;
-        world.fixtures.wait_for_volume_gone(name).await?;
+        delete_volume(&world.fixtures, name).await?;
     }
     drop(operator);
     assert!(driver.mock.published().is_empty(), "{:?}", driver.mock.published());
@@ -220,10 +215,8 @@ async fn a_driver_that_attaches_no_more_leaves_nothing_held() -> Result<()> {
         "{:?}",
         new.metadata
     );
-    fixtures.delete::<VolumeAttachment>("former-goes").await?;
-    fixtures.wait_for_attachment_gone("former-goes").await?;
-    fixtures.delete::<PersistentVolume>("former-goes").await?;
-    fixtures.wait_for_volume_gone("former-goes").await?;
+    detach(fixtures, "former-goes").await?;
+    delete_volume(fixtures, "former-goes").await?;
     let stays = fixtures.get_attachment("former-stays").await?;
     assert!(stays.status.is_some_and(|status| status.attached));
     untouched_by_us(&driver, "former-stays")?;

@@ -7,13 +7,12 @@ use csi_mock_driver::{CallRecord, Method};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt;
-use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use tonic::Code;
 
 use super::objects::Left;
 use super::{NODE_ID_ANNOTATION, NOTE_ANNOTATION};
-use crate::rig::{Driver, World, operator_options};
+use crate::rig::{Driver, World, delete_volume, detach, operator_options, strip};
 use crate::support::Result;
 
 /// A state, and what the operator does about it, each step without its subject.
@@ -247,8 +246,7 @@ async fn let_go(driver: &Driver<'_>) -> Result<()> {
         "claimed-error",
     ];
     for name in attached {
-        fixtures.delete::<VolumeAttachment>(name).await?;
-        fixtures.wait_for_attachment_gone(name).await?;
+        detach(fixtures, name).await?;
         let calls = driver.calls_for(name);
         let is_unpublish = |call: &&CallRecord| call.method == Method::ControllerUnpublishVolume;
         let unpublished: Vec<_> = calls.iter().filter(is_unpublish).collect();
@@ -257,14 +255,8 @@ async fn let_go(driver: &Driver<'_>) -> Result<()> {
         assert_eq!(call, (Some(&*driver.node_id()), Some(Code::Ok)), "{name}");
     }
     fixtures.wait_for_volume_gone("attached-volume-deleted").await?;
-    fixtures.delete::<PersistentVolume>("attached").await?;
-    fixtures.wait_for_volume_gone("attached").await?;
-    let released = json!({ "metadata": { "finalizers": null } });
-    let attachments = fixtures.cluster::<VolumeAttachment>();
-    let freed = attachments
-        .patch("status-left", &PatchParams::default(), &Patch::Merge(&released))
-        .await;
-    freed.expect("an administrator may do this");
+    delete_volume(fixtures, "attached").await?;
+    strip(&fixtures.cluster::<VolumeAttachment>(), "status-left").await?;
     fixtures.wait_for_attachment_gone("status-left").await?;
     assert!(driver.calls_for("status-left").is_empty());
     Ok(())

@@ -10,14 +10,15 @@ use kube::Api;
 use serde_json::json;
 
 use super::{NAMESPACE, SERVER, grant, material, put, served};
-use crate::canary::events;
+use crate::canary::{LOG_LEVEL, events};
+use crate::collectors::sends_to;
 use crate::rig::LIMIT;
 use crate::support::controlplane::pki::Authority;
 use crate::support::operator::{IDENTITY, apply_config, release_lease};
 use crate::support::otlp::OtlpReceiver;
 use crate::support::stage::{Stage, stop};
 use crate::support::wait::wait_for;
-use crate::support::{OperatorOptions, Result, Volume};
+use crate::support::{Result, Volume};
 
 const NAME: &str = "tls-canary";
 const DRIVER: &str = "tls-canary.csi.test";
@@ -73,11 +74,7 @@ fn secrets(stage: &Stage) -> Api<Secret> {
 async fn a_private_key_comes_out_nowhere() -> Result<()> {
     let stage = Stage::enter().await?;
     let receiver = OtlpReceiver::grpc().await;
-    let level = "trace,h2=trace,hyper=trace,hyper_util=trace,tonic=trace,tower=trace,rustls=trace,kube_client=trace";
-    let options = OperatorOptions::new(env!("CARGO_BIN_EXE_csi-attacher-operator"))
-        .argument(format!("--log-level={level}"))
-        .variable("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.endpoint())
-        .variable("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc");
+    let options = sends_to(&receiver.endpoint(), "grpc").argument(format!("--log-level={LOG_LEVEL}"));
     let mut operator = stage.operator(options).await?;
     let authority = Authority::new()?;
     let mut entries = material(&authority)?;

@@ -4,11 +4,10 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde_json::Value;
 
 use super::*;
-use crate::rig::wait_until;
+use crate::rig::{detach, wait_until};
 use crate::support::controlplane::ports::free_port;
 use crate::support::controlplane::watchdog::{Output, Watched};
 use crate::support::of_repository;
@@ -128,8 +127,7 @@ async fn only_the_operator_gets_through(
     put_secret(&world, short, &client(authority, authority, "csi-attacher-operator")?).await?;
     driver.wait("Ready", "True", None).await?;
     driver.attach(short).await?;
-    world.fixtures.delete::<VolumeAttachment>(short).await?;
-    world.fixtures.wait_for_attachment_gone(short).await
+    detach(&world.fixtures, short).await
 }
 
 #[tokio::test]

@@ -4,7 +4,6 @@ use csi_attacher_model::api::AttacherConfig;
 use csi_mock_driver::{Method, Rule};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::Api;
-use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use tonic::Code;
 
@@ -12,6 +11,7 @@ use super::{LIMIT, Names, live, traced};
 use crate::provision::grant;
 use crate::provision_topology::grant_nodes;
 use crate::registry::{assert_conform, unseen};
+use crate::rig::merge_status;
 use crate::support::operator::{IDENTITY, apply_config, release_provisioner_lease, wait_condition};
 use crate::support::otlp::{Attribute, OtlpReceiver, ReceivedSpan};
 use crate::support::stage::{PUBLISH_SECRET, Stage, stop};
@@ -179,10 +179,8 @@ async fn deleted(stage: &Stage, names: &Names, receiver: &OtlpReceiver) -> Resul
     });
     stage.cluster.apply_yaml(&volume.to_string()).await?;
     let volumes = Api::<PersistentVolume>::all(stage.client.clone());
-    let phase = Patch::Merge(json!({ "status": { "phase": "Released" } }));
-    volumes
-        .patch_status(&names.of("released"), &PatchParams::default(), &phase)
-        .await?;
+    let phase = json!({ "status": { "phase": "Released" } });
+    merge_status(&volumes, &names.of("released"), &phase).await?;
     receiver
         .wait_until(LIMIT, |spans| named(spans, "PersistentVolume.delete").next().is_some())
         .await;

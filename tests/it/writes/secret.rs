@@ -1,13 +1,14 @@
 //! Publish secrets, read under a Role that lets the operator get that one secret, and nothing else.
 
 use csi_mock_driver::Method;
-use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
+use crate::error_texts::attachments::{SECRET_FORBIDDEN, SECRET_NOT_ALLOWED};
+use crate::error_texts::index::assert_indexed;
 use crate::events::event;
 use crate::insight::told;
-use crate::rig::World;
+use crate::rig::{World, detach};
 use crate::support::Result;
 use crate::support::operator::grant_secret;
 
@@ -42,6 +43,7 @@ async fn the_right_that_is_missing_for_a_secret_is_named_and_ends_the_wait_when_
             && message.contains(value),
         "{message}"
     );
+    assert_indexed(SECRET_FORBIDDEN, &message);
     let parts = [
         "has no permission to get Secret default/denied",
         rule,
@@ -51,7 +53,7 @@ async fn the_right_that_is_missing_for_a_secret_is_named_and_ends_the_wait_when_
     told(&driver, "AttachmentsHealthy", "False", "SecretForbidden", &parts).await?;
     event(&world, "VolumeAttachment", "denied-va", "AttachFailed", rule).await?;
     event(&world, "PersistentVolume", "denied-pv", "AttachFailed", value).await?;
-    let log = world.log_text();
+    let log = world.shared_operator().log_text();
     let line = log
         .lines()
         .find(|line| line.contains("\"denied-va\"") && line.contains("attach failed"));
@@ -65,7 +67,7 @@ async fn the_right_that_is_missing_for_a_secret_is_named_and_ends_the_wait_when_
     grant_secret(&world.cluster, "default", "denied").await?;
     fixtures.wait_for_attached("denied-va").await?;
     told(&driver, "AttachmentsHealthy", "True", "NoFailures", &[]).await?;
-    let log = world.log_text();
+    let log = world.shared_operator().log_text();
     assert!(!log.contains(content), "the content of a Secret is in the log");
     Ok(())
 }
@@ -96,6 +98,7 @@ async fn a_driver_is_not_given_the_secret_of_another_driver() -> Result<()> {
                 not list; if driver unlisted-b.csi.test may receive this Secret, add {namespace: unlisted-ns, names: \
                 [publish-secret]}";
     assert_eq!(message, text);
+    assert_indexed(SECRET_NOT_ALLOWED, text);
     let parts = [text, "1 attachment waits"];
     told(&driver, "AttachmentsHealthy", "False", "SecretNotAllowed", &parts).await?;
     event(&world, "VolumeAttachment", "unlisted-va", "AttachFailed", text).await?;
@@ -132,8 +135,7 @@ async fn a_driver_is_not_given_the_secret_of_another_driver() -> Result<()> {
     // The list is shorter than when it was attached; the claim has noted the Secret.
     driver.configure(&patient()).await?;
     driver.wait("Ready", "True", Some("Running")).await?;
-    fixtures.delete::<VolumeAttachment>("unlisted-va").await?;
-    fixtures.wait_for_attachment_gone("unlisted-va").await?;
+    detach(fixtures, "unlisted-va").await?;
     let unpublished = driver
         .call(Method::ControllerUnpublishVolume, "unlisted-pv", |_| true)
         .await?;

@@ -206,11 +206,11 @@ impl Registry {
             let events = span.events.iter().flat_map(|event| &event.attributes);
             used.extend(needs.iter().copied().chain(events).map(|one| &*one.key));
             unique(&span.name, needs.iter().map(|one| &one.key))?;
-            for parent in &span.parents {
-                let known = parent == "none" || self.spans.iter().any(|span| span.name == *parent);
-                if !known {
-                    return Err(format!("{}: there is no span {parent}", span.name));
-                }
+            let parents = span.parents.iter().filter(|name| *name != "none");
+            let links = span.links.iter().filter(|name| *name != "annotation");
+            let is_unknown = |name: &&String| !self.spans.iter().any(|span| span.name == **name);
+            if let Some(unknown) = parents.chain(links).find(is_unknown) {
+                return Err(format!("{}: there is no span {unknown}", span.name));
             }
         }
         for key in &used {

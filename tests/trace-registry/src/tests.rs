@@ -60,6 +60,11 @@ fn a_mistake_in_the_file_is_told() {
             "there is no span VolumeAttachment.try",
         ),
         (
+            "links: [VolumeAttachment.detach]",
+            "links: [VolumeAttachment.leave]",
+            "there is no span VolumeAttachment.leave",
+        ),
+        (
             "      - {key: attacher.sync.pages, level: required}\n",
             "",
             "no span has the attribute attacher.sync.pages",

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::cause::EnqueueCause;
-use super::links::{Counts, Links, pending_since};
+use super::links::{Counts, Links, handles_of, pending_since};
 use super::routing::AttacherKey;
 use super::sharing::{OfHandle, OfVolume, Places, noted};
 use super::view::AttachmentView;
@@ -163,6 +163,39 @@ impl Index {
         self.attachments
             .values()
             .filter(move |record| &*record.attacher == driver)
+    }
+
+    /// The PersistentVolumes of a driver that have a handle, by their names.
+    pub(super) fn volumes_of_handle<'i>(
+        &'i self,
+        driver: &'i str,
+        handle: &'i str,
+    ) -> impl Iterator<Item = &'i Arc<Volume>> {
+        let owners = self.links.owners_of(handle).filter(|owner| !owner.is_inline);
+        owners
+            .filter_map(move |owner| self.volumes.get(&owner.name))
+            .filter(move |volume| {
+                let source = volume.spec.csi();
+                source.is_some_and(|source| *source.driver == *driver && *source.handle == *handle)
+            })
+    }
+
+    /// The attachments of a driver that noted or describe a handle.
+    pub(super) fn attachments_of_handle<'i>(
+        &'i self,
+        driver: &'i str,
+        handle: &'i str,
+    ) -> impl Iterator<Item = &'i Arc<Attachment>> {
+        let names = self.links.owners_of(handle).flat_map(move |owner| {
+            let inline = owner.is_inline.then_some(&owner.name);
+            let of_volume = self.links.of_volume(&owner.name).filter(|_| !owner.is_inline);
+            inline
+                .into_iter()
+                .chain(of_volume.into_iter().flat_map(OfVolume::names))
+        });
+        names
+            .filter_map(move |name| self.attachments.get(name))
+            .filter(move |record| *record.attacher == *driver && handles_of(record).any(|noted| *noted == *handle))
     }
 
     /// Everything of a driver that may need work: a driver that starts must find what piled up before. Attachments come first, each kind in

@@ -57,11 +57,10 @@ impl CachedKind<Index> for Attachment {
         let gone = previous.filter(|previous| current.is_none_or(|current| current.uid != previous.uid));
         CacheChange {
             own: own.map(|key| (key, cause(previous, current, |record| record.deleting.is_some()))),
-            volume: None,
             gone: gone.cloned(),
             attachments: waiting_for_change(index, before, current),
             cause: EnqueueCause::Update,
-            topology_of: None,
+            ..CacheChange::default()
         }
     }
 }
@@ -76,6 +75,9 @@ impl CachedKind<Index> for Volume {
     }
 
     fn share_names(&mut self, index: &mut Index) {
+        if let Some(known) = index.volumes.get(&self.name) {
+            self.name = known.name.clone();
+        }
         if let Some(kept) = index.links.lifecycles.kept(&self.lifecycle) {
             self.lifecycle = kept;
         }
@@ -97,10 +99,9 @@ impl CachedKind<Index> for Volume {
                 (key, cause(previous, current, |record| record.deleting))
             }),
             volume: current.or(previous).cloned(),
-            gone: None,
             attachments: attachments.collect(),
             cause: EnqueueCause::Volume,
-            topology_of: None,
+            ..CacheChange::default()
         }
     }
 }

@@ -52,6 +52,23 @@ pub(super) fn pending_since(record: &Attachment) -> Option<Timestamp> {
     record.deleting.or(record.created)
 }
 
+/// A volume that has a handle: by the name of its PersistentVolume; an inline one by that of its attachment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct HandleOwner {
+    pub is_inline: bool,
+    pub name: Arc<str>,
+}
+
+impl HandleOwner {
+    fn of(record: &Attachment) -> Self {
+        let volume = record.volume_name();
+        Self {
+            is_inline: volume.is_none(),
+            name: volume.unwrap_or(&record.name).clone(),
+        }
+    }
+}
+
 #[derive(Clone, Default)]
 pub(super) struct Links {
     by_volume: HashMap<Arc<str>, OfVolume>,
@@ -60,8 +77,8 @@ pub(super) struct Links {
     /// under that ID. A machine that is registered anew under another name keeps its ID. Almost always there is one.
     machines: CountedMap<u64, Arc<str>>,
     /// Volumes by the hash of a handle, whatever the driver: PersistentVolumes that are there, those whose attachments noted the handle, and
-    /// inline volumes; each as a hash of its name. A PersistentVolume that was removed by force or made again has what was noted as well.
-    handles: CountedMap<u64, u64>,
+    /// inline volumes. A PersistentVolume that was removed by force or made again has what was noted as well.
+    handles: CountedMap<u64, HandleOwner>,
     drivers: HashMap<Arc<str>, OfDriver>,
     /// The topology keys that CSINodes have, each once: they are the same on most nodes.
     pub(super) topologies: CountedMap<Arc<TopologyKeys>, ()>,
@@ -90,7 +107,13 @@ impl Links {
     }
 
     pub fn replace_volume(&mut self, previous: Option<&Volume>, current: Option<&Volume>) {
-        let handle = |volume: &Volume| Some((hash(&*volume.spec.csi()?.handle), hash_of_volume(&volume.name)));
+        let handle = |volume: &Volume| {
+            let owner = HandleOwner {
+                is_inline: false,
+                name: volume.name.clone(),
+            };
+            Some((hash(&*volume.spec.csi()?.handle), owner))
+        };
         self.handles
             .replace(previous.and_then(handle), current.and_then(handle));
         let lifecycle = |volume: &Volume| (volume.lifecycle.clone(), ());
@@ -199,16 +222,13 @@ impl Links {
 
     /// Whether another volume than that of an attachment has a handle.
     pub fn has_other_volumes(&self, record: &Attachment, handle: &str) -> bool {
-        self.has_volume_beside(volume_of(record), handle)
+        let own = HandleOwner::of(record);
+        self.owners_of(handle).any(|owner| *owner != own)
     }
 
-    /// Whether something else than this PersistentVolume may have a handle.
-    pub fn has_other_than(&self, volume: &str, handle: &str) -> bool {
-        self.has_volume_beside(hash_of_volume(volume), handle)
-    }
-
-    fn has_volume_beside(&self, own: u64, handle: &str) -> bool {
-        self.handles.entries(hash(handle)).any(|(_, volume)| *volume != own)
+    /// The volumes that have a handle, of any driver, perhaps with others; in their order, each once.
+    pub fn owners_of<'a>(&'a self, handle: &str) -> impl Iterator<Item = &'a HandleOwner> + use<'a> {
+        self.handles.entries(hash(handle)).map(|(_, owner)| owner)
     }
 
     /// The finalizer of a driver that some attachment names.
@@ -241,18 +261,6 @@ fn hash(of: impl Hash) -> u64 {
     BuildHasherDefault::<DefaultHasher>::default().hash_one(of)
 }
 
-fn hash_of_volume(name: &str) -> u64 {
-    hash(("PersistentVolume", name))
-}
-
-/// The hash of the name of an attachment's volume.
-fn volume_of(record: &Attachment) -> u64 {
-    match record.volume_name() {
-        Some(name) => hash_of_volume(name),
-        None => hash(("VolumeAttachment", &record.name)),
-    }
-}
-
 /// The machine under whose ID an attachment was claimed.
 fn claimed_machine(record: &Attachment) -> Option<(u64, Arc<str>)> {
     let id = record.node_id.as_deref()?;
@@ -273,7 +281,7 @@ pub(super) fn handles_of(record: &Attachment) -> impl Iterator<Item = &str> {
 }
 
 /// The same, each with its volume.
-fn named_handles(record: &Attachment) -> impl Iterator<Item = (u64, u64)> {
-    let volume = volume_of(record);
-    handles_of(record).map(move |handle| (hash(handle), volume))
+fn named_handles(record: &Attachment) -> impl Iterator<Item = (u64, HandleOwner)> {
+    let owner = HandleOwner::of(record);
+    handles_of(record).map(move |handle| (hash(handle), owner.clone()))
 }

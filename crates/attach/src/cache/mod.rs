@@ -15,7 +15,6 @@ mod links;
 mod routing;
 mod sharing;
 mod store;
-mod topology;
 mod view;
 
 pub use crate::decide::{Snapshot, observe};

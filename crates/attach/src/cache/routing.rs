@@ -81,7 +81,9 @@ impl Route {
         let attachment = &snapshot.attachment;
         let key = AttacherKey::Attachment(attachment.name.clone());
         let volume = snapshot.volume.as_deref();
-        let forced = self.is_forced(attachment, cause);
+        // From when that is asked for until the key is settled.
+        let remembered = self.queue.remember(&key, |memory| memory.forces(&attachment.uid));
+        let forced = cause == EnqueueCause::ForceSync || remembered == Some(true);
         if !decide::needs_work(attachment, volume, &self.facts) && !forced {
             let ended = self.queue.forget(&key).unwrap_or_default();
             (self.settled)(attachment, NoAttemptReason::Settled, ended);
@@ -97,13 +99,6 @@ impl Route {
                 memory.force(attachment);
             }
         });
-    }
-
-    /// Whether an attachment is worked on although it looks settled: from when that is asked for until the key is settled.
-    fn is_forced(&self, attachment: &Attachment, cause: EnqueueCause) -> bool {
-        let key = AttacherKey::Attachment(attachment.name.clone());
-        let remembered = self.queue.remember(&key, |memory| memory.forces(attachment));
-        cause == EnqueueCause::ForceSync || remembered == Some(true)
     }
 
     /// An attachment is gone. Its key leaves the queue, unless another attachment has the name (`is_named`).
@@ -167,41 +162,27 @@ impl RouteConflict {
 }
 
 /// The running drivers by name.
-#[derive(Default)]
-pub(super) struct Routes(HashMap<Arc<str>, Route>);
+pub(super) type Routes = HashMap<Arc<str>, Route>;
 
-impl Routes {
-    pub fn insert(&mut self, route: Route) -> Result<(), RouteConflict> {
-        let driver = route.facts.name.clone();
-        for (other, known) in &self.0 {
-            if *other == driver {
-                return Err(RouteConflict::Driver {
-                    driver,
-                    config: known.config.clone(),
-                });
-            }
-            if known.facts.finalizer == route.facts.finalizer {
-                return Err(RouteConflict::Finalizer {
-                    driver,
-                    finalizer: known.facts.finalizer.clone(),
-                    other: other.clone(),
-                    config: known.config.clone(),
-                });
-            }
+/// Adds a driver, unless it is in conflict with one that runs.
+pub(super) fn add_route(routes: &mut Routes, route: Route) -> Result<(), RouteConflict> {
+    let driver = route.facts.name.clone();
+    for (other, known) in &*routes {
+        if *other == driver {
+            return Err(RouteConflict::Driver {
+                driver,
+                config: known.config.clone(),
+            });
         }
-        self.0.insert(driver, route);
-        Ok(())
+        if known.facts.finalizer == route.facts.finalizer {
+            return Err(RouteConflict::Finalizer {
+                driver,
+                finalizer: known.facts.finalizer.clone(),
+                other: other.clone(),
+                config: known.config.clone(),
+            });
+        }
     }
-
-    pub fn get(&self, driver: &str) -> Option<&Route> {
-        self.0.get(driver)
-    }
-
-    pub fn remove(&mut self, driver: &str) {
-        self.0.remove(driver);
-    }
-
-    pub fn iter(&self) -> impl Iterator<Item = &Route> {
-        self.0.values()
-    }
+    routes.insert(driver, route);
+    Ok(())
 }

@@ -1,7 +1,7 @@
 //! [`Store`]: the handle to the cache of a process, from the watches and answers to the queues of the drivers.
 
 use parking_lot::{Mutex, RwLock};
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,12 +11,12 @@ use super::cause::EnqueueCause;
 use super::index::{CacheChange, Index};
 use super::kinds::KINDS;
 use super::links::{Counts, handles_of};
-use super::routing::{AttacherKey, Route, RouteConflict, Routes};
+use super::routing::{AttacherKey, Route, RouteConflict, Routes, add_route};
 use super::sharing::OfVolume;
 use super::view::AttachmentView;
 use crate::decide::patch::WriteTarget;
 use crate::decide::{self, DriverFacts, Snapshot, VolumeOnNode};
-use crate::objects::{Attachment, PersistentVolumeWire, ResourceVersion, Volume, VolumeAttachmentWire};
+use crate::objects::{Attachment, CsiNode, PersistentVolumeWire, ResourceVersion, Volume, VolumeAttachmentWire};
 use crate::reflect::{CachedKind, Kind, Lists, Origin, Sink, TableRules, Tables as _};
 
 /// So many attachments are enqueued for a watch between two yields. The watches are shared by all drivers: a volume or a node with
@@ -38,7 +38,7 @@ pub(super) struct StoreInner {
     /// Told of each PersistentVolume that changed, for another role.
     volume_listener: RwLock<Option<VolumeListener>>,
     /// Told of each CSINode whose topology changed, for another role.
-    pub topology_listener: RwLock<Option<TopologyListener>>,
+    topology_listener: RwLock<Option<TopologyListener>>,
     removed: watch::Sender<()>,
     added: watch::Sender<()>,
     /// The number of changes so far.
@@ -67,8 +67,8 @@ impl Default for CacheRules {
     }
 }
 
-/// Told of a PersistentVolume that changed, came or went, or whose VolumeAttachment went: as it is now, or its last copy. The store is not
-/// locked then: it may be read, and not changed. Must not wait.
+/// Told of a PersistentVolume that changed, came or went, or whose VolumeAttachment went: as it is now, or its last copy. Of those that
+/// have one handle it may be told of one alone. The store is not locked then: it may be read, and not changed. Must not wait.
 pub type VolumeListener = Arc<dyn Fn(&Arc<Volume>) + Send + Sync>;
 
 /// So many nodes are named of those that a PersistentVolume is attached to.
@@ -121,7 +121,11 @@ impl Sink for Store {
         self.inner.generation.fetch_add(1, Ordering::Relaxed);
         self.tell_of_volumes(&change);
         if let Some(node) = &change.topology_of {
-            tell(&self.inner.topology_listener, node);
+            // It is not locked while it is told.
+            let listener = self.inner.topology_listener.read().clone();
+            if let Some(tell) = listener {
+                tell(node);
+            }
         }
         if let Some(gone) = &change.gone {
             self.forget_gone(gone);
@@ -237,26 +241,16 @@ impl Store {
         }
     }
 
-    /// The PersistentVolumes that an attachment named, or whose handle it noted or described. All are gone through only where it has one
-    /// that is not the handle of the one that it named.
+    /// The PersistentVolume that an attachment named, and one of each other handle that it noted or described: whoever hears of one of
+    /// those that share a handle looks at the others.
     fn volumes_of(&self, attachment: &Attachment) -> Vec<Arc<Volume>> {
         let index = self.inner.index.read();
         let named = attachment.volume_name().and_then(|name| index.volumes.get(name));
-        let has_handle = |volume: &Volume| {
-            let source = volume.spec.csi();
-            source.is_some_and(|source| handles_of(attachment).any(|handle| *handle == *source.handle))
-        };
         let named_handle = named.and_then(|volume| volume.spec.csi()).map(|source| &*source.handle);
-        if handles_of(attachment).all(|handle| Some(handle) == named_handle) {
-            return named.cloned().into_iter().collect();
-        }
-        index
-            .volumes
-            .values()
-            .filter(|volume| named.is_none_or(|named| named.name != volume.name) && has_handle(volume))
-            .chain(named)
-            .cloned()
-            .collect()
+        let handles: BTreeSet<&str> = handles_of(attachment).collect();
+        let others = handles.into_iter().filter(|handle| Some(*handle) != named_handle);
+        let others = others.filter_map(|handle| index.volumes_of_handle(&attachment.attacher, handle).next());
+        named.into_iter().chain(others).cloned().collect()
     }
 
     fn enqueue_key(&self, key: &AttacherKey, cause: EnqueueCause) {
@@ -294,7 +288,7 @@ impl Store {
         if !volume.deleting && volume.in_tree.is_none() {
             return;
         }
-        for route in self.inner.routes.read().iter() {
+        for route in self.inner.routes.read().values() {
             route.enqueue_volume(&volume, attachments, cause);
         }
     }
@@ -312,7 +306,7 @@ impl Store {
     /// Makes a driver's queue receive its keys from now on, and fills it with the work that there is.
     pub fn register(&self, route: Route) -> Result<Registration, RouteConflict> {
         let driver = route.facts.name.clone();
-        self.inner.routes.write().insert(route)?;
+        add_route(&mut self.inner.routes.write(), route)?;
         self.seed(&driver);
         self.inner.added.send_replace(());
         Ok(Registration {
@@ -332,11 +326,6 @@ impl Store {
         }
     }
 
-    pub(super) fn unregister(&self, driver: &str) {
-        self.inner.routes.write().remove(driver);
-        self.inner.removed.send_replace(());
-    }
-
     /// Changes whenever a driver is registered.
     pub fn subscribe_added(&self) -> watch::Receiver<()> {
         self.inner.added.subscribe()
@@ -350,7 +339,7 @@ impl Store {
     /// The drivers that are registered.
     pub fn drivers(&self) -> HashMap<Arc<str>, Arc<DriverFacts>> {
         let routes = self.inner.routes.read();
-        let facts = routes.iter().map(|route| &route.facts);
+        let facts = routes.values().map(|route| &route.facts);
         facts.map(|facts| (facts.name.clone(), facts.clone())).collect()
     }
 
@@ -379,6 +368,27 @@ impl Store {
         *self.inner.volume_listener.write() = Some(listener);
     }
 
+    /// Tells of each CSINode whose topology changes from now on, instead of whoever was told before.
+    pub fn listen_to_topology(&self, listener: TopologyListener) {
+        *self.inner.topology_listener.write() = Some(listener);
+    }
+
+    /// The CSINode of a name.
+    pub fn csi_node(&self, name: &str) -> Option<Arc<CsiNode>> {
+        self.inner.index.read().nodes.get(name).cloned()
+    }
+
+    /// All CSINodes, in no order.
+    pub fn csi_nodes(&self) -> Vec<Arc<CsiNode>> {
+        self.inner.index.read().nodes.values().cloned().collect()
+    }
+
+    /// Whether some driver registered a topology key of this name on some node.
+    pub fn is_topology_key(&self, key: &str) -> bool {
+        let index = self.inner.index.read();
+        index.links.topologies.keys().any(|keys| keys.has_key(key))
+    }
+
     /// The nodes of the VolumeAttachments that a volume may be attached by, in words: those that name the PersistentVolume of this name,
     /// whatever the driver, and those of this driver that noted or describe this handle. None when there are no such.
     pub fn nodes_of_volume(&self, name: &str, driver: &str, handle: &str) -> Option<Arc<str>> {
@@ -389,13 +399,10 @@ impl Store {
             .filter_map(|name| index.attachments.get(name))
             .map(|record| &*record.node)
             .collect();
-        if index.links.has_other_than(name, handle) {
-            let noting = index.attachments_of(driver);
-            let noting = noting.filter(|record| handles_of(record).any(|noted| *noted == *handle));
-            nodes.extend(noting.map(|record| &*record.node));
-            nodes.sort_unstable();
-            nodes.dedup();
-        }
+        let noting = index.attachments_of_handle(driver, handle);
+        nodes.extend(noting.map(|record| &*record.node));
+        nodes.sort_unstable();
+        nodes.dedup();
         let more = nodes.len().saturating_sub(MAX_NODES);
         nodes.truncate(MAX_NODES);
         let more = match more {
@@ -403,6 +410,18 @@ impl Store {
             more => format!(" and {more} more"),
         };
         (!nodes.is_empty()).then(|| format!("{}{more}", nodes.join(", ")).into())
+    }
+
+    /// Whether a VolumeAttachment of any driver names the PersistentVolume of this name.
+    pub fn is_named(&self, name: &str) -> bool {
+        self.inner.index.read().links.of_volume(name).is_some()
+    }
+
+    /// Whether a VolumeAttachment of this driver noted or describes this handle, whatever PersistentVolume it names. Costs time for each
+    /// volume that has the handle.
+    pub fn is_noted(&self, driver: &str, handle: &str) -> bool {
+        let index = self.inner.index.read();
+        index.attachments_of_handle(driver, handle).next().is_some()
     }
 
     /// Shows every PersistentVolume that is known, in no order.
@@ -413,23 +432,26 @@ impl Store {
         }
     }
 
-    /// The name of another PersistentVolume of a driver than `except` that has this handle. It goes through all of them where something
-    /// else has the handle, which almost never happens.
+    /// Shows every PersistentVolume that is being deleted, in no order. The cache is locked meanwhile.
+    pub fn for_each_volume_in_deletion(&self, mut look: impl FnMut(&Volume)) {
+        let index = self.inner.index.read();
+        for volume in index.volumes.values().filter(|volume| volume.deleting) {
+            look(volume);
+        }
+    }
+
+    /// The name of another PersistentVolume of a driver than `except` that has this handle: the first one.
     pub fn handle_owner(&self, driver: &str, handle: &str, except: &str) -> Option<Arc<str>> {
         let index = self.inner.index.read();
-        if !index.links.has_other_than(except, handle) {
-            return None;
-        }
-        let has_handle = |volume: &&Arc<Volume>| {
-            let source = volume.spec.csi();
-            *volume.name != *except
-                && source.is_some_and(|source| *source.driver == *driver && *source.handle == *handle)
-        };
-        index
-            .volumes
-            .values()
-            .find(has_handle)
-            .map(|volume| volume.name.clone())
+        let mut owners = index.volumes_of_handle(driver, handle);
+        let owner = owners.find(|volume| *volume.name != *except);
+        owner.map(|volume| volume.name.clone())
+    }
+
+    /// All PersistentVolumes of a driver that have this handle, by their names.
+    pub fn volumes_of_handle(&self, driver: &str, handle: &str) -> Vec<Arc<Volume>> {
+        let index = self.inner.index.read();
+        index.volumes_of_handle(driver, handle).cloned().collect()
     }
 
     /// Version of the known copy of the object that a write goes to.
@@ -468,11 +490,16 @@ impl Store {
         known.is_some_and(|record| !record.attached || record.deleting.is_some())
     }
 
-    /// How many attachments of a driver carry a finalizer.
+    /// How many attachments of a driver carry a finalizer, or get it again ([`decide::has_lost_finalizer`]): of a driver without calls
+    /// nobody puts it back.
     pub fn claimed(&self, driver: &str, finalizer: &str) -> usize {
         let index = self.inner.index.read();
-        let mine = index.attachments_of(driver);
-        mine.filter(|record| record.finalizers.contains(finalizer)).count()
+        let facts = self.inner.routes.read().get(driver).map(|route| route.facts.clone());
+        let has_calls = facts.is_none_or(|facts| facts.capabilities.publish_unpublish);
+        let is_claimed = |record: &&Arc<Attachment>| {
+            record.finalizers.contains(finalizer) || (has_calls && decide::has_lost_finalizer(record, finalizer))
+        };
+        index.attachments_of(driver).filter(is_claimed).count()
     }
 
     /// Names of the attachments of a driver, in their order.
@@ -527,22 +554,12 @@ impl Store {
         }
     }
 
-    /// The PersistentVolumes that carry a finalizer: those that are being deleted, and the others.
-    pub fn protected(&self, finalizer: &str) -> (Vec<Arc<str>>, Vec<Arc<str>>) {
+    /// The PersistentVolumes that carry a finalizer and are not being deleted, by their names.
+    pub fn protected(&self, finalizer: &str) -> Vec<Arc<str>> {
         let index = self.inner.index.read();
-        let volumes = index.volumes.values();
-        let protected = volumes.filter(|volume| volume.finalizers.contains(finalizer));
-        let (deleting, live): (Vec<_>, Vec<_>) = protected.partition(|volume| volume.deleting);
-        let names = |volumes: Vec<&Arc<Volume>>| sorted(volumes.into_iter().map(|volume| &volume.name));
-        (names(deleting), names(live))
-    }
-}
-
-/// Tells a listener, if there is one. It is not locked meanwhile.
-fn tell(listener: &RwLock<Option<TopologyListener>>, name: &Arc<str>) {
-    let listener = listener.read().clone();
-    if let Some(tell) = listener {
-        tell(name);
+        let live = index.volumes.values().filter(|volume| !volume.deleting);
+        let protected = live.filter(|volume| volume.finalizers.contains(finalizer));
+        sorted(protected.map(|volume| &volume.name))
     }
 }
 
@@ -560,6 +577,7 @@ pub struct Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        self.store.unregister(&self.driver);
+        self.store.inner.routes.write().remove(&self.driver);
+        self.store.inner.removed.send_replace(());
     }
 }

@@ -35,7 +35,7 @@ use crate::cache::Store;
 use crate::csi::{CsiClient, DriverConnection};
 use crate::decide::patch::WriteTarget;
 use crate::decide::{Capabilities, DriverFacts, ReleaseWithoutCall, VolumeOnNode};
-use crate::objects::{Attachment, CsiNode, PersistentVolumeWire, Volume, VolumeAttachmentWire};
+use crate::objects::{Attachment, CsiNode, PersistentVolumeWire, ResourceVersion, Volume, VolumeAttachmentWire};
 use crate::telemetry::{Metrics, Tracer};
 use csi_attacher_kube::lease::Term;
 use csi_attacher_runtime::DriverState;
@@ -55,6 +55,9 @@ const LISTING: &str = "list.test";
 const LIMIT: Duration = Duration::from_secs(20);
 const VOLUMES: &str = "/api/v1/persistentvolumes/";
 const ATTACHMENTS: &str = "/apis/storage.k8s.io/v1/volumeattachments/";
+const DELETED: &str = "2026-01-01T00:00:00Z";
+const PUBLISH: Call = Call::ControllerPublishVolume;
+const UNPUBLISH: Call = Call::ControllerUnpublishVolume;
 
 /// Starts an engine for the driver.
 fn engine(
@@ -232,11 +235,16 @@ impl AttemptFixture {
 
     /// Makes an attachment of pv1, as the watch brings it.
     fn attachment(&self, name: &str, node: &str, metadata: &Value) {
+        self.attachment_with(name, node, &json!({"metadata": metadata}));
+    }
+
+    /// The same with changes of whatever it says, as a status.
+    fn attachment_with(&self, name: &str, node: &str, changes: &Value) {
         let mut object = json!({
             "metadata": {"name": name, "uid": format!("{name}-uid")},
             "spec": {"attacher": self.name, "nodeName": node, "source": {"persistentVolumeName": "pv1"}},
         });
-        json_patch::merge(&mut object, &json!({"metadata": metadata}));
+        json_patch::merge(&mut object, changes);
         self.put_attachment(name, object);
     }
 
@@ -246,11 +254,33 @@ impl AttemptFixture {
             .apply::<Attachment>(serde_json::from_value::<VolumeAttachmentWire>(object).unwrap().into());
     }
 
-    /// Waits until va0 is gone.
-    async fn detached(&self) {
-        self.api
-            .until(|api| api.get(&format!("{ATTACHMENTS}va0")).is_none())
-            .await;
+    /// Takes va0 away as if somebody had removed all its finalizers.
+    fn vanishes(&self) {
+        self.api.objects.lock().remove(&format!("{ATTACHMENTS}va0"));
+        self.is_told_gone();
+    }
+
+    /// The cache is told that va0 is gone.
+    fn is_told_gone(&self) {
+        self.store
+            .mark_deleted(&WriteTarget::Attachment("va0".into()), "va0-uid");
+    }
+
+    /// As many nodes as this, n0 of ID id0 and so on.
+    fn nodes(&self, count: usize) {
+        for number in 0..count {
+            let (node, id) = (format!("n{number}"), format!("id{number}"));
+            self.store.apply(CsiNode::new(&node, &[(DRIVER, &id)]));
+        }
+    }
+
+    async fn attached(&self, name: &str) {
+        self.api.until(|api| Self::is_attached(api, name)).await;
+    }
+
+    async fn gone(&self, name: &str) {
+        let path = format!("{ATTACHMENTS}{name}");
+        self.api.until(|api| api.get(&path).is_none()).await;
     }
 
     fn is_attached(api: &Api, name: &str) -> bool {
@@ -271,17 +301,45 @@ impl AttemptFixture {
 
     /// Waits until each rule of the driver's script was met.
     async fn script_ends(&self) {
-        let ends = async {
-            while !self.driver.rules().is_empty() {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        };
-        tokio::time::timeout(LIMIT, ends).await.expect("in time");
+        eventually(|| self.driver.rules().is_empty()).await;
     }
 
     fn calls(&self, call: Call) -> usize {
         self.driver.calls_of(call).len()
     }
+
+    async fn called(&self, method: Call) {
+        let called = self.driver.wait_for_call(move |call| call.method == method);
+        tokio::time::timeout(LIMIT, called).await.expect("in time");
+    }
+}
+
+/// Waits for what nothing tells of.
+async fn eventually(is_so: impl Fn() -> bool) {
+    let wait = async {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(LIMIT, wait).await.expect("in time");
+}
+
+/// Metadata of an attachment that an earlier attempt claimed for a node.
+fn claimed(id: &str, deleted: bool) -> Value {
+    let mut metadata = json!({
+        "finalizers": [FINALIZER],
+        "annotations": {"csi.alpha.kubernetes.io/node-id": id},
+    });
+    if deleted {
+        metadata["deletionTimestamp"] = DELETED.into();
+    }
+    metadata
+}
+
+/// What the status of va0 shows as the error of this operation.
+fn error_of(api: &Api, error: &str) -> Option<String> {
+    let object = api.get(&format!("{ATTACHMENTS}va0"))?;
+    object["status"][error]["message"].as_str().map(str::to_owned)
 }
 
 /// Of five attachments of a new volume four protect it from a stale copy. That is nobody's failure.
@@ -295,12 +353,9 @@ async fn attachments_of_one_volume_protect_it_together() {
     .await;
     stage.volume(&json!({"finalizers": ["kubernetes.io/pv-protection"]}));
     let names: Vec<String> = (0..COUNT).map(|number| format!("va{number}")).collect();
+    stage.nodes(COUNT);
     for (number, name) in names.iter().enumerate() {
-        let node = format!("n{number}");
-        stage
-            .store
-            .apply(CsiNode::new(&node, &[(DRIVER, &format!("id{number}"))]));
-        stage.attachment(name, &node, &json!({}));
+        stage.attachment(name, &format!("n{number}"), &json!({}));
     }
     stage
         .api
@@ -324,24 +379,21 @@ async fn attachments_of_one_volume_protect_it_together() {
     for (path, body, _) in stage.api.patches.lock().iter() {
         assert!(body["status"]["attachError"].is_null(), "{path}: {body}");
     }
-    assert_eq!(stage.calls(Call::ControllerPublishVolume), COUNT, "one call each");
+    assert_eq!(stage.calls(PUBLISH), COUNT, "one call each");
     assert_eq!(stage.engine.queue().held().len(), 0, "nobody backs off");
 }
 
 #[tokio::test]
 async fn a_detach_ends_with_the_object_and_frees_the_volume() {
     let stage = AttemptFixture::of(Api::default()).await;
-    let deleted = "2026-01-01T00:00:00Z";
-    stage.volume(&json!({"finalizers": [FINALIZER], "deletionTimestamp": deleted}));
-    let annotations = json!({"csi.alpha.kubernetes.io/node-id": "id0"});
-    let held = json!({"finalizers": [FINALIZER], "deletionTimestamp": deleted, "annotations": annotations});
+    stage.volume(&json!({"finalizers": [FINALIZER], "deletionTimestamp": DELETED}));
     stage.driver.drift_attach("h", "id0");
-    stage.attachment("va0", "gone", &held);
+    stage.attachment("va0", "gone", &claimed("id0", true));
     stage.api.until(|api| api.objects.lock().is_empty()).await;
     // Nothing is written on what is gone.
     assert_eq!(stage.patches(), [("va0".to_owned(), 200), ("pv1".to_owned(), 200)]);
     assert!(stage.driver.published().is_empty());
-    assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 1);
+    assert_eq!(stage.calls(UNPUBLISH), 1);
 }
 
 #[tokio::test]
@@ -365,11 +417,7 @@ async fn a_result_outlives_an_api_server_that_is_out_of_order() {
             (status, 200)
         ]
     );
-    assert_eq!(
-        stage.calls(Call::ControllerPublishVolume),
-        1,
-        "the call is not made again"
-    );
+    assert_eq!(stage.calls(PUBLISH), 1, "the call is not made again");
 }
 
 /// A live volume that is released, because nothing says that it is migrated, may be attached again at that very moment.
@@ -404,5 +452,44 @@ async fn a_volume_that_is_just_released_is_protected_again_before_the_call() {
     assert_eq!(volume["metadata"]["finalizers"], json!([GCE_FINALIZER]));
     let order: Vec<String> = stage.patches().into_iter().map(|(path, _)| path).collect();
     assert_eq!(order, ["va0", "pv1", "pv1", "va0/status"]);
-    assert_eq!(stage.calls(Call::ControllerPublishVolume), 1);
+    assert_eq!(stage.calls(PUBLISH), 1);
+}
+
+/// That wait may be long: the driver is called for what is so after it.
+#[tokio::test]
+async fn what_changes_while_a_release_is_waited_for_counts() {
+    for is_deleted in [false, true] {
+        let stage = AttemptFixture::named(Api::default(), GCE).await;
+        let release = stage.engine.work().live_release.lock().await;
+        stage.store.apply(CsiNode::new("n0", &[(GCE, "id0")]));
+        stage.volume(&json!({"finalizers": [GCE_FINALIZER]}));
+        stage.attachment("va0", "n0", &json!({}));
+        let path = format!("{ATTACHMENTS}va0");
+        let finalizers = |api: &Api| Some(api.get(&path)?["metadata"]["finalizers"].clone());
+        stage
+            .api
+            .until(|api| finalizers(api) == Some(json!([GCE_FINALIZER])))
+            .await;
+        // From the claim to the wait.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        if is_deleted {
+            let mut deleted = stage.api.get(&path).unwrap();
+            deleted["metadata"]["deletionTimestamp"] = DELETED.into();
+            stage.put_attachment("va0", deleted);
+        } else {
+            let mut node = CsiNode::new("n0", &[(GCE, "id1")]);
+            node.resource_version = ResourceVersion(1);
+            stage.store.apply(node);
+        }
+        drop(release);
+        let expected = if is_deleted {
+            stage.gone("va0").await;
+            Vec::new()
+        } else {
+            stage.api.until(|api| AttemptFixture::is_attached(api, "va0")).await;
+            vec![Some("id1".to_owned())]
+        };
+        let calls = stage.driver.calls_of(PUBLISH).into_iter();
+        assert_eq!(calls.map(|call| call.node).collect::<Vec<_>>(), expected);
+    }
 }

@@ -8,7 +8,7 @@
 
 use crate::api::condition::ConditionReason;
 use crate::api::names::CONFIRM_CAPABILITY_LOST_ANNOTATION;
-use crate::api::validated::{CapabilityLost, DriverConfig};
+use crate::api::validated::{CapabilityLost, DriverConfig, Endpoint};
 use crate::apiserver::{ApiError, ApiErrorKind, CsiDriver, CsiDriverWire};
 use crate::cache::Marks;
 use crate::decide::{DriverFacts, ReleaseWithoutCall};
@@ -16,7 +16,7 @@ use crate::telemetry::Span;
 use csi_attacher_runtime::Refusal;
 use std::time::Duration;
 
-use super::shared_context::SharedContext;
+use super::context::SharedContext;
 
 /// Whether a person confirmed something else by now than what an engine goes by, which has no calls.
 pub(super) fn is_confirmed_otherwise(
@@ -63,33 +63,22 @@ pub(super) async fn release_without_call(
     let CapabilityLost::Stall { confirmed_for } = &config.capability_lost else {
         return Ok(ReleaseWithoutCall::Nothing);
     };
+    let confirmed_for = confirmed_for.as_deref();
     if facts.capabilities.publish_unpublish {
         return Ok(ReleaseWithoutCall::Nothing);
     }
     let marks = context.store.marks(facts);
-    if let Some(release) = unasked(facts, &marks, confirmed_for.as_deref()) {
+    if let Some(release) = unasked(facts, &marks, confirmed_for) {
         return Ok(release);
     }
     let quiet = Span::disabled();
     let answer = context.requests.get::<CsiDriverWire>(&*facts.name, None, &quiet);
     match answer.await.map(CsiDriver::from) {
         Ok(driver) if !driver.attach_required => Ok(ReleaseWithoutCall::AttachNotRequired),
-        answer => {
-            let endpoint = config.endpoint.to_string();
-            let message = words(&Lost {
-                config: name,
-                driver: &facts.name,
-                finalizer: &facts.finalizer,
-                endpoint: &endpoint,
-                marks: &marks,
-                csi_driver: &answer,
-                confirmed_for: confirmed_for.as_deref(),
-            });
-            Err(Refusal {
-                reason: ConditionReason::CapabilityLost,
-                message,
-            })
-        }
+        answer => Err(Refusal {
+            reason: ConditionReason::CapabilityLost,
+            message: words(name, facts, &config.endpoint, &marks, &answer, confirmed_for),
+        }),
     }
 }
 
@@ -101,26 +90,23 @@ fn unasked(facts: &DriverFacts, marks: &Marks, confirmed_for: Option<&str>) -> O
     (confirmed_for == Some(&*facts.name)).then_some(ReleaseWithoutCall::Confirmed)
 }
 
-/// What is known of a driver that lost the capability.
-struct Lost<'a> {
-    config: &'a str,
-    driver: &'a str,
-    finalizer: &'a str,
-    endpoint: &'a str,
-    marks: &'a Marks,
-    csi_driver: &'a Result<CsiDriver, ApiError>,
-    confirmed_for: Option<&'a str>,
-}
-
-fn words(lost: &Lost<'_>) -> String {
-    let (driver, marks) = (lost.driver, lost.marks);
+/// What is wrong with a driver that lost the capability, and how to mend it.
+fn words(
+    config: &str,
+    facts: &DriverFacts,
+    endpoint: &Endpoint,
+    marks: &Marks,
+    csi_driver: &Result<CsiDriver, ApiError>,
+    confirmed_for: Option<&str>,
+) -> String {
+    let (driver, finalizer) = (&facts.name, &facts.finalizer);
     let mark = match (&marks.attachment, &marks.volume) {
         (Some(name), _) if marks.attachments == 1 => format!("VolumeAttachment {name}"),
         (Some(name), _) => format!("{} VolumeAttachments, {name} for one,", marks.attachments),
         (None, name) => format!("PersistentVolume {}", name.as_deref().unwrap_or_default()),
     };
     let carries = if marks.attachments > 1 { "carry" } else { "carries" };
-    let csi_driver = match lost.csi_driver {
+    let csi_driver = match csi_driver {
         Ok(_) => format!("CSIDriver {driver} has attachRequired: true"),
         Err(error) => match error.kind {
             ApiErrorKind::NotFound => format!("there is no CSIDriver {driver}"),
@@ -132,19 +118,17 @@ fn words(lost: &Lost<'_>) -> String {
             _ => format!("CSIDriver {driver} cannot be read now"),
         },
     };
-    let confirmed = match lost.confirmed_for {
+    let confirmed = match confirmed_for {
         Some(other) => format!(" (the annotation names {other:?}, which is not the driver)"),
         None => String::new(),
     };
     format!(
-        "driver {driver} does not announce PUBLISH_UNPUBLISH_VOLUME any more, but {mark} {carries} the finalizer {}, so \
-         volumes may be attached: no volume is attached, detached or released. Check that spec.endpoint ({}) is the controller \
-         plugin and not the node plugin, and that the controller runs with its attach option. {csi_driver}; attachRequired: false \
-         there would end this. If the driver really does not attach any more, confirm it{confirmed}: kubectl annotate attacherconfig \
-         {config} {CONFIRM_CAPABILITY_LOST_ANNOTATION}={driver}",
-        lost.finalizer,
-        lost.endpoint,
-        config = lost.config,
+        "driver {driver} does not announce PUBLISH_UNPUBLISH_VOLUME any more, but {mark} {carries} the finalizer \
+         {finalizer}, so volumes may be attached: no volume is attached, detached or released. Check that \
+         spec.endpoint ({endpoint}) is the controller plugin and not the node plugin, and that the controller runs \
+         with its attach option. {csi_driver}; attachRequired: false there would end this. If the driver really does \
+         not attach any more, confirm it{confirmed}: kubectl annotate attacherconfig {config} \
+         {CONFIRM_CAPABILITY_LOST_ANNOTATION}={driver}"
     )
 }
 
@@ -282,16 +266,10 @@ mod tests {
                 "cannot be read now",
             ),
         ];
+        let facts = DriverFacts::new("a.test", Capabilities::default());
+        let endpoint = Endpoint::Unix("/csi/csi.sock".into());
         for (marks, csi_driver, confirmed_for, first, second) in &rows {
-            let said = words(&Lost {
-                config: "a-config",
-                driver: "a.test",
-                finalizer: "external-attacher/a-test",
-                endpoint: "unix:///csi/csi.sock",
-                marks,
-                csi_driver,
-                confirmed_for: *confirmed_for,
-            });
+            let said = words("a-config", &facts, &endpoint, marks, csi_driver, *confirmed_for);
             for part in [
                 first,
                 second,

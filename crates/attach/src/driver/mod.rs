@@ -9,11 +9,10 @@ mod reconcile_sync;
 mod release;
 mod role;
 mod secret_waiters;
-mod shared_context;
 
 pub use attempt::unfinished::UnfinishedPublishes;
+pub use context::{Rules, SharedContext};
 pub use role::AttachRole;
-pub use shared_context::{Rules, SharedContext};
 
 pub(crate) use secret_waiters::WithheldGuard;
 

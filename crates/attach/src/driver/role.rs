@@ -7,9 +7,8 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::capability::release_without_call;
-use super::context::DriverContext;
+use super::context::{DriverContext, SharedContext};
 use super::engine;
-use super::shared_context::SharedContext;
 use crate::api::validated::DriverConfig;
 use crate::apiserver::Requests;
 use crate::cache::AttacherKey;

@@ -1,11 +1,13 @@
-//! Trace contexts that follow from objects: our own and those of related lifecycles, of this replica or another.
+//! Trace contexts of objects: those that others put on them, and those that follow from them, our own and those of
+//! related lifecycles, of this replica or another.
 
 use crate::api::names;
+use crate::api::validated::Tracing;
 use crate::cache::Snapshot;
 use crate::objects::{Attachment, Operation};
 use crate::telemetry::lifecycle::epoch_of;
 use crate::telemetry::trace::Tracer;
-use crate::telemetry::{SpanContext, TraceIdentity};
+use crate::telemetry::{Metrics, SpanContext, TraceIdentity, incoming, w3c};
 
 /// Detaches of the volume from other nodes that an attach is linked to.
 const MOST_LEAVING: usize = 4;
@@ -36,4 +38,16 @@ pub(super) fn active_detaches(tracer: &Tracer, snapshot: &Snapshot) -> Vec<SpanC
         .take(MOST_LEAVING)
         .map(|other| root_of(tracer, other, Operation::Detach))
         .collect()
+}
+
+/// The trace in which the volume was provisioned, then what is found on the attachment and on its volume.
+pub(super) fn incoming_contexts(snapshot: &Snapshot, tracing: &Tracing, metrics: &Metrics) -> Vec<SpanContext> {
+    let attachment = ("VolumeAttachment", &snapshot.attachment.trace_context);
+    let volume = snapshot.volume.as_ref();
+    let provisioned = volume.and_then(|volume| {
+        let text = volume.trace_context.get(names::TRACEPARENT_ANNOTATION)?;
+        w3c::parse(text)
+    });
+    let volume = volume.map(|volume| ("PersistentVolume", &volume.trace_context));
+    incoming::contexts(provisioned, std::iter::once(attachment).chain(volume), tracing, metrics)
 }

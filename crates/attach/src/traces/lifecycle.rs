@@ -3,8 +3,7 @@
 use jiff::Timestamp;
 use std::time::{Duration, SystemTime};
 
-use super::ids::{active_detaches, known_epoch, root_of};
-use super::incoming;
+use super::ids::{active_detaches, incoming_contexts, known_epoch, root_of};
 use super::start::{LifecycleStart, OBSERVED};
 use crate::api::validated::Tracing;
 use crate::cache::{AttacherKey, Snapshot};
@@ -102,7 +101,7 @@ impl Lifecycle {
         let attachment = &*snapshot.attachment;
         let epoch = known_epoch(attachment, operation);
         let start = LifecycleStart::of(attachment, operation, run, facts, epoch);
-        let mut links = incoming::contexts(snapshot, tracing, metrics);
+        let mut links = incoming_contexts(snapshot, tracing, metrics);
         match operation {
             Operation::Attach => links.extend(active_detaches(tracer, snapshot)),
             Operation::Detach => links.push(root_of(tracer, attachment, Operation::Attach)),

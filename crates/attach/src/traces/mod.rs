@@ -9,7 +9,6 @@
 
 pub(crate) mod attributes;
 mod ids;
-mod incoming;
 mod lifecycle;
 mod recent;
 mod root_span;

@@ -1,50 +1,68 @@
 //! Which cluster to talk to: a kubeconfig, or what stands around the pod.
 //!
-//! Which files and values of a kubeconfig count is the matter of `csi_attacher_kubeconfig`. What kube reads and does not
-//! keep, or takes from elsewhere, is settled here: where the CA data is, so that it is read again; and the proxy.
+//! Which files and values count, of a kubeconfig or around a pod, is the matter of `csi_attacher_kubeconfig`. What kube reads
+//! and does not keep, or takes from elsewhere, is settled here: where the CA data is, so that it is read again; and the proxy.
 //!
 //! The URL of the cluster is shown in logs, metrics, spans and the answers of `/readyz`: user and password are taken out of it here.
 
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
-use csi_attacher_kubeconfig::{Found, find};
+use csi_attacher_kubeconfig::{Found, check_server, find, pod_config};
 use http::Uri;
 use http::uri::Authority;
 use kube::config::{Cluster, Config};
+use tracing::warn;
 
-use super::connect::ConnectError;
+use super::connect_error::ConnectError;
 use super::proxy;
-use super::tls::{Source, TlsError, TrustError, authorities, pem_of};
+use super::tls::{Source, TrustError, authorities, pem_of};
 
 const AUTHORITY: &str = "certificate-authority";
 
 /// Finds out which cluster to talk to: the file that is given, else what `KUBECONFIG` lists or the home directory has, else the pod's
 /// service account.
 pub async fn load_config(kubeconfig: Option<&Path>) -> Result<Config, ConnectError> {
-    find_config(kubeconfig).await.map(showable)
-}
-
-async fn find_config(kubeconfig: Option<&Path>) -> Result<Config, ConnectError> {
     let mut config = match find(kubeconfig, None)? {
         Some(found) => from_kubeconfig(found).await?,
-        None => with_proxy(Config::incluster().map_err(ConnectError::NoConfiguration)?, None)?,
+        None => from_pod(pod_config().map_err(ConnectError::NoConfiguration)?)?,
     };
     if kubeconfig.is_none() {
         config.apply_debug_overrides();
+        // They may replace the URL, by whatever stands there.
+        check_server(&config.cluster_url).map_err(ConnectError::Url)?;
     }
-    Ok(config)
+    Ok(showable(config))
 }
 
 /// The cluster of the pod that this process runs in, and nothing else.
 pub fn load_pod_config() -> Result<Config, ConnectError> {
-    with_proxy(Config::incluster().map_err(ConnectError::NotInPod)?, None).map(showable)
+    from_pod(pod_config().map_err(ConnectError::NotInPod)?).map(showable)
+}
+
+fn from_pod(mut config: Config) -> Result<Config, ConnectError> {
+    settle_pod_authorities(&mut config);
+    with_proxy(config, None)
+}
+
+/// Reads the CA data of the service account. As client-go does, a pod goes on with the public CAs where there is none.
+fn settle_pod_authorities(config: &mut Config) {
+    let Some(file) = &config.root_cert_file else { return };
+    let problem = match std::fs::read(file).map(|text| authorities(&text)) {
+        Ok(found) if !found.is_empty() => {
+            config.root_cert = Some(found.iter().map(|certificate| certificate.to_vec()).collect());
+            return;
+        }
+        Ok(_) => "it holds no certificate".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    warn!(path = %file.display(), %problem, "no CA data of the service account: trusting the public CAs until there is");
 }
 
 async fn from_kubeconfig(mut found: Found) -> Result<Config, ConnectError> {
     let (mut authorities, mut proxy) = (None, None);
     if let Some(cluster) = found.cluster() {
-        authorities = settle_authorities(cluster).map_err(|error| ConnectError::Tls(TlsError::Trust(error)))?;
+        authorities = settle_authorities(cluster)?;
         proxy = cluster.proxy_url.take();
         // kube would take that of the environment, for whatever server.
         cluster.proxy_url = Some("http://chosen-below".to_owned());
@@ -106,6 +124,29 @@ fn settle_authorities(cluster: &mut Cluster) -> Result<Option<PathBuf>, TrustErr
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pod_without_ca_data_trusts_the_public_authorities() {
+        let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
+        let params = rcgen::CertificateParams::new(vec!["api".to_owned()]).unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("ca.crt");
+        for (text, wanted) in [
+            (None, None),
+            (Some("nothing".to_owned()), None),
+            (Some(certificate.pem()), Some(vec![certificate.der().to_vec()])),
+        ] {
+            if let Some(text) = &text {
+                std::fs::write(&file, text).unwrap();
+            }
+            let mut config = Config::new(Uri::from_static("https://api"));
+            config.root_cert_file = Some(file.clone());
+            settle_pod_authorities(&mut config);
+            assert!(config.root_cert_file.is_some(), "what comes later is read: {text:?}");
+            assert_eq!(config.root_cert, wanted, "{text:?}");
+        }
+    }
 
     #[test]
     fn a_url_has_neither_user_nor_password() {

@@ -7,10 +7,17 @@
 //! that of a connection with each request. Certificate and token are read again after an answer 401, be
 //! they of files or of a plugin.
 //!
+//! An API server allows a connection so many streams, and hyper takes no request at all while one waits for a stream. So each connection
+//! gets fewer requests than that: watches keep their streams for minutes, and must not hold up a renewal of a Lease.
+//!
 //! This module must not send a request twice that the API server may have begun to process: only the caller knows whether that is safe.
 //! What was refused unprocessed is sent again unseen.
+//!
+//! Every request that `flow` does not count is counted here: the lists and watches of kube, and those of `Requests::immediate` (Leases,
+//! AttacherConfigs).
 
 use std::error::Error as StdError;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -18,7 +25,7 @@ use std::time::Duration;
 use futures::future::{BoxFuture, FutureExt, TryFutureExt};
 use http::header::AUTHORIZATION;
 use http::{Request, Response, StatusCode};
-use hyper::body::Incoming;
+use hyper::body::{Body as HttpBody, Bytes, Frame, Incoming, SizeHint};
 use hyper_util::client::legacy::connect::Connect;
 use hyper_util::client::legacy::{Client as HyperClient, Error};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -29,6 +36,7 @@ use tower::{BoxError, Service};
 use tracing::info;
 
 use super::tls::{Identity, explain};
+use crate::telemetry::Metrics;
 
 /// A silence after which a ping is sent, and how long its answer may take. The answer comes from the HTTP/2 layer of the API
 /// server, which waits for no handler and sends it before all data. Whatever is received puts the next ping off. No object depends
@@ -78,29 +86,104 @@ const MAX_RESEND_BACKOFF: Duration = Duration::from_millis(500);
 const STREAM_WINDOW: u32 = 2 << 20;
 /// The same for all answers of a connection together, so that a page of one list does not hold up another watch.
 const CONNECTION_WINDOW: u32 = 8 << 20;
+/// So many requests at a time go over one connection: half of the streams that kube-apiserver allows where nothing else is set
+/// (`--http2-max-streams-per-connection`).
+const MAX_STREAMS: usize = 50;
 
-/// Sends requests over one HTTP/2 connection, or over some of HTTP/1.1 where the other side speaks nothing else. Clones share
-/// them.
+/// On a request: `Requests` counts it, with the time of its whole exchange and with its span.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CountedByCaller;
+
+/// On a request: it is made again after an answer of this status asked to wait.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RetryOf(pub u16);
+
+/// Sends requests over one HTTP/2 connection, over further ones while all before have as many as they may, or over some of HTTP/1.1
+/// where the other side speaks nothing else. Clones share them.
 #[derive(Clone)]
 pub(super) struct ApiServerConnection<C> {
     connector: C,
     pings: Pings,
     identity: Identity,
+    metrics: Metrics,
     current: Arc<Mutex<Current<C>>>,
 }
 
+/// The connections that requests take, which are replaced together: what swallows one is on the way of all.
 struct Current<C> {
-    http: HyperClient<C, Body>,
-    /// How often it was replaced before.
+    connections: Vec<SharedConnection<C>>,
+    /// How often they were replaced before.
     number: u64,
-    /// The client certificate that it was made with, by its number.
+    /// The client certificate that they are made with, by its number.
     identity: u64,
 }
 
+/// One connection, which is opened when it is needed.
+struct SharedConnection<C> {
+    http: HyperClient<C, Body>,
+    /// Each request under way holds a clone.
+    streams: Arc<()>,
+}
+
+impl<C> SharedConnection<C> {
+    fn has_free_stream(&self) -> bool {
+        // One is its own.
+        Arc::strong_count(&self.streams) <= MAX_STREAMS
+    }
+}
+
+impl<C: Clone> Current<C> {
+    /// Lets the next request take a new connection. What runs over the old ones goes on.
+    fn renew(&mut self, identity: u64) {
+        self.connections.clear();
+        self.number += 1;
+        self.identity = identity;
+    }
+
+    /// The first connection that has a free stream, else a new one, and the stream.
+    fn take_stream(&mut self, open: impl FnOnce() -> HyperClient<C, Body>) -> (HyperClient<C, Body>, Arc<()>) {
+        if let Some(free) = self.connections.iter().find(|known| known.has_free_stream()) {
+            return (free.http.clone(), free.streams.clone());
+        }
+        let (http, streams) = (open(), Arc::new(()));
+        self.connections.push(SharedConnection {
+            http: http.clone(),
+            streams: streams.clone(),
+        });
+        (http, streams)
+    }
+}
+
+/// The body of an answer, whose stream is in use until it is dropped.
+pub(super) struct StreamedBody {
+    inner: Incoming,
+    _stream: Arc<()>,
+}
+
+impl HttpBody for StreamedBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        Pin::new(&mut self.inner).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
 impl<C: Connect + Clone> ApiServerConnection<C> {
-    pub fn new(connector: C, identity: Identity, pings: Pings) -> Self {
+    pub fn new(connector: C, identity: Identity, pings: Pings, metrics: Metrics) -> Self {
         let current = Current {
-            http: http(connector.clone(), pings),
+            connections: Vec::new(),
             number: 0,
             identity: identity.number(),
         };
@@ -108,35 +191,29 @@ impl<C: Connect + Clone> ApiServerConnection<C> {
             connector,
             pings,
             identity,
+            metrics,
             current: Arc::new(Mutex::new(current)),
         }
     }
 
-    /// What the next request is sent over, and its number: a new connection if the client certificate is another one since.
-    fn current(&self) -> (HyperClient<C, Body>, u64) {
+    /// What the next request is sent over, its stream there, and the number of the connections: new ones if the client certificate is
+    /// another one since.
+    fn current(&self) -> (HyperClient<C, Body>, Arc<()>, u64) {
         let identity = self.identity.number();
         let mut current = self.current.lock();
         if current.identity != identity {
-            self.renew(&mut current, identity);
+            current.renew(identity);
         }
-        (current.http.clone(), current.number)
+        let (http, stream) = current.take_stream(|| http(self.connector.clone(), self.pings));
+        (http, stream, current.number)
     }
 
-    fn renew(&self, current: &mut Current<C>, identity: u64) {
-        *current = Current {
-            http: http(self.connector.clone(), self.pings),
-            number: current.number + 1,
-            identity,
-        };
-    }
-
-    /// Lets the next request take a new connection, unless another one took the place of this already. What runs over the old
-    /// one goes on.
+    /// Lets the next request take a new connection, unless others took the place of these already.
     fn replace(&self, number: u64) {
         let mut current = self.current.lock();
         if current.number == number {
             let identity = current.identity;
-            self.renew(&mut current, identity);
+            current.renew(identity);
             drop(current);
             info!("the API server did not answer a request; the next one takes a new connection");
         }
@@ -156,8 +233,8 @@ fn http<C: Connect + Clone>(connector: C, pings: Pings) -> HyperClient<C, Body> 
 }
 
 impl<C: Connect + Clone + Send + Sync + 'static> ApiServerConnection<C> {
-    async fn send(&self, mut request: Request<Body>) -> Result<Response<Incoming>, Error> {
-        let (http, number) = self.current();
+    async fn send(&self, mut request: Request<Body>) -> Result<Response<StreamedBody>, Error> {
+        let (http, stream, number) = self.current();
         if let Some(token) = self.identity.token() {
             request.headers_mut().insert(AUTHORIZATION, token);
         }
@@ -174,7 +251,8 @@ impl<C: Connect + Clone + Send + Sync + 'static> ApiServerConnection<C> {
         if status.is_ok_and(|status| status == StatusCode::UNAUTHORIZED) {
             self.identity.refused();
         }
-        answer
+        let streamed = |inner| StreamedBody { inner, _stream: stream };
+        answer.map(|answer| answer.map(streamed))
     }
 }
 
@@ -206,7 +284,7 @@ fn is_unprocessed(error: &(dyn StdError + 'static)) -> bool {
 }
 
 impl<C: Connect + Clone + Send + Sync + 'static> Service<Request<Body>> for ApiServerConnection<C> {
-    type Response = Response<Incoming>;
+    type Response = Response<StreamedBody>;
     type Error = Error;
     type Future = BoxFuture<'static, Result<Self::Response, Error>>;
 
@@ -215,8 +293,14 @@ impl<C: Connect + Clone + Send + Sync + 'static> Service<Request<Body>> for ApiS
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        let connection = self.clone();
-        Box::pin(async move {
+        let (connection, metrics) = (self.clone(), self.metrics.clone());
+        let is_counted = request.extensions().get::<CountedByCaller>().is_none();
+        let (method, retry) = (request.method().clone(), request.extensions().get::<RetryOf>().copied());
+        let host = is_counted.then(|| request.uri().authority().map(ToString::to_string).unwrap_or_default());
+        if let (Some(host), Some(RetryOf(status))) = (&host, retry) {
+            metrics.rest_request_retried(method.as_str(), host, status);
+        }
+        let answer = async move {
             for resend in 0..MAX_RESENDS {
                 let again = copy(&request);
                 let outcome = connection.send(request).await;
@@ -229,6 +313,16 @@ impl<C: Connect + Clone + Send + Sync + 'static> Service<Request<Body>> for ApiS
                 }
             }
             connection.send(request).await
+        };
+        Box::pin(async move {
+            let started = std::time::Instant::now();
+            let answer = answer.await;
+            if let Some(host) = host {
+                // The time ends with the head of the answer, as in client-go: a watch goes on for minutes.
+                let status = answer.as_ref().ok().map(Response::status);
+                metrics.rest_request(method.as_str(), &host, status, started.elapsed(), None);
+            }
+            answer
         })
     }
 }

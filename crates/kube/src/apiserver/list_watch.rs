@@ -21,13 +21,12 @@ use tower::{BoxError, Service};
 use tracing::info;
 
 use super::answer::unanswered;
-use super::connection::copy;
+use super::connection::{CountedByCaller, RetryOf, copy};
 use super::flow::retry_after::{RequestKind, RetryAfterGate, page_retry_after, retry_after};
-use super::metrics::{CountedByCaller, RetryOf};
 use super::pages::{KnownLists, PageContent, ReadBody, content_of, limit_of, parameter, read, with_limit};
-use super::requests::METADATA_ONLY;
+use super::requests::{KIND_OF_METADATA_LIST, METADATA_LIST, METADATA_ONLY};
 use crate::error_chain;
-use crate::objects::NodeLabelsWire;
+use crate::objects::{NodeLabelsWire, ResourceVersion};
 use crate::watch_answers::WatchAnswers;
 use crate::window::Window;
 
@@ -68,19 +67,20 @@ pub(super) struct ListWatchService<S> {
     gate: RetryAfterGate,
     begun: WatchStarts,
     known: KnownLists,
-    answer: Duration,
+    /// How long each answer may take.
+    longest: Duration,
     answers: WatchAnswers,
 }
 
 impl<S> ListWatchService<S> {
-    /// Waits for `answer` at most, and records in `answers` which watches are accepted.
-    pub fn new(inner: S, answer: Duration, answers: WatchAnswers) -> Self {
+    /// Waits for `longest` at most, and records in `answers` which watches are accepted.
+    pub fn new(inner: S, longest: Duration, answers: WatchAnswers) -> Self {
         Self {
             inner,
             gate: RetryAfterGate::default(),
             begun: WatchStarts::default(),
             known: KnownLists::default(),
-            answer,
+            longest,
             answers,
         }
     }
@@ -117,9 +117,6 @@ fn lasts(request: &Request<Body>) -> Option<Duration> {
     Some(Duration::from_secs(seconds))
 }
 
-/// The kind of a list of metadata, whatever it is of.
-const METADATA_LIST: &str = "PartialObjectMetadataList";
-
 /// Whether only the metadata is asked for of the objects of a collection. A Node has tens of KiB, and its status changes all the time.
 fn is_metadata_only(path: &str) -> bool {
     path == NodeLabelsWire::url_path(&(), None)
@@ -128,7 +125,7 @@ fn is_metadata_only(path: &str) -> bool {
 /// Asks for metadata only (Kubernetes API, "Alternate representations of resources").
 fn ask_for_metadata(request: &mut Request<Body>, reads: CollectionRead) {
     let accepted = match reads {
-        CollectionRead::List => "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+        CollectionRead::List => METADATA_LIST,
         CollectionRead::Watch => METADATA_ONLY,
     };
     request.headers_mut().insert(ACCEPT, HeaderValue::from_static(accepted));
@@ -137,7 +134,7 @@ fn ask_for_metadata(request: &mut Request<Body>, reads: CollectionRead) {
 /// Refuses a list of another kind: the answer to another request would make all objects of this kind look gone.
 fn check_list(path: &str, content: &PageContent) -> Result<(), BoxError> {
     let plural = path.rsplit('/').next().unwrap_or_default();
-    if is_metadata_only(path) && content.kind.as_deref() == Some(METADATA_LIST) {
+    if is_metadata_only(path) && content.kind.as_deref() == Some(KIND_OF_METADATA_LIST) {
         return Ok(());
     }
     // A plural ends in "s" or, as that of a class, in "es".
@@ -170,17 +167,7 @@ async fn wait_for_turn(gate: &RetryAfterGate, kind: &RequestKind, request: &mut 
     }
 }
 
-/// Asks for the pages of a list.
-struct Pages<'r, S> {
-    inner: &'r mut S,
-    kind: &'r RequestKind,
-    gate: &'r RetryAfterGate,
-    known: &'r KnownLists,
-    /// How long each answer may take.
-    longest: Duration,
-}
-
-impl<S, B> Pages<'_, S>
+impl<S, B> ListWatchService<S>
 where
     S: Service<Request<Body>, Response = Response<B>>,
     S::Error: Into<BoxError>,
@@ -191,45 +178,54 @@ where
     /// and of a list of many pages hardly one would come in as a whole. A first page is not, so that readiness and the log tell that lists
     /// are refused. After a page that came too late (410) the next list has no pages; the token that the API server offers then goes on with
     /// another state, and is not used.
-    async fn page(&mut self, mut request: Request<Body>) -> Result<Response<Full<Bytes>>, BoxError> {
+    async fn page(
+        &mut self,
+        kind: &RequestKind,
+        mut request: Request<Body>,
+    ) -> Result<Response<Full<Bytes>>, BoxError> {
         let is_further = parameter(request.uri(), "continue").is_some();
         let rule: RetryAfterRule = if is_further { page_retry_after } else { retry_after };
         let mut tries_left = if is_further { PAGE_TRIES } else { 1 };
         // One object is asked for by who wants to know the version only.
-        if !is_further && limit_of(request.uri()) > Some(1) && self.known.takes_whole(self.kind) {
+        if !is_further && limit_of(request.uri()) > Some(1) && self.known.takes_whole(kind) {
             request = with_limit(&request, 0)?;
         }
         loop {
             tries_left -= 1;
             let again = copy(&request).filter(|_| tries_left > 0);
             // The wait is no part of the time for the answer.
-            wait_for_turn(self.gate, self.kind, &mut request).await;
-            let page = in_time(self.longest, self.answer(request, rule)).await?;
+            wait_for_turn(&self.gate, kind, &mut request).await;
+            let page = in_time(self.longest, self.answer(kind, request, rule)).await?;
             let status = page.status().as_u16();
             if is_further && page.status() == StatusCode::GONE {
                 info!(
-                    path = &**self.kind,
+                    path = &**kind,
                     "a page of a list came too late; the next list is asked for as a whole"
                 );
-                self.known.expire(self.kind);
+                self.known.expire(kind);
             }
             match again {
                 Some(same) if rule(status, page.headers()).is_some() => request = same,
                 _ => return Ok(page),
             }
-            info!(path = &**self.kind, status, "asking again for a page of a list");
+            info!(path = &**kind, status, "asking again for a page of a list");
         }
     }
 
     /// The answer to a request for one page, with fewer objects when it is too large.
     async fn answer(
         &mut self,
+        kind: &RequestKind,
         mut request: Request<Body>,
         rule: RetryAfterRule,
     ) -> Result<Response<Full<Bytes>>, BoxError> {
-        let (kind, known) = (self.kind, self.known);
         let wanted = limit_of(request.uri());
-        let mut limit = wanted.map(|wanted| known.limit(kind, wanted));
+        // A watch follows this list, and reports what is newer than its last page.
+        let is_followed = wanted != Some(1) && selector(&request).is_empty();
+        if is_followed {
+            self.answers.listed(kind, ResourceVersion::default());
+        }
+        let mut limit = wanted.map(|wanted| self.known.limit(kind, wanted));
         loop {
             poll_fn(|context| self.inner.poll_ready(context))
                 .await
@@ -244,11 +240,11 @@ where
                 .record_response(kind, Some(status), rule(status, response.headers()));
             // A page is read as a whole anyway.
             let (head, body) = response.into_parts();
-            let body = match (read(body, limit.unwrap_or(1)).await?, again, limit) {
+            let body = match (read(body, limit).await?, again, limit) {
                 (ReadBody::Complete(body), ..) => body,
                 (ReadBody::TooLarge(most), Some(again), Some(objects)) if objects > 1 => {
-                    known.learn(kind, most, objects);
-                    limit = Some(known.limit(kind, objects / 4));
+                    self.known.learn(kind, most, objects);
+                    limit = Some(self.known.limit(kind, objects / 4));
                     request = again;
                     continue;
                 }
@@ -260,8 +256,11 @@ where
                 && let Some(content) = content_of(&body).await
             {
                 check_list(kind, &content)?;
+                if is_followed {
+                    self.answers.listed(kind, content.version);
+                }
                 if wanted > Some(1) {
-                    known.learn(kind, body.len(), content.objects);
+                    self.known.learn(kind, body.len(), content.objects);
                 }
             }
             return Ok(Response::from_parts(head, Full::new(body)));
@@ -359,9 +358,8 @@ where
             });
         };
         // The one that is ready is used, and a clone takes its place.
-        let spare = self.inner.clone();
-        let mut inner = std::mem::replace(&mut self.inner, spare);
-        let (gate, begun, known, longest) = (self.gate.clone(), self.begun.clone(), self.known.clone(), self.answer);
+        let spare = self.clone();
+        let mut service = std::mem::replace(self, spare);
         // A list and the watch that follows it are of one kind: they read the same.
         let kind = RequestKind::from(request.uri().path().to_owned());
         if is_metadata_only(&kind) {
@@ -371,28 +369,21 @@ where
         let lasts = lasts(&request);
         // Single objects are watched for themselves.
         let whole = reads == CollectionRead::Watch && selector(&request).is_empty();
-        let answers = whole.then(|| self.answers.clone());
-        if let Some(answers) = &answers {
-            answers.asked(&kind);
+        if whole {
+            service.answers.asked(&kind);
         }
         Box::pin(async move {
             if reads == CollectionRead::List {
-                let mut pages = Pages {
-                    inner: &mut inner,
-                    kind: &kind,
-                    gate: &gate,
-                    known: &known,
-                    longest,
-                };
-                let page = pages.page(request).await?;
+                let page = service.page(&kind, request).await?;
                 return Ok(page.map(|body| Either::Right(Either::Right(body))));
             }
-            sleep_until(begun.turn(&selected)).await;
-            wait_for_turn(&gate, &kind, &mut request).await;
-            let answer = async { inner.call(request).await.map_err(Into::<BoxError>::into) };
+            sleep_until(service.begun.turn(&selected)).await;
+            wait_for_turn(&service.gate, &kind, &mut request).await;
+            let longest = service.longest;
+            let answer = async { service.inner.call(request).await.map_err(Into::<BoxError>::into) };
             let response = in_time(longest, answer).await?;
             let status = response.status();
-            gate.record_response(
+            service.gate.record_response(
                 &kind,
                 Some(status.as_u16()),
                 retry_after(status.as_u16(), response.headers()),
@@ -401,8 +392,8 @@ where
                 // Why it is refused ends at once.
                 return Ok(response.map(|body| Either::Right(Either::Left(body))));
             }
-            if let Some(answers) = answers {
-                answers.accepted(&kind);
+            if whole {
+                service.answers.accepted(&kind);
             }
             let ends = lasts.map(|lasts| Instant::now() + lasts.saturating_sub(EARLY));
             Ok(response.map(|body| Either::Left(Timely::new(body, ends))))

@@ -3,6 +3,7 @@
 use http::{Request, Uri};
 use http_body_util::BodyExt;
 use hyper::body::{Body as HttpBody, Bytes};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::client::Body;
 use parking_lot::Mutex;
 use serde::Deserialize;
@@ -14,6 +15,7 @@ use tower::BoxError;
 
 use super::connection::copy;
 use super::flow::retry_after::RequestKind;
+use crate::objects::ResourceVersion;
 
 /// How many bytes a page is to have.
 const PAGE: usize = 4 << 20;
@@ -78,16 +80,16 @@ pub(super) enum ReadBody {
     TooLarge(usize),
 }
 
-/// Reads a page of at most so many objects, as long as it is not too large.
-pub(super) async fn read<B>(body: B, objects: usize) -> Result<ReadBody, BoxError>
+/// Reads a page of at most so many objects, or a list as a whole, as long as it is not too large.
+pub(super) async fn read<B>(body: B, limit: Option<usize>) -> Result<ReadBody, BoxError>
 where
     B: HttpBody<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
-    let most = match objects {
-        0 => MAX_WHOLE,
-        1 => MAX_OBJECT,
-        _ => MAX_PAGE,
+    let most = match limit {
+        None => MAX_WHOLE,
+        Some(1) => MAX_OBJECT,
+        Some(_) => MAX_PAGE,
     };
     let mut body: Pin<Box<B>> = Box::pin(body);
     let mut read = Vec::new();
@@ -131,10 +133,11 @@ pub(super) fn with_limit(request: &Request<Body>, limit: usize) -> Result<Reques
     Ok(same)
 }
 
-/// The kind of a list, and how many objects it has; none when the text is no list.
+/// The kind of a list, its version, and how many objects it has; none when the text is no list.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct PageContent {
     pub kind: Option<String>,
+    pub version: ResourceVersion,
     pub objects: usize,
 }
 
@@ -150,12 +153,15 @@ fn content(page: &[u8]) -> Option<PageContent> {
     #[derive(Deserialize)]
     struct ListWire {
         kind: Option<String>,
+        // The version of a list is where that of an object is.
+        metadata: Option<ObjectMeta>,
         // These have no size, so that only their number is kept.
         items: Option<Vec<IgnoredAny>>,
     }
     let wire: ListWire = serde_json::from_slice(page).ok()?;
     Some(PageContent {
         kind: wire.kind,
+        version: wire.metadata.as_ref().map(ResourceVersion::of).unwrap_or_default(),
         objects: wire.items.map_or(0, |items| items.len()),
     })
 }
@@ -194,13 +200,15 @@ mod tests {
 
     #[test]
     fn objects_are_counted_and_not_built() {
-        let text = br#"{"kind": "PodList", "items": [{"a": [1, 2]}, {}, {"b": "c"}]}"#;
-        let pods = |objects| PageContent {
+        let text = br#"{"kind": "PodList", "metadata": {"resourceVersion": "7", "continue": "x"},
+                        "items": [{"a": [1, 2]}, {}, {"b": "c"}]}"#;
+        let pods = |version, objects| PageContent {
             kind: Some("PodList".to_owned()),
+            version: ResourceVersion(version),
             objects,
         };
-        assert_eq!(content(text), Some(pods(3)));
-        assert_eq!(content(br#"{"kind": "PodList", "items": null}"#), Some(pods(0)));
+        assert_eq!(content(text), Some(pods(7, 3)));
+        assert_eq!(content(br#"{"kind": "PodList", "items": null}"#), Some(pods(0, 0)));
         assert_eq!(content(b"<html>"), None);
     }
 }

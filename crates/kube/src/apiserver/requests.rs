@@ -6,6 +6,7 @@ use std::time::Duration;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::BodyExt;
 use hyper::body::Bytes;
+use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use kube::client::Body;
@@ -25,7 +26,7 @@ use crate::api::names::FIELD_MANAGER;
 use crate::decide::Write;
 use crate::decide::patch::{PatchType, WriteTarget};
 use crate::error_chain::chain;
-use crate::kinds::{Kind, NamespaceWire};
+use crate::kinds::Kind;
 use crate::objects::{PersistentVolumeWire, ResourceVersion, VolumeAttachmentWire, slim};
 use crate::telemetry::Span;
 use crate::telemetry::metrics::Metrics;
@@ -39,7 +40,9 @@ const APPLY: &str = "application/apply-patch+yaml";
 /// Asks the API server for the metadata alone.
 pub(super) const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 /// The same of a list.
-const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+pub(super) const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+/// The kind of a list of metadata, whatever it is of.
+pub(super) const KIND_OF_METADATA_LIST: &str = "PartialObjectMetadataList";
 
 /// Sends requests over one client.
 #[derive(Clone)]
@@ -202,7 +205,7 @@ impl Requests {
         let list: ListWire<K> = self.send(request, &about, None, &Span::disabled()).await?;
         // What is no list has no objects either.
         match list.kind.as_deref() {
-            Some("PartialObjectMetadataList") => Ok(list.items.unwrap_or_default()),
+            Some(KIND_OF_METADATA_LIST) => Ok(list.items.unwrap_or_default()),
             _ => Err(ApiError::garbled(format!(
                 "the answer is no list of {about}; check what is between the operator and the API server"
             ))),
@@ -229,7 +232,7 @@ impl Requests {
             "involvedObject": { "apiVersion": "v1", "kind": "Namespace", "name": namespace, "namespace": namespace },
         });
         let asked = async {
-            let about = About::new::<NamespaceWire>(ObjectName::events_of(namespace))?;
+            let about = About::new::<Namespace>(ObjectName::events_of(namespace))?;
             let request = write(Method::POST, managed(&about) + "&dryRun=All", JSON, &event)?;
             self.send::<Value>(request, &about, None, parent).await
         };

@@ -1,7 +1,6 @@
 //! The bearer token of requests: of a file, or of a credential plugin (`exec`). Where it comes from is asked again in time,
 //! and after the API server has refused it, but not with each request. A plugin may take long, and runs beside the requests.
 
-use std::fmt;
 use std::sync::Arc;
 
 use csi_attacher_kubeconfig::{LastToken, MalformedToken, TokenFile};
@@ -11,7 +10,7 @@ use thiserror::Error;
 
 use super::tls::{Plugin, PluginAnswer, PluginError};
 
-/// A token that can be refreshed. Its `Debug` shows neither the token nor what a plugin is started with.
+/// A token that can be refreshed. It cannot be printed.
 #[derive(Clone)]
 pub(super) enum Token {
     File(TokenFile),
@@ -84,11 +83,5 @@ impl PluginToken {
         let token = answer.map_err(TokenError::from);
         let token = token.and_then(|answer| answer.token.ok_or(TokenError::Missing));
         self.last.lock().take(token)
-    }
-}
-
-impl fmt::Debug for Token {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Token").finish_non_exhaustive()
     }
 }

@@ -129,7 +129,7 @@ impl EventSeries {
             let is_due = rested && take_spare(&mut self.budgets, &occurrence.driver, occurrence.level, now);
             return Ok(is_due.then(|| entry.write(occurrence.reason, now)));
         }
-        if !take(&mut self.budgets, &occurrence.driver, occurrence.level, now) {
+        if !budget(&mut self.budgets, &occurrence.driver, occurrence.level, now).try_take(now) {
             return Err(());
         }
         let entry = self.entry(occurrence, subject, note, now);
@@ -189,12 +189,8 @@ impl EventSeries {
     }
 }
 
-/// Takes from the budget of a driver for a new event, if there is something left.
-fn take(budgets: &mut EventBudgets, driver: &Arc<str>, level: EventType, now: Instant) -> bool {
-    budget(budgets, driver, level, now).try_take(now)
-}
-
-/// The same for a count, if more than half is left: thousands that are repeated must not keep new ones from being made.
+/// Takes from the budget of a driver for a count, if more than half is left: thousands that are repeated must not keep new ones from being
+/// made.
 fn take_spare(budgets: &mut EventBudgets, driver: &Arc<str>, level: EventType, now: Instant) -> bool {
     let budget = budget(budgets, driver, level, now);
     let (rate, burst) = rate_of(level);

@@ -518,8 +518,7 @@ impl LeaderElector {
         {
             self.tell_namesake();
         }
-        let Some(holder) = self.other_holder() else { return };
-        if holder.reports {
+        if self.other_holder().is_some_and(|holder| holder.reports) {
             self.config.shared.shares.observe_other();
         }
     }

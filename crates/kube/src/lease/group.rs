@@ -229,12 +229,9 @@ impl LeaseGroup {
         let lacking = of_replica.or_else(|| self.members().find(|member| member.term().is_none()));
         let Some(lacking) = lacking else { return };
         let state = lacking.state.borrow().clone();
-        let waits = matches!(
+        let waits = !matches!(
             state,
-            LeaderState::Unknown
-                | LeaderState::Observing { .. }
-                | LeaderState::HeldForAnother
-                | LeaderState::Waiting { .. }
+            LeaderState::OwnHeld { .. } | LeaderState::Leading(_) | LeaderState::Lost { .. }
         );
         let (holder, namespace) = (state.holder().cloned(), lacking.namespace.clone());
         let state = match command == ElectorCommand::Acquire && waits {

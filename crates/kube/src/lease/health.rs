@@ -22,13 +22,13 @@ static CANDIDATES: AtomicU64 = AtomicU64::new(0);
 
 /// The held Leases of a process, by the numbers of their candidates. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct LeaseHealth(Arc<Mutex<BTreeMap<u64, LeaseRenewal>>>);
+pub struct LeaseHealth(Arc<Mutex<BTreeMap<u64, HeldLease>>>);
 
 #[derive(Clone, Debug)]
-struct LeaseRenewal {
+struct HeldLease {
     lease: Arc<str>,
-    renewed: Instant,
-    duration: Duration,
+    /// After this a renewal is a fault.
+    due: Instant,
 }
 
 /// What one candidate says of its Lease. Dropped, as when the candidate is cut off, it says nothing any more: a Lease that nobody
@@ -53,9 +53,7 @@ impl LeaseHealth {
     /// Fails when a Lease that is thought to be held was not renewed for longer than its duration and 20 s.
     pub fn check(&self, now: Instant) -> Result<(), NotRenewed> {
         let held = self.0.lock();
-        let mut late = held
-            .values()
-            .filter(|held| now.duration_since(held.renewed) > held.duration + TOLERANCE);
+        let mut late = held.values().filter(|held| now > held.due);
         let lease = late.next().map(|held| held.lease.clone());
         lease.map_or(Ok(()), |lease| Err(NotRenewed { lease }))
     }
@@ -64,12 +62,8 @@ impl LeaseHealth {
 impl LeaseHealthEntry {
     /// The Lease was taken or renewed.
     pub fn renewed(&self, duration: Duration, now: Instant) {
-        let renewal = LeaseRenewal {
-            lease: self.lease.clone(),
-            renewed: now,
-            duration,
-        };
-        self.health.0.lock().insert(self.number, renewal);
+        let (lease, due) = (self.lease.clone(), now + duration + TOLERANCE);
+        self.health.0.lock().insert(self.number, HeldLease { lease, due });
     }
 
     /// The Lease is not thought to be held any more.

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until};
 use super::watch_error::is_missing_rule;
 use crate::apiserver::ApiError;
 use crate::kinds::WatchedKind;
-use crate::watch_answers::WatchAnswers;
+use crate::watch_answers::{WatchAnswers, wait_until};
 use crate::window::Window;
 
 /// At most one doubt within this time, in seconds, leads to fresh lists.
@@ -155,14 +155,7 @@ impl Lists {
     }
 
     async fn wait_until(&self, is_so: impl Fn(&ListsState) -> bool) {
-        loop {
-            let mut progress = std::pin::pin!(self.0.progress.notified());
-            progress.as_mut().enable();
-            if is_so(&self.0.state.read()) {
-                return;
-            }
-            progress.await;
-        }
+        wait_until(&self.0.progress, move || is_so(&self.0.state.read())).await;
     }
 
     /// Lists everything anew; resolves when that is done.

@@ -264,7 +264,8 @@ where
             sink.take_copy(record, Origin::List);
         }
         watcher::Event::InitDone => {
-            sink.finish_list::<K::Record>(seen);
+            let version = sink.lists().answers().list_version(&K::url_path(&(), None));
+            sink.finish_list::<K::Record>(seen, version);
             *seen = Seen::new();
             sink.lists().finish_list(K::PLURAL, round);
             check.set_ready(true);

@@ -138,9 +138,13 @@ pub trait Sink: Clone + Send + Sync + 'static {
         }
     }
 
-    /// A list of a kind is complete: what is not `seen` is gone.
-    fn finish_list<R: CachedKind<Self::Tables>>(&self, seen: &Seen) {
-        let changes = self.tables().write().finish_list::<R>(seen);
+    /// A list of a kind is complete: what is not `seen` is gone, unless it is newer than the list, which has this version.
+    fn finish_list<R: CachedKind<Self::Tables>>(&self, seen: &Seen, version: ResourceVersion) {
+        let changes = {
+            let mut tables = self.tables().write();
+            R::table_mut(&mut tables).set_list_version(version);
+            tables.finish_list::<R>(seen)
+        };
         for change in changes {
             self.dispatch(change);
         }
@@ -179,8 +183,9 @@ pub trait Sink: Clone + Send + Sync + 'static {
     }
 }
 
-/// A read of one object, from before the request is sent. When the watch reports meanwhile that an object of that name is deleted,
-/// or a list comes in that does not show it, nothing is taken in: the deletion would not be reported again.
+/// A read of one object, or a request that creates it, from before it is sent. When the watch reports meanwhile that an object of that name
+/// is deleted, or a list comes in that does not show it, nothing is taken in: the deletion would not be reported again. What is newer than
+/// that list is taken in: the watch that follows reports its end.
 pub struct Reading<'s, S: Sink, R: CachedKind<S::Tables>> {
     sink: &'s S,
     number: u64,
@@ -203,7 +208,7 @@ impl<S: Sink, R: CachedKind<S::Tables>> Reading<'_, S, R> {
             return Err(self.sink.lists().older_answer());
         }
         self.sink.change(|tables| {
-            let is_current = R::table_mut(tables).finish_read(self.number);
+            let is_current = R::table_mut(tables).finish_read(self.number, record.version());
             is_current.then(|| tables.take_copy(record, Origin::Answer)).flatten()
         });
         Ok(())
@@ -212,6 +217,7 @@ impl<S: Sink, R: CachedKind<S::Tables>> Reading<'_, S, R> {
 
 impl<S: Sink, R: CachedKind<S::Tables>> Drop for Reading<'_, S, R> {
     fn drop(&mut self) {
-        R::table_mut(&mut self.sink.tables().write()).finish_read(self.number);
+        let mut tables = self.sink.tables().write();
+        R::table_mut(&mut tables).finish_read(self.number, ResourceVersion::default());
     }
 }

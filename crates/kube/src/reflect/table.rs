@@ -48,7 +48,8 @@ impl Default for TableRules {
 /// Copies are ordered by the list that they came in with or after, and then by resource version. A list begins after
 /// everything that was known before, and shows the objects as they are at a later moment: what it shows counts, though the
 /// versions may be lower, as they are after a restore from a backup. What came in since it began, such as the answer to a
-/// write of ours, gives way only to a greater version.
+/// write of ours, gives way only to a greater version. Where the list does not show it, it stays if its version is greater than
+/// that of the list: the list was made before it, and the watch that follows reports it, and its end.
 ///
 /// An object is known to be deleted when the answer to a request of ours said so, or showed another object of its name. It leaves a
 /// tombstone: the watch may still deliver older copies, and acting on those would detach twice. The tombstone goes when the watch reports
@@ -57,8 +58,8 @@ impl Default for TableRules {
 pub struct ObjectTable<R> {
     records: HashMap<Arc<str>, CachedObject<R>>,
     tombstones: HashMap<Box<str>, Tombstone>,
-    /// The names of objects that are being read, unless an object of the name was deleted meanwhile.
-    reads: HashMap<u64, Arc<str>>,
+    /// The objects that are being read, unless an object of the name was deleted meanwhile.
+    reads: HashMap<u64, PendingRead>,
     last_read: u64,
     /// Number of the list that is running or ran last.
     list: u64,
@@ -70,6 +71,8 @@ pub struct ObjectTable<R> {
     reported: ResourceVersion,
     /// The greatest version that the list which is coming in has shown.
     coming_in: ResourceVersion,
+    /// The version of that list, 0 while it is not known.
+    list_version: ResourceVersion,
     /// The last list that showed an older state of the API server than was known before.
     older_list: Option<u64>,
     /// The last of these lists that was reported: one list is one sign, however many objects show it.
@@ -88,6 +91,14 @@ struct CachedObject<R> {
     list: u64,
     /// When a read of the object last showed this very version, as a number of [`super::Lists::now`].
     read_at: Option<u64>,
+}
+
+/// An object that is being read.
+#[derive(Clone)]
+struct PendingRead {
+    name: Arc<str>,
+    /// The version of a list that has come in meanwhile without the object. What is not newer may be deleted, and nobody would report it.
+    above: Option<ResourceVersion>,
 }
 
 /// Since when an object is known to be deleted.
@@ -125,6 +136,7 @@ impl<R> ObjectTable<R> {
             newest: ResourceVersion::default(),
             reported: ResourceVersion::default(),
             coming_in: ResourceVersion::default(),
+            list_version: ResourceVersion::default(),
             older_list: None,
             reported_list: None,
             shows_deleted: false,
@@ -281,6 +293,20 @@ impl<R: CacheRecord + PartialEq> ObjectTable<R> {
         self.list += 1;
         self.newest = ResourceVersion::default();
         self.coming_in = ResourceVersion::default();
+        self.list_version = ResourceVersion::default();
+    }
+
+    /// Sets the version of the list that is coming in, from which the watch that follows begins. 0 when it is no number.
+    pub fn set_list_version(&mut self, version: ResourceVersion) {
+        self.list_version = version;
+    }
+
+    /// The version from which the watch reports everything that follows the list; none when it is not known, or is smaller than versions
+    /// that were seen: then the API server went back to an older state, and what is known from before says nothing.
+    fn reported_from(&self) -> Option<ResourceVersion> {
+        let is_known = self.list_version != ResourceVersion::default();
+        let is_newest = self.list_version >= self.reported.max(self.coming_in);
+        (is_known && is_newest).then_some(self.list_version)
     }
 
     /// Whether the list that comes in shows that the API server went back to an older state; true once for each list.
@@ -289,16 +315,28 @@ impl<R: CacheRecord + PartialEq> ObjectTable<R> {
         self.older_list == list && std::mem::replace(&mut self.reported_list, list) != list
     }
 
-    /// The records that a complete list did not show, by name: they were deleted while nobody watched.
+    /// The records that a complete list did not show, by name: they were deleted while nobody watched. One that came in since the list began
+    /// is not among them if it is newer than the list: its end is reported.
     pub fn finish_list(&mut self, seen: &HashSet<Arc<str>>) -> Vec<Arc<R>> {
+        let reported_from = self.reported_from();
         self.listed = true;
         // A list that was cut off did not show all objects up to its greatest version, and counts for nothing here.
         self.reported = self.coming_in;
         let list = self.list;
         self.tombstones.retain(|_, tombstone| tombstone.list == list);
-        self.end_reads(|read| !seen.contains(read));
+        match reported_from {
+            Some(from) => {
+                for read in self.reads.values_mut().filter(|read| !seen.contains(&read.name)) {
+                    read.above = read.above.max(Some(from));
+                }
+            }
+            None => self.end_reads(|read| !seen.contains(read)),
+        }
+        let is_newer = |known: &CachedObject<R>| reported_from.is_some_and(|from| known.record.version() > from);
         let unseen = self.records.iter().filter(|(name, _)| !seen.contains(*name));
-        let mut gone: Vec<Arc<R>> = unseen.map(|(_, known)| known.record.clone()).collect();
+        let unseen = unseen.map(|(_, known)| known);
+        let gone = unseen.filter(|known| known.list < list || !is_newer(known));
+        let mut gone: Vec<Arc<R>> = gone.map(|known| known.record.clone()).collect();
         gone.sort_unstable_by(|one, other| one.name().cmp(other.name()));
         gone
     }
@@ -306,18 +344,20 @@ impl<R: CacheRecord + PartialEq> ObjectTable<R> {
     /// An object is going to be read. Answers the number of the read.
     pub fn start_read(&mut self, name: &Arc<str>) -> u64 {
         self.last_read += 1;
-        self.reads.insert(self.last_read, name.clone());
+        let (name, above) = (name.clone(), None);
+        self.reads.insert(self.last_read, PendingRead { name, above });
         self.last_read
     }
 
-    /// A read has ended. Answers whether what it showed may be taken in: when the watch has reported meanwhile that the object is deleted,
-    /// it does not report that again.
-    pub fn finish_read(&mut self, read: u64) -> bool {
-        self.reads.remove(&read).is_some()
+    /// A read has ended. Answers whether a copy of this version that it showed may be taken in: when the watch has reported meanwhile that
+    /// the object is deleted, or a list that is as new has not shown it, nobody reports that again.
+    pub fn finish_read(&mut self, read: u64, version: ResourceVersion) -> bool {
+        let read = self.reads.remove(&read);
+        read.is_some_and(|read| read.above.is_none_or(|above| version > above))
     }
 
     fn end_reads(&mut self, is_over: impl Fn(&str) -> bool) {
-        self.reads.retain(|_, name| !is_over(name));
+        self.reads.retain(|_, read| !is_over(&read.name));
     }
 
     /// Whether the watch has gone on showing an object that is known to be deleted since this was asked last.

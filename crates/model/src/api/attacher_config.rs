@@ -14,9 +14,8 @@ use super::status::AttacherConfigStatus;
 mod calls;
 mod leader_election;
 mod provisioning;
-mod publish_secrets;
 mod reconcile_sync;
-mod tls;
+mod secrets;
 mod tracing;
 
 pub use calls::{BackoffSpec, ConcurrencySpec, KubernetesApiSpec, TimeoutsSpec};
@@ -26,9 +25,8 @@ pub use provisioning::{
     ProvisionerSecretsSpec, ProvisioningConcurrencySpec, ProvisioningMode, ProvisioningSpec, ProvisioningTimeoutsSpec,
     ProvisioningTopologySpec, ReadOnlyMany, VolumeDeletion,
 };
-pub use publish_secrets::PublishSecretsSpec;
 pub use reconcile_sync::{ReconcileSyncMode, ReconcileSyncSpec};
-pub use tls::{TlsSecretReference, TlsSpec};
+pub use secrets::{PublishSecretsSpec, TlsSecretReference, TlsSpec};
 pub use tracing::{AnnotationMode, RedactSpec, RedactionMode, TracingSpec};
 
 /// Tells the operator to attach and detach the volumes of one CSI driver.

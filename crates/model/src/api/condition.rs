@@ -316,10 +316,8 @@ pub fn merge(
         }
     }
     for update in updates {
-        let position = merged
-            .iter()
-            .position(|condition| condition.type_ == update.type_.as_str());
-        match position.and_then(|index| merged.get_mut(index)) {
+        let is_meant = |condition: &&mut Condition| condition.type_ == update.type_.as_str();
+        match merged.iter_mut().find(is_meant) {
             Some(condition) => *condition = updated(Some(condition), update, generation, now),
             None => merged.push(updated(None, update, generation, now)),
         }

@@ -85,7 +85,7 @@ pub struct FormerLease {
 #[derive(JsonSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DriverStatus {
-    /// Name from GetPluginInfo.
+    /// Name from GetPluginInfo; spec.driverName until the driver answers.
     pub name: String,
 
     /// Version from GetPluginInfo; its form is the vendor's choice.

@@ -9,35 +9,19 @@ use crate::decide::{
     self, Action, DetachWait, Failure, MAX_ERROR_BYTES, OwnedVolumeOnNode, PublishRequest, ReleaseEvidence,
     UnpublishRequest, VolumeOnNode, command_word, cut, shown_handle,
 };
-use crate::objects::{ResourceVersion, StringMap};
+use crate::objects::StringMap;
 
 impl Attempt {
     pub(super) fn publish_volume(&mut self, view: &dyn View, seen: &Seen, request: &PublishRequest<'_>) -> Step {
-        let volume = seen.snapshot.volume.as_ref();
-        if let Some(volume) = volume.filter(|volume| volume.is_in_tree_without(&view.driver().name)) {
+        let (uid, volume) = (&seen.snapshot.attachment.uid, seen.snapshot.volume.as_ref());
+        let is_releasable = volume.is_some_and(|volume| volume.is_in_tree_without(&view.driver().name));
+        if is_releasable && self.released_for.as_ref() != Some(uid) {
             // Only one whose in-tree plug-in is not migrated (any more) is released while it lives. From now on the VolumeAttachment,
             // which is in the cache, keeps it from being released.
-            self.phase = Phase::LiveRelease(volume.resource_version);
+            self.released_for = Some(uid.clone());
+            self.phase = Phase::LiveRelease;
             return Step::AwaitLiveRelease;
         }
-        self.publish_now(view, seen, request)
-    }
-
-    pub(super) fn live_release_over(&mut self, view: &dyn View, version: ResourceVersion) -> Step {
-        let Some(seen) = self.seen.clone() else {
-            return self.end(Verdict::Failed);
-        };
-        let known = view.attachment(&self.name).and_then(|known| known.volume);
-        if known.is_none_or(|volume| volume.resource_version != version) {
-            return self.observe(view);
-        }
-        match seen.action(view) {
-            Action::Publish(request) => self.publish_now(view, &seen, &request),
-            _ => self.observe(view),
-        }
-    }
-
-    fn publish_now(&mut self, view: &dyn View, seen: &Seen, request: &PublishRequest<'_>) -> Step {
         if !request.former.is_empty() && !std::mem::replace(&mut self.is_retracted, true) {
             return self.retract(view, seen, request, 0);
         }
@@ -115,8 +99,7 @@ impl Attempt {
                 publish: None,
             });
         }
-        // That took a while; the VolumeAttachment may be one to be detached by now.
-        self.observe(view)
+        self.observe_afresh(view)
     }
 
     pub(super) fn former_answered(&mut self, view: &dyn View, number: usize, is_called: bool, event: Event) -> Step {

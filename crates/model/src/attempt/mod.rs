@@ -31,12 +31,13 @@ use crate::decide::{
     self, Action, DetachWait, DriverFacts, Failure, Observed, OwnedVolumeOnNode, Policy, PublishRequest, Refusal,
     SecretState, Snapshot, observe,
 };
-use crate::objects::{Attachment, ResourceVersion, SecretReference};
+use crate::objects::{Attachment, SecretReference};
 use prepare::Prepared;
 use record::{FailureWrite, Record, Recorded};
 use undo_state::{End, Undo};
 
-/// An attempt observes four times at most; more of it means that somebody changes the objects under our hands.
+/// An attempt observes once more after each step that prepares the call, of which there are fewer; more of it means that somebody changes
+/// the objects under our hands.
 const MAX_OBSERVATIONS: usize = 16;
 
 /// One attempt.
@@ -69,6 +70,8 @@ pub struct Attempt {
     not_kept: Option<WriteTarget>,
     /// The request to release that was refused in an answer that cannot be written.
     answered_request: Option<Box<str>>,
+    /// The UID of the VolumeAttachment for which the end of a release of its live volume was waited for.
+    released_for: Option<Box<str>>,
     /// The volume was taken back from where earlier tries may have left it.
     is_retracted: bool,
     /// A write that records the volume as attached may have been taken in.
@@ -141,8 +144,8 @@ enum Phase {
     Copy(ReadTarget),
     /// For the Secret.
     Secret(SecretReference),
-    /// For the end of a release of the live volume, which had this version.
-    LiveRelease(ResourceVersion),
+    /// For the end of a release of the live volume.
+    LiveRelease,
     /// For the answer to a write on the way to a call, or to the read after a stale one.
     Prepare(Box<Prepared>),
     /// For the places of a call.
@@ -191,7 +194,7 @@ impl Attempt {
             (Phase::Begin | Phase::Open, _) => self.observe(view),
             (Phase::Copy(target), Event::Read(answer)) => self.copy_answered(view, &target, answer),
             (Phase::Secret(reference), Event::Secret(answer)) => self.secret_answered(view, &reference, answer),
-            (Phase::LiveRelease(version), _) => self.live_release_over(view, version),
+            (Phase::LiveRelease, _) => self.observe_afresh(view),
             (Phase::Prepare(prepared), event) => self.prepared(view, *prepared, event),
             (Phase::Take, Event::Taken) => self.places_taken(view),
             (Phase::Take, Event::Occupied(other)) => self.end(Verdict::AwaitCall(other)),
@@ -305,6 +308,12 @@ impl Attempt {
         let seen = Arc::new(seen);
         self.seen = Some(seen.clone());
         self.begin(view, &seen, seen.action(view))
+    }
+
+    /// Observes after something that may have lasted long: a call is made for what is so now. What no watch keeps is read again.
+    fn observe_afresh(&mut self, view: &dyn View) -> Step {
+        (self.has_read_volume, self.has_read_node) = (false, false);
+        self.observe(view)
     }
 
     /// The span is open, and nothing was written for it: what was observed still stands.

@@ -62,9 +62,7 @@ impl Attempt {
     ) -> Step {
         let Err(error) = answer else {
             self.has_secret = true;
-            // That request may have waited for long: a call is made with what is so now.
-            (self.has_read_volume, self.has_read_node) = (false, false);
-            return self.observe(view);
+            return self.observe_afresh(view);
         };
         let SecretReference { namespace, name } = reference;
         let mut text = format!("failed to load secret \"{namespace}/{name}\": {error}");
@@ -272,7 +270,7 @@ impl Attempt {
     /// attach is counted as failed.
     fn is_upkeep(&self, view: &dyn View, about: &Snapshot) -> bool {
         let is_forced = self.seen.as_ref().is_some_and(|seen| seen.forced);
-        decide::is_settled(&about.attachment, view.driver()) && !is_forced
+        decide::is_settled(&about.attachment, &view.driver().finalizer) && !is_forced
     }
 }
 

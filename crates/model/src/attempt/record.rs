@@ -276,13 +276,13 @@ impl Attempt {
         let snapshot = &seen.snapshot;
         let differs = self.newest(view).is_some_and(|newest| {
             decide::is_same_work(&snapshot.attachment, &newest.attachment, view.driver())
-                && !decide::is_settled(&newest.attachment, view.driver())
+                && !decide::is_settled(&newest.attachment, &view.driver().finalizer)
         });
         if differs {
             let error = ApiError::garbled("the object does not show the result of the call");
             return self.result_refused(view, record, &error);
         }
-        let was_settled = decide::is_settled(&snapshot.attachment, view.driver());
+        let was_settled = decide::is_settled(&snapshot.attachment, &view.driver().finalizer);
         self.note(if was_settled {
             Note::Repaired
         } else {

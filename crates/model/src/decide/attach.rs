@@ -1,7 +1,7 @@
 //! Attaching: an early-return ladder in the order of the Go sidecar's checks.
 //!
 //! As much as possible is checked before our finalizer goes onto the attachment, because from then on it cannot be
-//! deleted without a ControllerUnpublishVolume.
+//! deleted without a ControllerUnpublishVolume. What was called for already gets a finalizer back that it has lost before all checks.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::objects::{
 
 pub(super) fn decide<'a>(observed: &Observed<'a>) -> Action<'a> {
     let finalizer = &observed.driver.finalizer;
-    if has_lost_finalizer(observed.attachment, observed.driver) {
+    if has_lost_finalizer(observed.attachment, finalizer) {
         // Before everything else, and also while the AttacherConfig is being deleted: it waits for what is held.
         return Action::Claim(patch::hold_again(observed.attachment, finalizer));
     }
@@ -59,16 +59,17 @@ fn claim<'a>(observed: &Observed<'_>, node_id: &str, source: &CsiSource) -> Resu
     })
 }
 
-/// Whether what a call attached has lost our finalizer: a webhook or another controller took it off. The API server would let it go as
-/// soon as it is deleted, and the volume would stay attached. That there was a call shows what was noted together with the finalizer
-/// ([`was_called_for`]): what was marked as attached without a call has neither.
-pub fn has_lost_finalizer(attachment: &Attachment, driver: &DriverFacts) -> bool {
+/// Whether a wanted attachment for which a call may have been made has lost our finalizer: a webhook or another controller took it off.
+/// The API server would let it go as soon as it is deleted, and the volume would stay attached. That there may have been a call shows what
+/// was noted together with the finalizer ([`was_called_for`]): what was marked as attached without a call has neither. What is being
+/// deleted takes no finalizer any more.
+pub fn has_lost_finalizer(attachment: &Attachment, finalizer: &str) -> bool {
     let described = matches!(
         attachment.source,
         AttachmentSource::PersistentVolume(_) | AttachmentSource::Inline(_)
     );
-    let attached = attachment.attached && attachment.deleting.is_none();
-    attached && described && was_called_for(attachment) && !attachment.finalizers.contains(&driver.finalizer)
+    let wanted = attachment.deleting.is_none();
+    wanted && described && was_called_for(attachment) && !attachment.finalizers.contains(finalizer)
 }
 
 /// The volume of what is attached and of whose claim a part is missing, with the node ID that it has: the sidecar writes no note of the
@@ -79,7 +80,7 @@ pub(super) fn partly_noted<'a>(
     volume: Option<&'a Volume>,
     driver: &DriverFacts,
 ) -> Option<(Option<&'a str>, &'a CsiSource)> {
-    let attached = attachment.attached && attachment.deleting.is_none();
+    let attached = published_volume::is_in_use(attachment);
     if !attached || attachment.note_too_large.is_some() || !attachment.finalizers.contains(&driver.finalizer) {
         return None;
     }

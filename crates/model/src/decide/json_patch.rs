@@ -74,9 +74,18 @@ pub(crate) fn add_annotation(key: &str, value: &str) -> Value {
     json!({"op": "add", "path": annotation_path(key), "value": value})
 }
 
-/// That an annotation has this value; with null, that it is not there.
-pub(crate) fn test_annotation(key: &str, value: impl Into<Value>) -> Value {
+/// That an annotation has this value.
+pub(crate) fn test_annotation(key: &str, value: &str) -> Value {
     test(&annotation_path(key), value)
+}
+
+/// That an annotation is not there. Where there is no map of annotations, the API server refuses any test of what would be in it.
+pub(crate) fn test_no_annotation(has_annotations: bool, key: &str) -> Value {
+    if has_annotations {
+        test(&annotation_path(key), Value::Null)
+    } else {
+        test(ANNOTATIONS, Value::Null)
+    }
 }
 
 /// Takes an annotation away.

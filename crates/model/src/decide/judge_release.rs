@@ -3,12 +3,12 @@
 use jiff::Timestamp;
 
 use super::action::Action;
-use super::message::{cut, plain, shown_error};
+use super::message::{cut, shown_error};
 use super::observed::Observed;
 use super::published_volume;
 use super::release_request::{
     ListedEvidence, MAX_REQUEST_AGE, MAX_TEXT, ReleaseAnswer, ReleaseBasis, ReleaseEvidence, ReleasePlan, ReleaseProof,
-    ReleaseRefusal, ReleaseRequest,
+    ReleaseRefusal, ReleaseRequest, quoted,
 };
 use crate::objects::{Attachment, ReleaseNote};
 
@@ -40,13 +40,11 @@ pub(super) fn requested<'a>(observed: &Observed<'a>) -> Option<Action<'a>> {
 fn check(attachment: &Attachment, note: &ReleaseNote) -> Result<ReleaseRequest, ReleaseRefusal> {
     let unreadable = |error: serde_json::Error| {
         // It quotes what it does not expect.
-        ReleaseRefusal::Unreadable(plain(cut(&error.to_string(), MAX_TEXT)).into_owned())
+        ReleaseRefusal::Unreadable(quoted(&error.to_string()))
     };
     let request: ReleaseRequest = serde_json::from_str(&note.request).map_err(unreadable)?;
     if *request.uid != *attachment.uid || request.uid.is_empty() {
-        return Err(ReleaseRefusal::OtherObject(
-            plain(cut(&request.uid, MAX_TEXT)).into_owned(),
-        ));
+        return Err(ReleaseRefusal::OtherObject(quoted(&request.uid)));
     }
     if attachment.deleting != Some(request.deleted) {
         return Err(ReleaseRefusal::OtherDeletion(request.deleted));
@@ -117,9 +115,7 @@ pub fn judge_release(
             "the outcome of the attach is unknown, and a call may still be in progress".to_owned()
         }
         ListedEvidence::CannotList => "the driver cannot list where its volumes are attached".to_owned(),
-        ListedEvidence::Failed(error) => {
-            format!("the driver did not list its volumes ({})", plain(cut(error, MAX_TEXT)))
-        }
+        ListedEvidence::Failed(error) => format!("the driver did not list its volumes ({})", quoted(error)),
         ListedEvidence::Silent => "the driver does not list where the volume is attached".to_owned(),
     };
     match (plan.request.proof, &evidence.elsewhere) {

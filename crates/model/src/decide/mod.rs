@@ -12,8 +12,8 @@
 //! * Our finalizer is removed from a VolumeAttachment only by a write that follows a confirmed
 //!   `ControllerUnpublishVolume`, and before the status is cleared. For a driver that has no such call it goes only as far as
 //!   [`ReleaseWithoutCall`] says.
-//!   A person may ask for more than that: see [`judge_release`], which refuses whatever is in doubt. One that was attached by a call
-//!   gets it again when it has lost it.
+//!   A person may ask for more than that: see [`judge_release`], which refuses whatever is in doubt. One for which a call may
+//!   have been made gets it again when it has lost it, attached or not.
 //! * Our finalizer is removed from a PersistentVolume only when no VolumeAttachment of any driver names it. One that is attached
 //!   gets it again.
 //! * Finalizers and annotations of others survive every patch.
@@ -60,13 +60,14 @@ pub use observed::{
 pub use outcome::{Failure, Outcome};
 pub use patch::Write;
 pub use protect::{KeepReason, VolumeAction, may_release, volume};
-pub use publication::{Publication, is_claimed, is_final, publication, was_called_for};
+pub use publication::{is_claimed, is_final, was_called_for};
 pub use published_volume::{
     FormerPlace, contradicts_note, former_place, holds_its_place, is_claimed_for, is_in_use, is_same_volume,
     known_handle, published_beside_note, published_volume, replaced, wanted_handle,
 };
 pub use record::{CallAt, is_in_the_way, is_same_work, is_settled, may_be_in_use, may_note_failure};
 pub use refusal::Refusal;
+pub(crate) use release_request::quoted;
 pub use release_request::{
     ListedEvidence, MAX_REQUEST_AGE, ReleaseAnswer, ReleaseBasis, ReleaseEvidence, ReleasePlan, ReleaseProof,
     ReleaseRefusal, ReleaseRequest,
@@ -89,10 +90,14 @@ pub fn attachment<'a>(observed: &Observed<'a>) -> Action<'a> {
     if !observed.driver.capabilities.publish_unpublish {
         return attach::trivial(observed);
     }
-    if observed.attachment.deleting.is_some() {
+    let action = if observed.attachment.deleting.is_some() {
         detach::decide(observed)
     } else {
         attach::decide(observed)
+    };
+    match action {
+        Action::Refuse(refusal) => Action::Refuse(refusal.with_allowed_secret(observed)),
+        action => action,
     }
 }
 
@@ -118,7 +123,7 @@ pub fn needs_work(attachment: &Attachment, volume: Option<&Volume>, driver: &Dri
     }
     !attachment.attached
         || (driver.capabilities.publish_unpublish
-            && (has_lost_finalizer(attachment, driver)
+            && (has_lost_finalizer(attachment, &driver.finalizer)
                 || protect::unprotected(attachment, volume, driver).is_some()
                 || attach::partly_noted(attachment, volume, driver).is_some()))
 }

@@ -19,7 +19,6 @@ use super::json_patch::{
     without_finalizer,
 };
 use super::outcome::Failure;
-use super::publication::{Publication, publication};
 use crate::api::names::{
     NODE_ID_ANNOTATION, RELEASE_ANNOTATION, RELEASE_REFUSED_ANNOTATION, TRACEPARENT_ANNOTATION, VOLUME_ANNOTATION,
 };
@@ -110,7 +109,7 @@ pub fn claim(
     if !attachment.finalizers.contains(finalizer) {
         operations.extend(add_finalizer(&attachment.finalizers, finalizer));
     }
-    let note = claim_note(attachment, driver, node_id, source);
+    let note = claim_note(attachment, node_id, source);
     if let Some(too_large) = note.oversized() {
         return Err(too_large);
     }
@@ -125,7 +124,7 @@ pub fn claim(
     ))
 }
 
-/// Puts our finalizer on an attachment again, and nothing else: what it stands for is noted, or was known when it was attached. On
+/// Puts our finalizer on an attachment again, and nothing else: what it stands for is noted, or was known when it was claimed. On
 /// condition that nobody changed it since it was read.
 pub fn hold_again(attachment: &Attachment, finalizer: &str) -> Write {
     let operations = add_finalizer(&attachment.finalizers, finalizer);
@@ -133,12 +132,12 @@ pub fn hold_again(attachment: &Attachment, finalizer: &str) -> Write {
 }
 
 /// What a claim notes of the volume.
-fn claim_note(attachment: &Attachment, driver: &DriverFacts, node_id: &str, source: &CsiSource) -> VolumeAnnotation {
+fn claim_note(attachment: &Attachment, node_id: &str, source: &CsiSource) -> VolumeAnnotation {
     let noted = attachment.volume_note.as_ref();
     VolumeAnnotation {
         handle: source.handle.clone(),
         secret: source.publish_secret.clone(),
-        former: former(attachment, driver, node_id, source),
+        former: former(attachment, node_id, source),
         renewed: noted.map_or(0, |note| note.renewed.wrapping_add(1)),
     }
 }
@@ -188,12 +187,8 @@ pub fn note_trace(attachment: &Attachment, traceparent: &str) -> Write {
 }
 
 /// Where the volume may be from earlier tries, other than where it is going now: the node came back with another ID, or the
-/// PersistentVolume with another handle, after a call that may have been made.
-fn former(attachment: &Attachment, driver: &DriverFacts, node_id: &str, source: &CsiSource) -> Vec<FormerVolumeOnNode> {
-    if publication(attachment, driver) == Publication::Never {
-        // Whatever is noted there, we did not write it.
-        return Vec::new();
-    }
+/// PersistentVolume with another handle, after a call that may have been made. What is noted tells it, whatever became of the finalizer.
+fn former(attachment: &Attachment, node_id: &str, source: &CsiSource) -> Vec<FormerVolumeOnNode> {
     let noted = attachment.volume_note.as_deref();
     let mut places = noted.map(|note| note.former.clone()).unwrap_or_default();
     // A refusal of the last call says nothing of the calls before it, of which an operator that ended may have made one.
@@ -238,7 +233,7 @@ pub fn refuse_release(attachment: &Attachment, answer: &str) -> Option<Write> {
 /// That the request on the object is the one that was read.
 fn requested(attachment: &Attachment) -> Option<Value> {
     let note = attachment.release.as_ref()?;
-    Some(test_annotation(RELEASE_ANNOTATION, &*note.request))
+    Some(test_annotation(RELEASE_ANNOTATION, &note.request))
 }
 
 /// Status: attached, with the publish context that the kubelet will read.
@@ -330,7 +325,7 @@ fn unless_changed(attachment: &Attachment, mut write: Write) -> Write {
 }
 
 /// A JSON patch of a PersistentVolume.
-fn on_volume(volume: &Volume, operations: Vec<Value>) -> Write {
+pub(crate) fn on_volume(volume: &Volume, operations: Vec<Value>) -> Write {
     Write {
         target: WriteTarget::Volume(volume.name.clone()),
         form: PatchType::Json,

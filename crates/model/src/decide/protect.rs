@@ -2,7 +2,7 @@
 
 use super::driver_facts::DriverFacts;
 use super::patch::{self, Write};
-use super::published_volume::was_made_later;
+use super::published_volume::{is_in_use, was_made_later};
 use crate::objects::{Attachment, Volume};
 
 /// The next step for a PersistentVolume.
@@ -59,7 +59,7 @@ pub(super) fn unprotected<'a>(
     volume: Option<&'a Volume>,
     driver: &DriverFacts,
 ) -> Option<&'a Volume> {
-    let attached = attachment.attached && attachment.deleting.is_none();
+    let attached = is_in_use(attachment);
     if !attached || !attachment.finalizers.contains(&driver.finalizer) {
         return None;
     }

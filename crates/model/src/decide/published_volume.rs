@@ -40,13 +40,7 @@ pub fn published_volume<'a>(
             (Some(volume), Some(note)) if handle(volume) == Some(&*note.handle) => &volume.spec,
             (_, Some(note)) => return Ok((&note.handle, note.secret.as_ref())),
             (Some(volume), None) if was_made_later(volume, attachment) => {
-                return Err(Refusal::VolumeUnknown {
-                    attachment: attachment.name.clone(),
-                    attached: attachment.attached,
-                    node: attachment.node.clone(),
-                    volume: name.clone(),
-                    handle: shown_handle(handle(volume).unwrap_or_default()),
-                });
+                return Err(volume_unknown(attachment, volume));
             }
             (Some(volume), None) => &volume.spec,
             (None, None) => return Err(Refusal::VolumeNotFound(name.clone())),
@@ -54,6 +48,19 @@ pub fn published_volume<'a>(
     };
     let source = csi_source(attachment, spec)?;
     Ok((&source.handle, source.publish_secret.as_ref()))
+}
+
+/// The refusal where the PersistentVolume was made later, with what is known of it. A Secret of another driver is none for this one.
+fn volume_unknown(attachment: &Attachment, volume: &Volume) -> Refusal {
+    let own = volume.spec.csi().filter(|source| source.driver == attachment.attacher);
+    Refusal::VolumeUnknown {
+        attachment: attachment.name.clone(),
+        attached: attachment.attached,
+        node: attachment.node.clone(),
+        volume: volume.name.clone(),
+        handle: shown_handle(handle(volume).unwrap_or_default()),
+        secret: own.and_then(|source| source.publish_secret.clone()).map(Box::new),
+    }
 }
 
 /// Where the volume may be is not known while a part of the note is left out, and no write may take the place of that part.

@@ -68,7 +68,7 @@ pub enum NotComparable {
 pub fn expectation(observed: &Observed<'_>) -> Result<Option<Expectation>, NotComparable> {
     let (attachment, driver) = (observed.attachment, observed.driver);
     let is_served = attachment.attacher == driver.name && driver.capabilities.publish_unpublish;
-    if !is_served || has_lost_finalizer(attachment, driver) {
+    if !is_served || has_lost_finalizer(attachment, &driver.finalizer) {
         return Ok(None);
     }
     let claimed = attachment.finalizers.contains(&driver.finalizer);

@@ -4,11 +4,11 @@ use super::calls::VolumeOnNode;
 use super::driver_facts::DriverFacts;
 use crate::objects::Attachment;
 
-/// Whether there is nothing to attach or detach any more for an attachment that is not forced: it is attached, or what was
-/// attached is taken back.
-pub fn is_settled(attachment: &Attachment, driver: &DriverFacts) -> bool {
+/// Whether there is nothing to attach or detach any more, by the owner of this finalizer, for an attachment that is not
+/// forced: it is attached, or what was attached is taken back.
+pub fn is_settled(attachment: &Attachment, finalizer: &str) -> bool {
     if attachment.deleting.is_some() {
-        !attachment.finalizers.contains(&driver.finalizer)
+        !attachment.finalizers.contains(finalizer)
     } else {
         attachment.attached
     }

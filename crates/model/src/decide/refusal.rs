@@ -4,8 +4,9 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::command::command_word;
+use super::observed::Observed;
 use crate::api::names::{NODE_ID_ANNOTATION, VOLUME_ANNOTATION};
-use crate::objects::{ENTRY_SIZE, MAX_VOLUME_FIELD, SecretReference, TranslationError};
+use crate::objects::{ENTRY_SIZE, MAX_VOLUME_FIELD, SecretReference, TranslationError, VolumeAnnotation};
 
 /// Why something cannot be done as things are. The texts of the first group are those that users of the Go sidecar
 /// search for; they are kept exactly.
@@ -67,8 +68,8 @@ pub enum Refusal {
     #[error(
         "PersistentVolume {volume} was created after VolumeAttachment {attachment} was {}, and nothing says which volume \
          was: it may be another one than {handle}; find out which one {} attached to node {node}, and run kubectl annotate \
-         volumeattachment {} '{VOLUME_ANNOTATION}={{\"handle\":\"ID\"}}'",
-        was(*attached), is(*attached), command_word(attachment, "NAME")
+         volumeattachment {} '{VOLUME_ANNOTATION}={}'",
+        was(*attached), is(*attached), command_word(attachment, "NAME"), advised_note(secret.as_deref())
     )]
     VolumeUnknown {
         attachment: Arc<str>,
@@ -76,6 +77,8 @@ pub enum Refusal {
         node: Arc<str>,
         volume: Arc<str>,
         handle: Box<str>,
+        /// The publish secret that the PersistentVolume names now.
+        secret: Option<Box<SecretReference>>,
     },
     #[error("CSI does not support the combination of access modes of this volume: {0}")]
     AccessModes(&'static str),
@@ -143,7 +146,30 @@ fn is(attached: bool) -> &'static str {
     if attached { "is" } else { "may be" }
 }
 
+/// What a person is asked to note. A detach is given the Secret that is noted: without one it would be made without secrets.
+fn advised_note(secret: Option<&SecretReference>) -> String {
+    let note = VolumeAnnotation {
+        handle: "ID".into(),
+        secret: secret.map(|secret| SecretReference {
+            namespace: command_word(&secret.namespace, "NAMESPACE").into(),
+            name: command_word(&secret.name, "NAME").into(),
+        }),
+        former: Vec::new(),
+        renewed: 0,
+    };
+    serde_json::to_string(&note).unwrap_or_default()
+}
+
 impl Refusal {
+    /// Without a Secret in what it asks a person to note, unless the driver may be given that Secret: what is noted is given to the
+    /// driver, and whoever writes PersistentVolumes can name any Secret.
+    pub(super) fn with_allowed_secret(mut self, observed: &Observed<'_>) -> Self {
+        if let Self::VolumeUnknown { secret, .. } = &mut self {
+            *secret = secret.take().filter(|secret| observed.may_give(secret));
+        }
+        self
+    }
+
     /// Stable name for metrics and `error.type` on spans.
     pub fn reason(&self) -> &'static str {
         match self {

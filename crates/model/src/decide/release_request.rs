@@ -17,6 +17,11 @@ pub const MAX_REQUEST_AGE: SignedDuration = SignedDuration::from_mins(15);
 /// Longest part of a request that is repeated in Events and logs, in bytes.
 pub(super) const MAX_TEXT: usize = 200;
 
+/// As much of a text as is repeated, on one line.
+pub(crate) fn quoted(text: &str) -> String {
+    plain(cut(text, MAX_TEXT)).into_owned()
+}
+
 /// What the annotation `attacher.csi.dev/release` holds as JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -50,9 +55,9 @@ pub enum ReleaseProof {
 impl ReleaseRequest {
     /// Who asks and why, on one line.
     pub fn words(&self) -> String {
-        let by = plain(cut(&self.by, MAX_TEXT)).into_owned();
+        let by = quoted(&self.by);
         let by = if by.is_empty() { "somebody" } else { &by };
-        match plain(cut(&self.reason, MAX_TEXT)) {
+        match quoted(&self.reason) {
             reason if reason.is_empty() => format!("requested by {by}, without a reason"),
             reason => format!("requested by {by}: {reason}"),
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::api::EventReason;
 use crate::api::condition::ConditionReason;
-use crate::decide::{DriverFacts, NodeEntry, replaced};
+use crate::decide::{DriverFacts, NodeEntry, is_settled, replaced};
 use crate::objects::{AccessModes, Attachment, AttachmentSource, Operation, Volume};
 
 named! {
@@ -203,11 +203,7 @@ pub struct FindingInput<'a> {
 
 /// Whether an attach or detach by the owner of this finalizer is under way or waits.
 pub fn is_pending(attachment: &Attachment, finalizer: &str) -> bool {
-    if attachment.deleting.is_some() {
-        attachment.finalizers.contains(finalizer)
-    } else {
-        !attachment.attached
-    }
+    !is_settled(attachment, finalizer)
 }
 
 /// What is wrong with one VolumeAttachment, as far as its objects say; see [`FindingKind::min_age`].

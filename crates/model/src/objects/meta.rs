@@ -398,3 +398,7 @@ pub fn is_blank(text: &str) -> bool {
 pub(super) fn boxed(text: Option<String>) -> Box<str> {
     text.unwrap_or_default().into_boxed_str()
 }
+
+pub(super) fn boxed_list(texts: Option<Vec<String>>) -> Box<[Box<str>]> {
+    texts.into_iter().flatten().map(String::into_boxed_str).collect()
+}

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::meta::{ResourceVersion, boxed, slim};
+use super::meta::{ResourceVersion, boxed, boxed_list, slim};
 use super::oversized_field::OversizedField;
 use super::string_map::StringMap;
 
@@ -120,7 +120,7 @@ impl From<StorageClassWire> for StorageClass {
         let too_large = wire.take_oversized().map(Box::new);
         let expression = |wire: TopologyExpressionWire| TopologyExpression {
             key: wire.key.into(),
-            values: wire.values.into_iter().flatten().map(String::into_boxed_str).collect(),
+            values: boxed_list(wire.values),
         };
         let term = |wire: TopologyTermWire| {
             wire.match_label_expressions
@@ -137,12 +137,7 @@ impl From<StorageClassWire> for StorageClass {
             parameters: wire.parameters.unwrap_or_default().into(),
             reclaim_policy: wire.reclaim_policy.as_deref().map(ReclaimPolicy::parse),
             delayed: wire.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer"),
-            mount_options: wire
-                .mount_options
-                .into_iter()
-                .flatten()
-                .map(String::into_boxed_str)
-                .collect(),
+            mount_options: boxed_list(wire.mount_options),
             allowed_topologies: wire.allowed_topologies.into_iter().flatten().map(term).collect(),
             too_large,
         }

@@ -2,9 +2,21 @@ use super::*;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
+fn read_attachment(object: Value) -> Attachment {
+    serde_json::from_value::<VolumeAttachmentWire>(object).unwrap().into()
+}
+
+fn read_volume(object: Value) -> Volume {
+    serde_json::from_value::<PersistentVolumeWire>(object).unwrap().into()
+}
+
+fn read_csi_node(object: Value) -> CsiNode {
+    serde_json::from_value::<CsiNodeWire>(object).unwrap().into()
+}
+
 #[test]
 fn a_volume_attachment_keeps_what_is_read_and_drops_the_rest() {
-    let wire: VolumeAttachmentWire = serde_json::from_value(json!({
+    let record = read_attachment(json!({
         "apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment",
         "metadata": {
             "name": "csi-1", "uid": "u1", "resourceVersion": "42",
@@ -16,9 +28,7 @@ fn a_volume_attachment_keeps_what_is_read_and_drops_the_rest() {
         "spec": {"attacher": "csi.test", "nodeName": "n1", "source": {"persistentVolumeName": "pv1"}},
         "status": {"attached": true, "attachmentMetadata": {"devicePath": "/dev/x"},
                    "attachError": {"message": "no", "errorCode": 8, "time": "2026-01-02T03:04:06Z"}}
-    }))
-    .unwrap();
-    let record = Attachment::from(wire);
+    }));
     assert_eq!(
         (&*record.name, &*record.uid, record.resource_version),
         ("csi-1", "u1", ResourceVersion(42))
@@ -65,12 +75,12 @@ fn a_note_keeps_its_places_whatever_its_counter_is() {
         (json!({"a": []}), 0),
     ] {
         let note = json!({"handle": "h", "former": [{"handle": "h", "nodeID": "n0"}], "renewed": renewed}).to_string();
-        let wire: VolumeAttachmentWire = serde_json::from_value(json!({
+        let note = read_attachment(json!({
             "metadata": {"name": "csi-1", "uid": "u1", "annotations": {crate::api::names::VOLUME_ANNOTATION: note}},
             "spec": {"attacher": "csi.test", "nodeName": "n1", "source": {"persistentVolumeName": "pv1"}},
         }))
-        .unwrap();
-        let note = Attachment::from(wire).volume_note.expect("it is read");
+        .volume_note
+        .expect("it is read");
         assert_eq!((&*note.handle, note.former.len(), note.renewed), ("h", 1, number));
     }
 }
@@ -110,12 +120,11 @@ fn the_latest_write_of_the_status_by_another_client_is_kept() {
         (json!([{}]), None),
     ];
     for (fields, wanted) in rows {
-        let wire: VolumeAttachmentWire = serde_json::from_value(json!({
+        let found = read_attachment(json!({
             "metadata": {"name": "a", "managedFields": fields},
             "spec": {"attacher": "d", "nodeName": "n", "source": {}}
         }))
-        .unwrap();
-        let found = Attachment::from(wire).other_writer;
+        .other_writer;
         let wanted = wanted.map(|(manager, time)| StatusWriter {
             manager: manager.into(),
             time: time.parse().unwrap(),
@@ -127,12 +136,11 @@ fn the_latest_write_of_the_status_by_another_client_is_kept() {
 #[test]
 fn annotations_that_are_all_foreign_still_count_as_present() {
     let decode = |annotations: serde_json::Value| {
-        let wire: VolumeAttachmentWire = serde_json::from_value(json!({
+        read_attachment(json!({
             "metadata": {"name": "a", "annotations": annotations},
             "spec": {"attacher": "d", "nodeName": "n", "source": {}}
         }))
-        .unwrap();
-        Attachment::from(wire).has_annotations
+        .has_annotations
     };
     assert!(decode(json!({"someone": "else"})));
     assert!(!decode(json!({})));
@@ -166,15 +174,13 @@ fn annotations_of_traces_are_kept_while_they_are_short() {
 
 #[test]
 fn an_object_that_was_created_a_moment_ago_has_no_status() {
-    let wire: VolumeAttachmentWire =
-        serde_json::from_value(json!({"metadata": {"name": "a"}, "spec": {"attacher": "d", "nodeName": "n"}})).unwrap();
-    let record = Attachment::from(wire);
+    let record = read_attachment(json!({"metadata": {"name": "a"}, "spec": {"attacher": "d", "nodeName": "n"}}));
     assert_eq!((record.attached, record.source), (false, AttachmentSource::Neither));
 }
 
 #[test]
 fn a_persistent_volume_is_read_with_its_csi_source() {
-    let wire: PersistentVolumeWire = serde_json::from_value(json!({
+    let record = read_volume(json!({
         "metadata": {"name": "pv1", "uid": "u", "resourceVersion": "7", "finalizers": ["kubernetes.io/pv-protection"]},
         "spec": {
             "accessModes": ["ReadWriteOnce", "ReadWriteOnce"], "volumeMode": "Block", "mountOptions": ["noatime"],
@@ -182,9 +188,7 @@ fn a_persistent_volume_is_read_with_its_csi_source() {
             "csi": {"driver": "csi.test", "volumeHandle": "h", "readOnly": true, "volumeAttributes": {"b": "2", "a": "1"},
                     "controllerPublishSecretRef": {"name": "s", "namespace": "kube-system"}}
         }
-    }))
-    .unwrap();
-    let record = Volume::from(wire);
+    }));
     let VolumeSource::Csi(source) = &record.spec.source else {
         panic!("not a CSI source")
     };
@@ -197,11 +201,7 @@ fn a_persistent_volume_is_read_with_its_csi_source() {
 
 #[test]
 fn in_tree_sources_are_told_apart_from_unknown_ones() {
-    let decode = |spec: serde_json::Value| {
-        let wire: PersistentVolumeWire =
-            serde_json::from_value(json!({"metadata": {"name": "v"}, "spec": spec})).unwrap();
-        Volume::from(wire)
-    };
+    let decode = |spec: serde_json::Value| read_volume(json!({"metadata": {"name": "v"}, "spec": spec}));
     let in_tree = decode(json!({"cinder": {"volumeID": "x"}}));
     assert_eq!(
         in_tree.in_tree.map(|in_tree| in_tree.plugin),
@@ -224,12 +224,10 @@ fn a_plain_csi_volume_pays_one_word_for_migration() {
 
 #[test]
 fn a_csi_node_answers_by_exact_driver_name_and_first_match() {
-    let wire: CsiNodeWire = serde_json::from_value(json!({
+    let record = read_csi_node(json!({
         "metadata": {"name": "n1"},
         "spec": {"drivers": [{"name": "a", "nodeID": "1", "topologyKeys": null}, {"name": "a", "nodeID": "2"}]}
-    }))
-    .unwrap();
-    let record = CsiNode::from(wire);
+    }));
     assert_eq!((record.node_id("a"), record.node_id("A")), (Some("1"), None));
     let empty: CsiNodeWire =
         serde_json::from_value(json!({"metadata": {"name": "n"}, "spec": {"drivers": null}})).unwrap();
@@ -239,7 +237,7 @@ fn a_csi_node_answers_by_exact_driver_name_and_first_match() {
 #[test]
 fn a_csi_node_has_the_topology_keys_of_each_driver() {
     let many: Vec<String> = (0..=MAX_TOPOLOGY_KEYS).map(|number| format!("key-{number}")).collect();
-    let wire: CsiNodeWire = serde_json::from_value(json!({
+    let record = read_csi_node(json!({
         "metadata": {"name": "n1"},
         "spec": {"drivers": [
             {"name": "b", "nodeID": "1", "topologyKeys": ["zone", "rack", "zone"]},
@@ -248,9 +246,7 @@ fn a_csi_node_has_the_topology_keys_of_each_driver() {
             {"name": "a", "nodeID": "1", "topologyKeys": ["host"]},
             {"name": "b", "nodeID": "1", "topologyKeys": ["other"]},
         ]},
-    }))
-    .unwrap();
-    let record = CsiNode::from(wire);
+    }));
     let keys = |driver: &str| record.topology_keys(driver).map(|keys| keys.join(" "));
     assert_eq!(
         keys("b").as_deref(),
@@ -291,12 +287,11 @@ fn of_a_node_the_labels_are_kept() {
 #[test]
 fn a_publish_context_is_not_kept() {
     let record_of = |metadata: Value| {
-        let object = json!({
+        read_attachment(json!({
             "apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment", "metadata": {"name": "a", "uid": "u"},
             "spec": {"attacher": "d", "nodeName": "n", "source": {"persistentVolumeName": "v"}},
             "status": {"attached": true, "attachmentMetadata": metadata},
-        });
-        Attachment::from(serde_json::from_value::<VolumeAttachmentWire>(object).unwrap())
+        }))
     };
     let many: BTreeMap<String, &str> = (0..9_000).map(|number| (format!("key-{number}"), "value")).collect();
     for metadata in [json!({"devicePath": "x".repeat(200_000), "lun": "1"}), json!(many)] {
@@ -319,20 +314,18 @@ fn what_others_write_is_kept_within_bounds() {
         annotations.insert(format!("attacher.csi.dev/{key}"), "y".repeat(50_000));
     }
     annotations.insert("attacher.csi.dev/traceparent".to_owned(), "ours".to_owned());
-    let object = json!({
+    let record = read_attachment(json!({
         "metadata": {"name": "a", "uid": "u", "annotations": annotations},
         "spec": {"attacher": "d", "nodeName": "n", "source": {"persistentVolumeName": "v"}},
-    });
-    let record = Attachment::from(serde_json::from_value::<VolumeAttachmentWire>(object).unwrap());
+    }));
     assert!(format!("{record:?}").len() < 8_000, "{}", format!("{record:?}").len());
     assert_eq!(record.trace_context.get("attacher.csi.dev/traceparent"), Some("ours"));
     let volume = |attributes: usize, options: usize| {
-        let object = json!({
+        read_volume(json!({
             "metadata": {"name": "v", "uid": "u"},
             "spec": {"mountOptions": ["o".repeat(options)], "csi": {"driver": "d", "volumeHandle": "h",
                 "volumeAttributes": {"key": "v".repeat(attributes)}}},
-        });
-        Volume::from(serde_json::from_value::<PersistentVolumeWire>(object).unwrap())
+        }))
     };
     assert_eq!(volume(60_000, 60_000).spec.too_large, None);
     for (attributes, options, field) in [
@@ -352,10 +345,7 @@ fn what_others_write_is_kept_within_bounds() {
 #[test]
 fn tiny_entries_are_kept_within_bounds() {
     let most = MAX_VOLUME_FIELD / ENTRY_SIZE;
-    let volume = |spec: Value| {
-        let object = json!({"metadata": {"name": "v", "uid": "u"}, "spec": spec});
-        Volume::from(serde_json::from_value::<PersistentVolumeWire>(object).unwrap())
-    };
+    let volume = |spec: Value| read_volume(json!({"metadata": {"name": "v", "uid": "u"}, "spec": spec}));
     let attributes =
         |count: usize| -> BTreeMap<String, &str> { (0..count).map(|at| (format!("{at:05}"), "")).collect() };
     let options = volume(json!({"mountOptions": vec![""; 480_000], "csi": {"driver": "d", "volumeHandle": "h"}}));
@@ -373,11 +363,10 @@ fn tiny_entries_are_kept_within_bounds() {
 #[test]
 fn a_note_is_kept_within_bounds() {
     let record = |note: Value| {
-        let object = json!({
+        read_attachment(json!({
             "metadata": {"name": "a", "uid": "u", "annotations": {crate::api::names::VOLUME_ANNOTATION: note.to_string()}},
             "spec": {"attacher": "of-others", "nodeName": "n", "source": {"persistentVolumeName": "v"}},
-        });
-        Attachment::from(serde_json::from_value::<VolumeAttachmentWire>(object).unwrap())
+        }))
     };
     let places = |count: usize| vec![json!({"handle": "a", "nodeID": "b"}); count];
     let large = record(json!({"handle": "h", "former": places(9_000), "renewed": 3}));
@@ -404,14 +393,12 @@ fn finalizers_are_kept_within_bounds() {
         list
     };
     let ours = crate::api::names::finalizer_name("csi.test");
-    let object = json!({
+    let attachment = read_attachment(json!({
         "metadata": {"name": "a", "uid": "u", "finalizers": list(&ours)},
         "spec": {"attacher": "csi.test", "nodeName": "n", "source": {"persistentVolumeName": "v"}},
-    });
-    let attachment = Attachment::from(serde_json::from_value::<VolumeAttachmentWire>(object).unwrap());
+    }));
     let volume = |spec: Value| {
-        let object = json!({"metadata": {"name": "v", "uid": "u", "finalizers": list(&ours)}, "spec": spec});
-        Volume::from(serde_json::from_value::<PersistentVolumeWire>(object).unwrap())
+        read_volume(json!({"metadata": {"name": "v", "uid": "u", "finalizers": list(&ours)}, "spec": spec}))
     };
     let of_driver = volume(json!({"csi": {"driver": "csi.test", "volumeHandle": "h"}}));
     for finalizers in [&attachment.finalizers, &of_driver.finalizers] {
@@ -615,6 +602,6 @@ fn an_odd_time_of_a_deletion_is_one() {
     let (_, mut object) = full_objects().swap_remove(0);
     object["metadata"]["deletionTimestamp"] = json!("9999-12-31T00:00:00Z");
     object["metadata"]["creationTimestamp"] = json!("9999-12-31T00:00:00Z");
-    let record = Attachment::from(serde_json::from_value::<VolumeAttachmentWire>(object).unwrap());
+    let record = read_attachment(object);
     assert_eq!((record.deleting, record.created), (Some(jiff::Timestamp::MAX), None));
 }

@@ -14,7 +14,7 @@ use super::in_tree::{
     self, CinderWire, DiskWire, ElasticBlockStoreWire, FileWire, InTree, InTreePlugin, MIGRATED_TO_ANNOTATION,
     PersistentDiskWire, PersistentVolumeContext, PortworxWire, TranslationError, VsphereWire,
 };
-use super::meta::{Finalizers, ResourceVersion, boxed, slim, trace_context};
+use super::meta::{Finalizers, ResourceVersion, boxed, boxed_list, slim, trace_context};
 use super::oversized_field::OversizedField;
 use super::string_map::StringMap;
 use super::volume_lifecycle::VolumeLifecycle;
@@ -210,12 +210,7 @@ impl From<VolumeSpecWire> for VolumeSpec {
             source,
             access_modes: AccessModes::parse(&wire.access_modes.unwrap_or_default()),
             block: wire.volume_mode.as_deref() == Some("Block"),
-            mount_options: wire
-                .mount_options
-                .unwrap_or_default()
-                .into_iter()
-                .map(String::into_boxed_str)
-                .collect(),
+            mount_options: boxed_list(wire.mount_options),
         }
     }
 }

@@ -170,7 +170,7 @@ pub enum ProvisionedVolumeAction {
         /// `metadata.uid`.
         uid: Box<str>,
     },
-    /// Take our finalizer off, and that of the attacher where it may go.
+    /// Take our finalizer off. That of the attacher is taken off where volumes are attached, in a write of its own.
     Release(Write),
 }
 
@@ -221,6 +221,8 @@ named! {
         Draining,
         /// The driver is away: what needs no call goes on.
         DriverAway,
+        /// The driver announces no CREATE_DELETE_VOLUME.
+        NotSupported,
         /// Its volume is gone, and our finalizer is the last thing of ours.
         Release,
         /// It has no handle that DeleteVolume could be called for.

@@ -9,40 +9,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::action::{ProvisionedVolumeAction as Action, VolumeDecision, VolumeReason};
-use super::attempt::{LONG_REST, MAX_STALE, MAX_STEPS, Verdict, not_kept};
+use super::attempt::{LONG_REST, MAX_STALE, MAX_STEPS, RoleView, Verdict, not_kept};
 use super::classify::delete_answer;
 use super::creation::Deletion;
-use super::driver::ProvisionerFacts;
 use super::fingerprint::volume_fingerprint;
-use super::observed::{ObservedVolume, OwningClaim, ProvisionerSecretState, RolePhase};
+use super::observed::{ObservedVolume, OwningClaim, ProvisionerSecretState};
 use super::ownership::{is_of_volume, is_released};
 use super::plan::DeletePlan;
-use super::policy::ProvisionPolicy;
 use super::refusal::ProvisionRefusal;
 use super::seen::Seen;
 use super::trouble::Trouble;
 use super::volume::heir;
-use crate::ListRests;
 use crate::answer::{ApiError, ApiErrorKind};
 use crate::attempt::{CallEnd, LeaseLost};
 use crate::decide::{Failure, Write, grpc_code};
-use crate::objects::{Claim, ClaimReference, ResourceVersion, SecretReference, StorageClass, Volume};
+use crate::list_rests::{LONGEST, ListRests};
+use crate::objects::{Claim, ClaimReference, ResourceVersion, SecretReference, Volume};
 
 /// How long one rests whose claim is there: it is read again after that.
 const CLAIM_REST: Duration = Duration::from_mins(1);
 
-/// What an attempt sees at a moment: the cache, the Lease, the settings. To read it changes nothing.
-pub trait VolumeView {
-    /// The driver.
-    fn driver(&self) -> &ProvisionerFacts;
-    /// Settings.
-    fn policy(&self) -> &ProvisionPolicy;
-    /// What the role is about to do.
-    fn role(&self) -> RolePhase;
-    /// Whether the driver is away: nothing is called until it is back, which wakes everything.
-    fn is_away(&self) -> bool;
-    /// Whether a call or a write may be begun: the Lease is held.
-    fn may_start(&self) -> bool;
+/// What an attempt for a PersistentVolume sees.
+pub trait VolumeView: RoleView {
     /// The PersistentVolume that the attempt is for, by its UID.
     fn volume(&self) -> Seen<Arc<Volume>>;
     /// Its claim, as far as the cache knows it.
@@ -51,10 +39,6 @@ pub trait VolumeView {
     fn may_make_volume(&self, claim: &ClaimReference) -> bool;
     /// The claims of other names than the one which it names that are bound to it.
     fn bound_claims(&self, volume: &Volume) -> Seen<Vec<ClaimReference>>;
-    /// A class.
-    fn class(&self, name: &str) -> Seen<Arc<StorageClass>>;
-    /// The name of another PersistentVolume of the driver than `except` that has this handle.
-    fn handle_owner(&self, handle: &str, except: &str) -> Seen<Arc<str>>;
     /// All PersistentVolumes of the driver but `except` that have this handle. Asked for only where there is one.
     fn sharers(&self, handle: &str, except: &str) -> Vec<Arc<Volume>>;
     /// The name of the volume of a claim for which the driver answered this ID, and that no PersistentVolume is known to name.
@@ -295,7 +279,7 @@ impl VolumeAttempt {
         let is_live =
             self.live == Some(volume.resource_version) && volume.resource_version != ResourceVersion::default();
         let sharer = match view.handle_owner(handle, &volume.name) {
-            // Asked for only just before the call, as it looks at every claim.
+            // Asked for only just before the call: it is that which must not be made.
             Seen::Gone if is_live => view.created_for_a_claim(handle).map_or(Seen::Gone, Seen::Here),
             known => known,
         };
@@ -433,7 +417,13 @@ impl VolumeAttempt {
     /// Nothing can be done now: until when, and what is told.
     fn wait(&mut self, view: &impl VolumeView, reason: VolumeReason, volume: &Volume) -> Verdict {
         if reason == VolumeReason::Syncing {
-            return self.rest();
+            let rest = self.memory.rests.next_rest();
+            // It has not been known for many seconds, as when a watch breaks each time.
+            let unknown = (rest >= LONGEST).then(|| unknown_kinds(view, volume));
+            if let Some(unknown) = unknown.flatten() {
+                self.tell_wait(reason, unknown.to_owned());
+            }
+            return Verdict::Rest(rest);
         }
         if reason == VolumeReason::DriverAway {
             return Verdict::Rest(LONG_REST);
@@ -634,6 +624,27 @@ fn heir_of(view: &impl VolumeView, volume: &Volume, sharer: &Seen<Arc<str>>) -> 
         return None;
     };
     heir(volume, &view.sharers(&source.handle, &volume.name), view.driver()).cloned()
+}
+
+/// The kinds of which too little is known to delete the volume of a PersistentVolume; none where that is not what it waits for.
+fn unknown_kinds(view: &impl VolumeView, volume: &Volume) -> Option<&'static str> {
+    let handle = volume.spec.csi().map_or("", |source| &source.handle);
+    if matches!(view.handle_owner(handle, &volume.name), Seen::Unknown) {
+        return Some("PersistentVolumes");
+    }
+    if matches!(view.attached_to(), Seen::Unknown) {
+        return Some("VolumeAttachments");
+    }
+    let claim = volume.claim.as_deref();
+    // An open call is told on the claim.
+    if claim.is_some_and(|claim| view.may_make_volume(claim)) {
+        return None;
+    }
+    let lacks_claims = claim.is_some_and(|claim| view.claim(claim, volume) == OwningClaim::Unknown)
+        || matches!(view.bound_claims(volume), Seen::Unknown);
+    let class = volume.storage_class.as_deref();
+    let lacks_class = class.is_some_and(|class| matches!(view.class(class), Seen::Unknown));
+    (lacks_claims || lacks_class).then_some("PersistentVolumeClaims or StorageClasses")
 }
 
 /// Fingerprint of what decides about a PersistentVolume, as far as others change it: what the queue compares after a failure.

@@ -208,6 +208,10 @@ pub fn volume_waits(reason: VolumeReason, volume: &Volume, of: &str) -> Option<S
              Enabled to delete the volume"
         ),
         VolumeReason::HandleShared => of.to_owned(),
+        VolumeReason::Syncing => format!(
+            "DeleteVolume is not called for persistentvolume {name}, as it is not known whether its volume is in use: {of} cannot be listed and \
+             watched as they are now; look at the API server and at the log of the operator"
+        ),
         // A person decided, and the claim that the volume was made for is there.
         VolumeReason::ReleasedWhileBound
             if matches!(volume.lifecycle.phase, VolumePhase::Available | VolumePhase::Pending) =>

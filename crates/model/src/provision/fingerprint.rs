@@ -44,14 +44,17 @@ pub fn claim_fingerprint(observed: &ObservedClaim<'_>) -> u64 {
     if observed.driver.capabilities.accessibility_constraints {
         hash_seen(observed.node.labels.as_ref(), &mut hasher);
         hash_seen(observed.node.keys.as_deref(), &mut hasher);
-        // Where no node is selected, or that does not count, any node may bring what is missing.
-        let is_placed = claim.selected_node.is_some() && observed.class.here().is_none_or(|class| class.delayed);
-        if !is_placed {
+        if !is_placed(claim, observed.class) {
             observed.topology.digest().hash(&mut hasher);
         }
     }
     observed.driver.capabilities.create_delete_volume.hash(&mut hasher);
     hasher.finish()
+}
+
+/// Whether no other node than the selected one counts. Where none is selected, or that does not count, any node may bring what is missing.
+pub(super) fn is_placed(claim: &Claim, class: Seen<&StorageClass>) -> bool {
+    claim.selected_node.is_some() && class.here().is_none_or(|class| class.delayed)
 }
 
 /// Fingerprint of everything that decides about a PersistentVolume.

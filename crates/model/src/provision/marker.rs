@@ -11,7 +11,7 @@ use super::observed::ObservedClaim;
 use super::plan::CreatePlan;
 use super::policy::ProvisionPolicy;
 use super::refusal::ProvisionRefusal;
-use super::topology::{Segment, TopologyFacts, allowed_terms};
+use super::topology::{Segment, TopologyFacts, is_allowed, is_unrestricted};
 use super::volume_name::VolumeNaming;
 use crate::objects::{Claim, MAX_ANNOTATION_VALUE, SecretReference, StorageClass};
 
@@ -261,9 +261,7 @@ impl Marker {
 
 /// Whether allowedTopologies let a volume be there; all of them where none follow from it.
 fn is_within(class: &StorageClass, segment: &Segment) -> bool {
-    // A term may have fewer keys than the topology of a node.
-    let allows = |allowed: Vec<Segment>| allowed.is_empty() || allowed.iter().any(|term| term.is_subset_of(segment));
-    allowed_terms(class).is_ok_and(allows)
+    is_unrestricted(class) || is_allowed(class, segment)
 }
 
 /// Whether a call has the arguments that the claim records for the open one; also where it records none.

@@ -74,12 +74,12 @@ pub use quantity::{format_bytes, parse_bytes};
 pub use refusal::ProvisionRefusal;
 pub use release_request::ClaimReleaseRefusal;
 pub use request::class_hash;
-pub use response::{AnsweredVolume, InvalidAnswer, MAX_ANSWERED_TERMS, MAX_HANDLE, NewVolume, UndoState, VolumeFault};
+pub use response::{AnsweredVolume, InvalidAnswer, MAX_HANDLE, NewVolume, VolumeFault};
 pub use secrets::{SecretFamily, SecretTemplates, TemplateContext};
 pub use seen::Seen;
 pub use settle::{CreateOutcome, SettledCreate, created, undone};
 pub use trouble::{PendingObject, PendingOperation, ProvisionHealth, Trouble, TroubleKind};
-pub use volume::{heir, named_claim};
+pub use volume::{heir, last_to_go, named_claim};
 pub use volume_name::{VolumeNaming, is_prefix};
 
 #[cfg(test)]

@@ -13,9 +13,9 @@ use crate::api::names::{
 };
 use crate::decide::json_patch::{
     add_annotation, add_finalizer, annotate, patch_of, remove_annotation, test, test_annotation, test_finalizer,
-    test_version, without_finalizer,
+    test_no_annotation, test_version, without_finalizer,
 };
-use crate::decide::patch::{PatchType, Write, WriteTarget};
+use crate::decide::patch::{Write, on_volume};
 use crate::objects::{Claim, ReclaimPolicy, ResourceVersion, Volume};
 
 /// A JSON patch of a PersistentVolumeClaim.
@@ -101,11 +101,7 @@ pub fn keep_volume(volume: &Volume) -> Option<Write> {
 pub fn release_volume(volume: &Volume) -> Option<Write> {
     let places = volume.lifecycle.finalizer_at.as_deref()?.iter().copied();
     let operations = without_finalizer(places, PROVISIONER_FINALIZER)?;
-    Some(Write {
-        target: WriteTarget::Volume(volume.name.clone()),
-        form: PatchType::Json,
-        body: patch_of(&volume.uid, operations),
-    })
+    Some(on_volume(volume, operations))
 }
 
 /// The operations, on condition that the claim is still the one with this UID; and unchanged, where its list of finalizers is not known
@@ -136,7 +132,8 @@ fn remove_marker(claim: &Claim) -> Option<Vec<Value>> {
 fn test_marker(claim: &Claim) -> Value {
     match claim.marker.as_deref() {
         None if claim.annotations_left_out > 0 => test("/metadata/uid", &*claim.uid),
-        marker => test_annotation(PROVISIONING_MARKER, marker),
+        None => test_no_annotation(claim.has_annotations, PROVISIONING_MARKER),
+        Some(marker) => test_annotation(PROVISIONING_MARKER, marker),
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::parameters::MAX_PARAMETERS;
-use super::topology::{MAX_SEGMENT_KEYS, Segment};
+use super::topology::{MAX_SEGMENT_KEYS, MAX_TERMS, Segment};
 use crate::api::names::{DELETION_SECRET_NAME_ANNOTATION, DELETION_SECRET_NAMESPACE_ANNOTATION, PROVISIONER_FINALIZER};
 use crate::decide::cut;
 use crate::objects::{MAX_ANNOTATION_VALUE, MAX_VOLUME_FIELD, SecretReference, TranslationError};
@@ -22,6 +22,12 @@ pub enum ProvisionRefusal {
         "CSI driver {0} does not announce CREATE_DELETE_VOLUME, so that no volume can be provisioned; use a class of another driver"
     )]
     NotSupported(Arc<str>),
+    /// The volume is there, and the PersistentVolume is all that names it.
+    #[error(
+        "CSI driver {0} does not announce CREATE_DELETE_VOLUME, so that no volume can be deleted: install a version of the driver that does; \
+         or delete the volume in the storage system first, and only then set the policy of the PersistentVolume to Retain and delete it"
+    )]
+    DeletionNotSupported(Arc<str>),
     #[error(
         "storageclass.storage.k8s.io {class:?} not found: create StorageClass {class}, or create the PersistentVolumeClaim for another one"
     )]
@@ -213,12 +219,8 @@ pub enum ProvisionRefusal {
         segment: Segment,
         class: Arc<str>,
     },
-    #[error("{what} has {count} topology segments, and at most {limit} are accepted")]
-    TooManySegments {
-        what: &'static str,
-        count: usize,
-        limit: usize,
-    },
+    #[error("{what} has {count} topology segments, and at most {MAX_TERMS} are accepted")]
+    TooManySegments { what: &'static str, count: usize },
     #[error("{what} has a topology with {count} keys, and at most {MAX_SEGMENT_KEYS} are accepted")]
     SegmentTooLarge { what: &'static str, count: usize },
     #[error(
@@ -321,7 +323,7 @@ impl ProvisionRefusal {
     /// Stable name for metrics and `error.type` on spans.
     pub fn reason(&self) -> &'static str {
         match self {
-            Self::NotSupported(_) => "capability_missing",
+            Self::NotSupported(_) | Self::DeletionNotSupported(_) => "capability_missing",
             Self::ClassMissing { .. } | Self::ClassNeeded { .. } => "class_missing",
             Self::ClassMismatch { .. } => "class_mismatch",
             Self::Unconfirmed { .. } => "unconfirmed",

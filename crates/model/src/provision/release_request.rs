@@ -6,11 +6,8 @@
 use jiff::Timestamp;
 use thiserror::Error;
 
-use crate::decide::{MAX_REQUEST_AGE, ReleaseAnswer, ReleaseRequest, cut, plain};
+use crate::decide::{MAX_REQUEST_AGE, ReleaseAnswer, ReleaseRequest, quoted};
 use crate::objects::Claim;
-
-/// Longest part of a request that is repeated, in bytes.
-const MAX_TEXT: usize = 200;
 
 /// Why a request is not granted.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -69,12 +66,8 @@ pub fn judge(claim: &Claim, obstacle: Option<ClaimReleaseRefusal>, now: Timestam
             Some(refusal) => (request.at.to_string(), refusal),
         },
         Err(error) => {
-            let beginning = plain(cut(text, MAX_TEXT)).into_owned();
-            let error = error.to_string();
-            (
-                beginning,
-                ClaimReleaseRefusal::Unreadable(plain(cut(&error, MAX_TEXT)).into()),
-            )
+            let error = quoted(&error.to_string());
+            (quoted(text), ClaimReleaseRefusal::Unreadable(error.into()))
         }
     };
     let answer = ReleaseAnswer {
@@ -100,9 +93,7 @@ fn refused(
         return Some(ClaimReleaseRefusal::NotDeleted);
     };
     if *request.uid != *claim.uid {
-        return Some(ClaimReleaseRefusal::OtherObject(
-            plain(cut(&request.uid, MAX_TEXT)).into(),
-        ));
+        return Some(ClaimReleaseRefusal::OtherObject(quoted(&request.uid).into()));
     }
     if request.deleted != deleted {
         return Some(ClaimReleaseRefusal::OtherDeletion(request.deleted));

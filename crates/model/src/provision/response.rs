@@ -1,19 +1,15 @@
 //! What CreateVolume answered (CSI spec, "CreateVolumeResponse"), and what is wrong with it.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use thiserror::Error;
 
 use super::plan::CreatePlan;
-use super::topology::{MAX_NODE_TERMS, MAX_SEGMENT_KEYS, Segment};
+use super::topology::{MAX_SEGMENT_KEYS, MAX_TERMS, Segment};
 use crate::api::names::PROVISIONER_IDENTITY_ATTRIBUTE;
 use crate::objects::{ENTRY_SIZE, MAX_VOLUME_FIELD, StringMap, is_blank, kept_size};
 
 /// Longest volume ID that is accepted, in bytes. The CSI specification allows 128; drivers that put a server and a path into it need more.
 pub const MAX_HANDLE: usize = 4 << 10;
-/// So many topologies an answer may have that were not asked for: each becomes a term of the PersistentVolume's node affinity. A volume that
-/// can be reached from everywhere may be answered with all that were.
-pub const MAX_ANSWERED_TERMS: usize = 512;
 
 /// What the PersistentVolume says besides the context: who created it. The driver's name in it has at most 63 characters.
 const IDENTITY_SIZE: usize = PROVISIONER_IDENTITY_ATTRIBUTE.len() + 128 + ENTRY_SIZE;
@@ -63,8 +59,8 @@ pub enum VolumeFault {
     )]
     ContextTooLarge(usize),
     #[error(
-        "the driver answered CreateVolume with {0} topologies, and at most {MAX_ANSWERED_TERMS} are accepted that were not asked for: report \
-         it to the vendor of the driver; the volume is deleted and created again"
+        "the driver answered CreateVolume with {0} topologies, and at most {MAX_TERMS} are accepted: report it to the vendor of the driver; \
+         the volume is deleted and created again"
     )]
     TooManyTopologies(usize),
     #[error(
@@ -72,16 +68,6 @@ pub enum VolumeFault {
          of the driver; the volume is deleted and created again"
     )]
     TopologyTooLarge(usize),
-}
-
-/// How far the deletion of a volume that nobody wants has come.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum UndoState {
-    /// DeleteVolume was not called.
-    #[default]
-    NotTried,
-    /// It was, and not answered with OK.
-    Failed,
 }
 
 /// A volume that CreateVolume answered in this process, and no PersistentVolume is known to name.
@@ -99,8 +85,8 @@ pub struct NewVolume {
     pub topology: Vec<Segment>,
     /// What is wrong with it.
     pub fault: Option<VolumeFault>,
-    /// Its deletion, where nobody wants it.
-    pub undo: UndoState,
+    /// Whether DeleteVolume was called for it, as nobody wants it, and not answered with OK.
+    pub undo_failed: bool,
     /// Another PersistentVolume of the driver that was seen with its handle.
     pub owner: Option<Box<str>>,
 }
@@ -108,7 +94,7 @@ pub struct NewVolume {
 impl NewVolume {
     /// Whether a claim may get it: nothing is wrong with it, and no call may be about to delete it.
     pub fn is_usable(&self) -> bool {
-        self.fault.is_none() && self.undo == UndoState::NotTried
+        self.fault.is_none() && !self.undo_failed
     }
 
     /// The volume of an answer.
@@ -127,7 +113,7 @@ impl NewVolume {
         }
         let asked = plan.required_bytes;
         let answered = answer.capacity_bytes;
-        let unusable = unusable(plan, &answer);
+        let unusable = unusable(&answer);
         // Of what cannot be kept a PersistentVolume says nothing: one that is made so that its volume is deleted needs none of it.
         let (context, topology) = match unusable {
             None => (answer.context, answer.topology),
@@ -141,14 +127,14 @@ impl NewVolume {
             context,
             topology,
             fault: unusable.or_else(undersized),
-            undo: UndoState::NotTried,
+            undo_failed: false,
             owner: None,
         })
     }
 }
 
 /// What of an answer is more than is kept of a volume.
-fn unusable(plan: &CreatePlan, answer: &AnsweredVolume) -> Option<VolumeFault> {
+fn unusable(answer: &AnsweredVolume) -> Option<VolumeFault> {
     let entries = answer.context.iter();
     let bytes = kept_size(entries.map(|(key, value)| key.len() + value.len()));
     // What is written must be read again: a PersistentVolume with more is never attached.
@@ -156,12 +142,7 @@ fn unusable(plan: &CreatePlan, answer: &AnsweredVolume) -> Option<VolumeFault> {
         return Some(VolumeFault::ContextTooLarge(bytes));
     }
     let count = answer.topology.len();
-    let are_asked_for = || {
-        let asked: HashSet<&Segment> = plan.accessibility.iter().flat_map(|known| &known.requisite).collect();
-        let others = answer.topology.iter().filter(|segment| !asked.contains(segment));
-        others.count() <= MAX_ANSWERED_TERMS
-    };
-    if count > MAX_ANSWERED_TERMS && (count > MAX_NODE_TERMS || !are_asked_for()) {
+    if count > MAX_TERMS {
         return Some(VolumeFault::TooManyTopologies(count));
     }
     let mut sizes = answer.topology.iter().map(Segment::len);

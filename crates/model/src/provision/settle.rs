@@ -8,7 +8,7 @@ use super::marker::is_open_call;
 use super::patch::{self, ClaimWrite};
 use super::plan::CreatePlan;
 use super::policy::OrphanVolumePolicy;
-use super::response::{AnsweredVolume, InvalidAnswer, NewVolume, UndoState, VolumeFault};
+use super::response::{AnsweredVolume, InvalidAnswer, NewVolume, VolumeFault};
 use crate::decide::Failure;
 use crate::objects::Claim;
 
@@ -124,7 +124,7 @@ pub fn undone(volume: &NewVolume, code: Option<i32>, orphans: OrphanVolumePolicy
         return Creation::Refused;
     }
     Creation::Created(Box::new(NewVolume {
-        undo: UndoState::Failed,
+        undo_failed: true,
         ..volume.clone()
     }))
 }

@@ -64,7 +64,7 @@ impl Trouble {
                     VolumeReason::HandleShared => Kind::HandleShared,
                     VolumeReason::ReleasedWhileBound => Kind::ReleasedWhileBound,
                     VolumeReason::NeedsDecision => Kind::NeedsDecision,
-                    VolumeReason::StillAttached => Kind::DeletesStuck,
+                    VolumeReason::StillAttached | VolumeReason::Syncing => Kind::DeletesStuck,
                     _ => Kind::DeletesFailing,
                 };
                 Self::new(kind, &event::volume_waits(*reason, volume, of)?)

@@ -1,6 +1,7 @@
 //! What to do next about a PersistentVolume: the first rule that fits. DeleteVolume is the one call that destroys data: whatever is not
 //! known makes it wait.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use super::action::{ProvisionedVolumeAction as Action, VolumeDecision, VolumeReason};
@@ -61,12 +62,10 @@ pub(super) fn decide(observed: &ObservedVolume<'_>) -> VolumeDecision {
         RolePhase::Disabled if is_open => {}
         RolePhase::Disabled | RolePhase::Stopping => return decided(VolumeReason::Draining, Action::Ignore),
     }
-    // A capability that is lost changes nothing on objects, until a call says otherwise (CSI spec, CREATE_DELETE_VOLUME).
-    if !observed.driver.capabilities.create_delete_volume {
-        return decided(VolumeReason::Draining, Action::Ignore);
-    }
+    // A finalizer of ours would stay for ever where the driver deletes no volumes.
     let is_of_driver = volume.spec.csi().is_some_and(|source| is_deletable(observed, source));
-    if is_delete && is_of_driver && lifecycle.phase == VolumePhase::Bound && !volume.deleting && !has_finalizer {
+    let may_protect = is_of_driver && observed.driver.capabilities.create_delete_volume;
+    if is_delete && may_protect && lifecycle.phase == VolumePhase::Bound && !volume.deleting && !has_finalizer {
         let write = protect_volume(volume, PROVISIONER_FINALIZER);
         return decided(VolumeReason::Protect, Action::Protect(write));
     }
@@ -175,16 +174,27 @@ fn named_claim_of(observed: &ObservedVolume<'_>) -> Option<VolumeDecision> {
     }
 }
 
-/// Of PersistentVolumes that have one handle, and are all to be deleted, the one with which the volume is deleted; none where that is `volume`
-/// itself, or one of them is not to be deleted. Each would wait for the others for ever.
+/// The PersistentVolume that the volume of `volume` is left to; `sharers` are the others that have its handle. None where it is `volume`
+/// itself that goes last, or one of them is not to be deleted. Each would wait for the others for ever.
+pub fn heir<'s>(volume: &Volume, sharers: &'s [Arc<Volume>], driver: &ProvisionerFacts) -> Option<&'s Arc<Volume>> {
+    last_to_go(sharers, driver).filter(|last| heir_order(last, volume).is_lt())
+}
+
+/// Of PersistentVolumes that have one handle, and are all to be deleted, the one with which the volume is deleted; none where one of them is
+/// not to be deleted.
 ///
 /// It is the first by name of those that our finalizer holds: any other one may go at any moment, and with it what is known of the volume.
-pub fn heir<'s>(volume: &Volume, sharers: &'s [Arc<Volume>], driver: &ProvisionerFacts) -> Option<&'s Arc<Volume>> {
+pub fn last_to_go<'s>(volumes: &'s [Arc<Volume>], driver: &ProvisionerFacts) -> Option<&'s Arc<Volume>> {
+    let all_go = volumes.iter().all(|volume| is_released(volume, driver));
+    if !all_go {
+        return None;
+    }
+    volumes.iter().min_by(|one, other| heir_order(one, other))
+}
+
+fn heir_order(one: &Volume, other: &Volume) -> Ordering {
     let is_held = |volume: &Volume| volume.lifecycle.finalizer_at.is_some();
-    let order = |one: &Volume, other: &Volume| (!is_held(one), &one.name).cmp(&(!is_held(other), &other.name));
-    let first = sharers.iter().min_by(|one, other| order(one, other))?;
-    let all_go = || sharers.iter().all(|sharer| is_released(sharer, driver));
-    (order(first, volume).is_lt() && all_go()).then_some(first)
+    (!is_held(one), &one.name).cmp(&(!is_held(other), &other.name))
 }
 
 /// Nothing uses it, and its volume is deleted with another one: it goes as if the volume were gone. That the other one is there is the only
@@ -214,6 +224,10 @@ fn delete(observed: &ObservedVolume<'_>) -> VolumeDecision {
     }
     if observed.is_away {
         return wait(VolumeReason::DriverAway);
+    }
+    if !observed.driver.capabilities.create_delete_volume {
+        let cause = ProvisionRefusal::DeletionNotSupported(observed.driver.name.clone());
+        return wait_for(VolumeReason::NotSupported, cause);
     }
     let secret = match secret(observed) {
         Ok(secret) => secret,

@@ -89,7 +89,7 @@ fn count(shell: &Shell<'_>, note: &ClaimNote) {
 
 /// A request that may succeed a moment later.
 fn request_failed(shell: &mut Shell<'_>, claim: &Claim, error: &ApiError) {
-    shell.span.fail(&error.error_type(), &error.message);
+    shell.fail_request(error);
     traced!(
         warn,
         shell.span,
@@ -227,7 +227,7 @@ fn tell_failure(
         delay,
         is_news,
     };
-    let reason = failed.tell(work, &work.context.metrics, &mut shell.span);
+    let reason = shell.tell(&failed);
     let metrics = &work.context.metrics;
     metrics.provision_failed(&work.facts.name, &claim.class, source(claim));
     traced!(

@@ -66,12 +66,11 @@ impl Shell<'_> {
     pub fn keep(&self, attempt: &ClaimAttempt) {
         let (known, progress) = (attempt.memory().clone(), self.progress.clone());
         let work = self.look.work;
+        work.unsaved.set(self.look.key, attempt.creation());
         work.queue.remember(self.run.key(), |memory| {
             memory.claim.take(known, &self.secret);
             memory.progress = progress;
         });
-        let is_unsaved = matches!(attempt.creation(), Some(Creation::Created(_)));
-        work.unsaved.set(self.look.key, is_unsaved);
     }
 
     /// Opens the span, and tells the attempt which trace it is a part of.

@@ -60,7 +60,7 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &VolumeAttempt, note: Volum
             failed(shell, volume, error_type::OTHER, None, &message, retry);
         }
         VolumeNote::RequestFailed(error) | VolumeNote::NotWritten(error) => {
-            shell.span.fail(&error.error_type(), &error.message);
+            shell.fail_request(&error);
             request_failed(shell, volume, &error);
         }
         VolumeNote::LeaseLost(lost) => {
@@ -103,6 +103,7 @@ fn waits(shell: &Shell<'_>, volume: &Volume, reason: VolumeReason, of: &str) {
         VolumeReason::ReleasedWhileBound => (ProvisionEventReason::ReleasedWhileBound, "bound"),
         VolumeReason::NeedsDecision => (ProvisionEventReason::VolumeDelete, "needs_decision"),
         VolumeReason::NotCsi => (ProvisionEventReason::VolumeFailedDelete, "not_csi"),
+        VolumeReason::Syncing => (ProvisionEventReason::VolumeFailedDelete, error_type::UNCONFIRMED),
         _ => return,
     };
     let Some(note) = event::volume_waits(reason, volume, of) else {

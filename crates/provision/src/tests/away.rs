@@ -4,13 +4,7 @@ use super::*;
 
 /// A world whose driver answers, with a claim that was called for and whose outcome is not known.
 async fn uncertain() -> World {
-    let mut world = World::new();
-    world.class("good", &json!({}));
-    world.start();
-    world.driver.failures.lock().push(tonic::Code::DeadlineExceeded);
-    world.claim("a", "good");
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    assert!(world.is_marked("a"));
+    let world = World::uncertain(&json!({})).await;
     world.engine().pause();
     world
 }

@@ -6,12 +6,13 @@ mod distributed;
 mod open_calls;
 mod secrets;
 mod settings;
+mod sharers;
 mod told;
 mod traces;
 mod waits;
 
 use csi_attacher_proto::v1::{self, controller_server::Controller, controller_server::ControllerServer};
-use csi_attacher_testbed::api_answers::{apply, not_found};
+use csi_attacher_testbed::api_answers::{apply, is_gone, not_found};
 use http::{Method, Request, Response};
 use http_body_util::BodyExt as _;
 use kube::client::Body;
@@ -76,6 +77,15 @@ impl Api {
         object
     }
 
+    /// As [`Self::put`], but for a PersistentVolume in deletion that nobody holds: it is gone.
+    fn change(&self, path: &str, object: Value) -> Value {
+        let object = self.put(path, object);
+        if path.starts_with(VOLUMES) && is_gone(&object) {
+            self.objects.lock().remove(path);
+        }
+        object
+    }
+
     /// How many requests were of this kind, and began with this path.
     fn asked(&self, method: &str, path: &str) -> usize {
         let asked = format!("{method} {path}");
@@ -111,9 +121,13 @@ impl Api {
                     body: serde_json::from_slice(&body).unwrap(),
                 };
                 match apply(&object, &write) {
-                    Ok(patched) => (200, self.put(&path, patched)),
+                    Ok(patched) => (200, self.change(&path, patched)),
                     Err(_) => (422, json!({"kind": "Status", "code": 422, "status": "Failure"})),
                 }
+            }
+            (Method::DELETE, Some(mut object)) => {
+                object["metadata"]["deletionTimestamp"] = crate::clock::now().to_string().into();
+                (200, self.change(&path, object))
             }
             (Method::GET, Some(object)) => (200, object),
             (_, None) => (404, not_found(&path)),
@@ -195,6 +209,10 @@ struct Volumes {
     known: Mutex<BTreeMap<Arc<str>, Arc<Volume>>>,
     /// The names of those that have or had a handle.
     by_handle: Mutex<BTreeMap<Box<str>, BTreeSet<Arc<str>>>>,
+    /// The names and the handles that VolumeAttachments name or noted.
+    attached: Mutex<BTreeSet<String>>,
+    /// How often it was asked who noted a handle, in whatever way.
+    note_looks: AtomicUsize,
     listener: Mutex<Option<VolumeListener>>,
 }
 
@@ -233,8 +251,20 @@ impl VolumeCache for Volumes {
         let other = names.find(|name| ***name != *except && known.contains_key(*name));
         other.cloned().map_or(Seen::Gone, Seen::Here)
     }
-    fn attached_to(&self, _: &str, _: &str, _: &str) -> Seen<Arc<str>> {
-        Seen::Gone
+    fn attached_to(&self, name: &str, driver: &str, handle: &str) -> Seen<Arc<str>> {
+        let is_attached = self.is_noted(driver, handle) || self.is_named(name);
+        if is_attached {
+            Seen::Here("n1".into())
+        } else {
+            Seen::Gone
+        }
+    }
+    fn is_named(&self, name: &str) -> bool {
+        self.attached.lock().contains(name)
+    }
+    fn is_noted(&self, _: &str, handle: &str) -> bool {
+        self.note_looks.fetch_add(1, Ordering::Relaxed);
+        self.attached.lock().contains(handle)
     }
     fn lacks_read(&self, _: &Volume) -> bool {
         false
@@ -312,6 +342,7 @@ struct World {
     api: Arc<Api>,
     driver: Arc<ModelDriver>,
     context: SharedContext,
+    volumes: Arc<Volumes>,
     open_calls: Arc<OpenCalls>,
     settings: watch::Sender<Arc<DriverConfig>>,
     state: watch::Sender<DriverState>,
@@ -351,7 +382,7 @@ impl World {
         tokio::spawn(written);
         let context = SharedContext {
             store,
-            volumes,
+            volumes: volumes.clone(),
             nodes: Arc::new(NodeWatch::new(nodes, watch_nodes)),
             requests,
             events,
@@ -372,6 +403,7 @@ impl World {
             api,
             driver: Arc::default(),
             context,
+            volumes,
             open_calls: Arc::default(),
             settings: watch::Sender::new(settings),
             state: watch::Sender::default(),
@@ -381,15 +413,39 @@ impl World {
         world
     }
 
+    /// With a class "good" of these parameters, and an engine.
+    fn started(parameters: &Value) -> Self {
+        let mut world = Self::new();
+        world.class("good", parameters);
+        world.start();
+        world
+    }
+
+    /// With a claim "a" that was called for, and nobody knows what the call did.
+    async fn uncertain(parameters: &Value) -> Self {
+        let world = Self::started(parameters);
+        world.driver.failures.lock().push(tonic::Code::DeadlineExceeded);
+        world.claim("a", "good");
+        tokio::time::sleep(CALL * 5).await;
+        assert!(world.is_marked("a"));
+        world
+    }
+
     /// With a claim "a", for which CreateVolume is under way.
     async fn calling() -> Self {
-        let mut world = Self::new();
-        world.class("good", &json!({}));
-        world.start();
+        let world = Self::started(&json!({}));
         world.claim("a", "good");
         tokio::time::sleep(CALL / 2).await;
         assert_eq!(world.driver.calls.lock().len(), 1);
         world
+    }
+
+    /// Changes the settings, and shows them to whoever starts later.
+    fn configure(&self, change: impl FnOnce(&mut DriverConfig)) -> Arc<DriverConfig> {
+        let mut settings = DriverConfig::clone(&self.settings.borrow());
+        change(&mut settings);
+        self.settings.send_replace(Arc::new(settings));
+        self.settings.borrow().clone()
     }
 
     /// All lists are complete.
@@ -469,6 +525,11 @@ impl World {
         change(&mut object);
         let object = self.api.put(&claim_path(name), object);
         self.take_claim(object);
+    }
+
+    fn delete_claim(&self, name: &str) {
+        let now = crate::clock::now().to_string();
+        self.change_claim(name, |claim| claim["metadata"]["deletionTimestamp"] = now.into());
     }
 
     fn take_claim(&self, object: Value) {

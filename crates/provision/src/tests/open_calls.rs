@@ -6,13 +6,7 @@ use crate::provision::LeakProtection;
 
 /// A claim for which a call is open that was made with pool a; the class says b by now.
 async fn changed() -> World {
-    let mut world = World::new();
-    world.class("good", &json!({"pool": "a"}));
-    world.start();
-    world.driver.failures.lock().push(tonic::Code::DeadlineExceeded);
-    world.claim("a", "good");
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    assert!(world.is_marked("a"));
+    let world = World::uncertain(&json!({"pool": "a"})).await;
     world.class("good", &json!({"pool": "b"}));
     world
 }
@@ -53,9 +47,7 @@ async fn an_engine_that_ends_before_its_first_call_hands_on_what_it_was_given() 
 async fn the_first_refusal_does_not_count_of_a_claim_that_others_may_have_called_for() {
     for (enabled, is_there_before, is_uncertain) in [(true, true, true), (true, false, false), (false, false, true)] {
         let mut world = World::new();
-        let mut settings = DriverConfig::clone(&world.settings.borrow());
-        settings.provisioning.as_mut().unwrap().enabled = enabled;
-        world.settings.send_replace(Arc::new(settings.clone()));
+        world.configure(|settings| settings.provisioning.as_mut().unwrap().enabled = enabled);
         world.class("good", &json!({}));
         world.driver.failures.lock().push(tonic::Code::Internal);
         if is_there_before {
@@ -68,9 +60,8 @@ async fn the_first_refusal_does_not_count_of_a_claim_that_others_may_have_called
         if !enabled {
             pass(1).await;
             assert_eq!(world.driver.calls.lock().len(), 0);
-            settings.provisioning.as_mut().unwrap().enabled = true;
-            world.settings.send_replace(Arc::new(settings.clone()));
-            world.engine().reconfigure(&settings);
+            let enabled = world.configure(|settings| settings.provisioning.as_mut().unwrap().enabled = true);
+            world.engine().reconfigure(&enabled);
         }
         tokio::time::sleep(CALL * 2).await;
         assert_eq!(world.driver.calls.lock().len(), 1);
@@ -87,18 +78,15 @@ async fn the_first_refusal_does_not_count_of_a_claim_that_others_may_have_called
 async fn other_settings_say_nothing_of_calls_of_others_while_the_role_is_on() {
     for (enabled, is_uncertain) in [(true, false), (false, true)] {
         let mut world = World::new();
-        let mut settings = DriverConfig::clone(&world.settings.borrow());
-        settings.provisioning.as_mut().unwrap().enabled = enabled;
-        world.settings.send_replace(Arc::new(settings.clone()));
+        world.configure(|settings| settings.provisioning.as_mut().unwrap().enabled = enabled);
         world.class_with("later", &json!({}), "WaitForFirstConsumer");
         world.start();
         world.claim("a", "later");
         pass(1).await;
-        settings.provisioning.as_mut().unwrap().enabled = true;
         // Once when it is switched on, and once more.
         for _ in 0..2 {
-            world.settings.send_replace(Arc::new(settings.clone()));
-            world.engine().reconfigure(&settings);
+            let enabled = world.configure(|settings| settings.provisioning.as_mut().unwrap().enabled = true);
+            world.engine().reconfigure(&enabled);
             pass(1).await;
         }
         world.driver.failures.lock().push(tonic::Code::Internal);
@@ -167,8 +155,7 @@ async fn calls_of_others_are_expected_also_after_a_wait_for_a_consumer() {
     tokio::time::sleep(CALL * 2).await;
     assert_eq!(world.driver.calls.lock().len(), 1);
     assert_eq!(shown(&world), [(true, true)]);
-    let now = crate::clock::now().to_string();
-    world.change_claim("a", |claim| claim["metadata"]["deletionTimestamp"] = now.into());
+    world.delete_claim("a");
     pass(20).await;
     assert_eq!((world.driver.deleted.lock().len(), world.is_marked("a")), (1, false));
     assert!(shown(&world).is_empty(), "it is forgotten with the claim");
@@ -194,9 +181,7 @@ async fn a_claim_whose_node_is_taken_off_is_not_pending_any_more() {
 /// The Lease has run out, or the task panicked: nobody waits for its calls.
 #[tokio::test(start_paused = true)]
 async fn an_engine_that_is_cut_off_hands_on_what_it_knew() {
-    let mut world = World::new();
-    world.class("good", &json!({"pool": "a"}));
-    world.start();
+    let mut world = World::started(&json!({"pool": "a"}));
     world.claim("a", "good");
     tokio::time::sleep(CALL / 2).await;
     assert!(world.is_marked("a") && world.driver.pools.lock().len() == 1);
@@ -211,9 +196,9 @@ async fn an_engine_that_is_cut_off_hands_on_what_it_knew() {
 async fn a_call_without_a_marker_gets_one_as_soon_as_the_role_ends() {
     for (code, is_marked) in [(None, false), (Some(tonic::Code::DeadlineExceeded), true)] {
         let mut world = World::new();
-        let mut settings = DriverConfig::clone(&world.settings.borrow());
-        settings.provisioning.as_mut().unwrap().policy.leak_protection = LeakProtection::WhenUncertain;
-        world.settings.send_replace(Arc::new(settings));
+        world.configure(|settings| {
+            settings.provisioning.as_mut().unwrap().policy.leak_protection = LeakProtection::WhenUncertain;
+        });
         world.class("good", &json!({"pool": "a"}));
         world.start();
         world.driver.failures.lock().extend(code);

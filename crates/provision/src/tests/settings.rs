@@ -5,11 +5,8 @@ use super::*;
 /// A world in which `deletion: Hold` was set during the CreateVolume of claim "a", which is deleted.
 async fn held_during_the_call(change: impl FnOnce(&mut DriverConfig)) -> World {
     let world = World::calling().await;
-    let mut settings = DriverConfig::clone(&world.settings.borrow());
-    change(&mut settings);
-    world.settings.send_replace(Arc::new(settings));
-    let now = crate::clock::now().to_string();
-    world.change_claim("a", |claim| claim["metadata"]["deletionTimestamp"] = now.into());
+    world.configure(change);
+    world.delete_claim("a");
     pass(1).await;
     world
 }

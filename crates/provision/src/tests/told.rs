@@ -1,16 +1,14 @@
 //! What is told of claims that nobody wants any more, and of volumes that two of them have.
 
 use super::*;
+use crate::key::ClaimKey;
 use crate::provision::OrphanVolumePolicy;
 
 /// A world in which claim "a" is deleted during its CreateVolume, with other settings from then on.
 async fn deleted_during_the_call(change: impl FnOnce(&World, &mut DriverConfig)) -> World {
     let world = World::calling().await;
-    let mut settings = DriverConfig::clone(&world.settings.borrow());
-    change(&world, &mut settings);
-    world.settings.send_replace(Arc::new(settings));
-    let now = crate::clock::now().to_string();
-    world.change_claim("a", |claim| claim["metadata"]["deletionTimestamp"] = now.into());
+    world.configure(|settings| change(&world, settings));
+    world.delete_claim("a");
     pass(20).await;
     assert!(!world.is_marked("a"));
     world
@@ -84,13 +82,7 @@ async fn a_deletion_that_fails_before_there_is_a_persistent_volume_is_told_on_th
 #[tokio::test(start_paused = true)]
 async fn a_long_call_for_what_nobody_wants_is_not_told_as_provisioning() {
     for (provisioner, count) in [(DRIVER, 1), ("other.test", 0)] {
-        let mut world = World::new();
-        world.class("good", &json!({}));
-        world.start();
-        world.driver.failures.lock().push(tonic::Code::DeadlineExceeded);
-        world.claim("a", "good");
-        tokio::time::sleep(CALL * 5).await;
-        assert!(world.is_marked("a"));
+        let mut world = World::uncertain(&json!({})).await;
         world.engine.take().unwrap().drain().await;
         world.driver.is_slow.store(true, Ordering::Relaxed);
         world.change_claim("a", |claim| {
@@ -121,9 +113,7 @@ async fn a_refusal_of_what_nobody_wants_any_more_announces_no_retry() {
 /// A driver answers the ID of a volume that a PersistentVolume has: on the claim and on the new one, before either is to be deleted.
 #[tokio::test(start_paused = true)]
 async fn a_volume_that_another_has_as_well_is_told_when_it_is_saved() {
-    let mut world = World::new();
-    world.class("good", &json!({}));
-    world.start();
+    let world = World::started(&json!({}));
     world.volume(json!({
         "metadata": {"name": "theirs", "uid": "theirs-uid"},
         "spec": {
@@ -157,9 +147,7 @@ fn unsaved(world: &World) -> [Option<u64>; 3] {
 
 #[tokio::test(start_paused = true)]
 async fn volumes_that_are_not_saved_yet_are_shown_as_a_queue() {
-    let mut world = World::new();
-    world.class("good", &json!({}));
-    world.start();
+    let mut world = World::started(&json!({}));
     assert_eq!(unsaved(&world), [0, 0, 0].map(Some));
     world.api.fails_to_save.store(true, Ordering::Relaxed);
     world.claim("a", "good");
@@ -180,4 +168,32 @@ async fn volumes_that_are_not_saved_yet_are_shown_as_a_queue() {
     assert_eq!(unsaved(&world)[..2], [Some(1), Some(3)]);
     world.engine.take().unwrap().drain().await;
     assert_eq!(unsaved(&world)[..2], [Some(0), Some(3)]);
+}
+
+/// It is somebody's before a PersistentVolume names it, also for the next engine before that has looked at the claim.
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_is_not_saved_yet_is_found_by_its_handle() {
+    let mut world = World::started(&json!({}));
+    world.api.fails_to_save.store(true, Ordering::Relaxed);
+    world.claim("a", "good");
+    pass(1).await;
+    let own = ClaimKey {
+        uid: "uid-a".into(),
+        name: "web/a".into(),
+    };
+    let found = |world: &World, except: Option<&ClaimKey>| {
+        let unsaved = &world.engine().work().unsaved;
+        unsaved.of_handle("handle of pvc-uid-a", except)
+    };
+    assert_eq!(found(&world, None).as_deref(), Some("pvc-uid-a"));
+    assert_eq!(found(&world, Some(&own)), None);
+    let ended = world.engine().work().clone();
+    world.engine.take().unwrap().drain().await;
+    let late = ended.unsaved.of_handle("handle of pvc-uid-a", None);
+    assert_eq!(late.as_deref(), Some("pvc-uid-a"), "an attempt may be cut off late");
+    world.start();
+    assert_eq!(found(&world, None).as_deref(), Some("pvc-uid-a"));
+    world.api.fails_to_save.store(false, Ordering::Relaxed);
+    pass(60).await;
+    assert_eq!((world.saved(), found(&world, None)), (1, None));
 }

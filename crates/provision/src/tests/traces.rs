@@ -4,6 +4,7 @@ use super::*;
 use crate::api::AnnotationMode;
 use crate::runtime::Work as _;
 use crate::telemetry::TelemetryGuard;
+use crate::telemetry::names::code_upper_snake;
 use crate::telemetry::redact::hash;
 use crate::trace_pipeline::pipeline;
 use csi_attacher_testbed::otlp::{Attribute, OtlpReceiver, ReceivedSpan};
@@ -21,6 +22,14 @@ async fn traced(edit: impl FnOnce(&mut AttacherConfigSpec)) -> (OtlpReceiver, Wo
         ("OTEL_BSP_SCHEDULE_DELAY", "1"),
     ]);
     let world = World::traced(tracer, edit);
+    (receiver, world, guard)
+}
+
+/// The same, with a class "gold" and an engine.
+async fn working(edit: impl FnOnce(&mut AttacherConfigSpec)) -> (OtlpReceiver, World, TelemetryGuard) {
+    let (receiver, mut world, guard) = traced(edit).await;
+    world.class("gold", &json!({}));
+    world.start();
     (receiver, world, guard)
 }
 
@@ -44,14 +53,26 @@ async fn told(edit: impl FnOnce(&mut AttacherConfigSpec)) -> Vec<ReceivedSpan> {
     receiver.spans()
 }
 
+fn named<'s>(spans: &'s [ReceivedSpan], name: &'s str) -> impl Iterator<Item = &'s ReceivedSpan> {
+    spans.iter().filter(move |span| span.name == name)
+}
+
 fn roots(spans: &[ReceivedSpan]) -> impl Iterator<Item = &ReceivedSpan> {
-    spans.iter().filter(|span| span.name == ROOT)
+    named(spans, ROOT)
 }
 
 fn attempts(spans: &[ReceivedSpan]) -> impl Iterator<Item = &ReceivedSpan> {
-    spans
-        .iter()
-        .filter(|span| span.name == "PersistentVolumeClaim.provision.attempt")
+    named(spans, "PersistentVolumeClaim.provision.attempt")
+}
+
+/// All attempts for an object, whichever traces they are in, are numbered from 1, and each is linked to the one before.
+fn assert_in_a_row<'s>(attempts: impl Iterator<Item = &'s ReceivedSpan>) {
+    let mut previous: Vec<(String, String)> = Vec::new();
+    for (number, attempt) in (1..).zip(attempts) {
+        assert_eq!(attempt.attributes["attacher.attempt"], Attribute::I64(number));
+        assert_eq!(attempt.links, previous, "{attempt:?}");
+        previous = vec![(attempt.trace_id.clone(), attempt.span_id.clone())];
+    }
 }
 
 #[tokio::test]
@@ -120,9 +141,7 @@ async fn the_volume_of_another_is_told_by_its_hash() {
 #[tokio::test]
 async fn a_persistent_volume_names_its_trace_only_where_that_is_asked() {
     for outgoing_annotation in [true, false] {
-        let (receiver, mut world, guard) = traced(|spec| spec.tracing.outgoing_annotation = outgoing_annotation).await;
-        world.class("gold", &json!({}));
-        world.start();
+        let (receiver, world, guard) = working(|spec| spec.tracing.outgoing_annotation = outgoing_annotation).await;
         world.claim("data", "gold");
         receiver.wait_until(LIMIT, |spans| roots(spans).count() == 1).await;
         drop(guard);
@@ -136,9 +155,7 @@ async fn a_persistent_volume_names_its_trace_only_where_that_is_asked() {
 #[tokio::test]
 async fn only_the_end_of_the_config_ends_what_is_pending() {
     for code in [tonic::Code::DeadlineExceeded, tonic::Code::InvalidArgument] {
-        let (receiver, mut world, guard) = traced(|_| {}).await;
-        world.class("gold", &json!({}));
-        world.start();
+        let (receiver, mut world, guard) = working(|_| {}).await;
         world.driver.failures.lock().extend([code; 100]);
         world.claim("data", "gold");
         receiver.wait_until(LIMIT, |spans| attempts(spans).count() > 0).await;
@@ -154,7 +171,43 @@ async fn only_the_end_of_the_config_ends_what_is_pending() {
         assert_eq!(root.text("attacher.outcome"), "aborted");
         assert_eq!(root.text("k8s.persistentvolumeclaim.name"), "data");
         assert!(root.status_message.contains("AttacherConfig"), "{root:?}");
+        assert_eq!(root.text("error.type"), code_upper_snake(code));
     }
+}
+
+/// Its root says what failed last as well.
+#[tokio::test]
+async fn attempts_to_delete_are_in_a_row() {
+    let (receiver, mut world, guard) = working(|_| {}).await;
+    world.driver.undo_failures.lock().extend([tonic::Code::Internal; 100]);
+    world.volume(json!({
+        "metadata": {
+            "name": "pv", "uid": "pv-uid", "annotations": {"pv.kubernetes.io/provisioned-by": DRIVER},
+        },
+        "spec": {
+            "persistentVolumeReclaimPolicy": "Delete", "storageClassName": "gold",
+            "csi": {"driver": DRIVER, "volumeHandle": "h"},
+            "claimRef": {"namespace": "web", "name": "old", "uid": "old-uid"},
+        },
+        "status": {"phase": "Released"},
+    }));
+    let of_deletion = "PersistentVolume.delete.attempt";
+    receiver
+        .wait_until(LIMIT, |spans| named(spans, of_deletion).count() > 1)
+        .await;
+    let engine = world.engine.take().unwrap();
+    let end = engine.work().end_pending();
+    engine.drain().await;
+    end();
+    let is_root = |span: &ReceivedSpan| span.name == "PersistentVolume.delete";
+    let spans = receiver.wait_until(LIMIT, |spans| spans.iter().any(is_root)).await;
+    drop(guard);
+    assert_in_a_row(named(&spans, of_deletion));
+    let root = spans.iter().find(|span| is_root(span)).unwrap();
+    assert_eq!(
+        (root.text("attacher.outcome"), root.text("error.type")),
+        ("aborted", "INTERNAL")
+    );
 }
 
 /// As on a VolumeAttachment: it is something to point to, or nothing.
@@ -191,16 +244,13 @@ async fn a_context_of_somebody_else_on_a_claim_is_linked_to() {
 /// Nobody makes the call again, so that no time for it is told.
 #[tokio::test]
 async fn a_failure_that_is_not_tried_again_has_no_delay() {
-    let (receiver, mut world, guard) = traced(|_| {}).await;
-    world.class("gold", &json!({}));
-    world.start();
+    let (receiver, world, guard) = working(|_| {}).await;
     world.driver.failures.lock().push(tonic::Code::FailedPrecondition);
     world.claim("data", "gold");
     while world.driver.calls.lock().is_empty() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    let now = crate::clock::now().to_string();
-    world.change_claim("data", |claim| claim["metadata"]["deletionTimestamp"] = now.into());
+    world.delete_claim("data");
     let is_failed = |span: &ReceivedSpan| span.status_message.contains("no room");
     let spans = receiver.wait_until(LIMIT, |spans| attempts(spans).any(is_failed)).await;
     drop(guard);
@@ -212,10 +262,8 @@ async fn a_failure_that_is_not_tried_again_has_no_delay() {
 #[tokio::test]
 async fn each_attempt_is_in_the_trace_of_its_claim() {
     let spans = told(|_| {}).await;
-    let numbers: Vec<_> = attempts(&spans)
-        .map(|span| span.attributes["attacher.attempt"].clone())
-        .collect();
-    assert_eq!(numbers, [1, 2, 1].map(Attribute::I64));
+    assert_eq!(attempts(&spans).count(), 3);
+    assert_in_a_row(attempts(&spans));
     for span in attempts(&spans) {
         let parent = span.parent_span_id.as_deref();
         assert!(
@@ -230,9 +278,7 @@ async fn each_attempt_is_in_the_trace_of_its_claim() {
 /// A trace has as many attempts as `spec.tracing` lets it have; the next one goes on with what is to be done.
 #[tokio::test]
 async fn what_fails_again_and_again_is_continued_in_another_trace() {
-    let (receiver, mut world, guard) = traced(|spec| spec.tracing.max_attempts_per_trace = 2).await;
-    world.class("gold", &json!({}));
-    world.start();
+    let (receiver, world, guard) = working(|spec| spec.tracing.max_attempts_per_trace = 2).await;
     world.driver.failures.lock().extend([tonic::Code::Internal; 3]);
     world.claim("data", "gold");
     receiver.wait_until(LIMIT, |spans| roots(spans).count() == 2).await;
@@ -247,7 +293,10 @@ async fn what_fails_again_and_again_is_continued_in_another_trace() {
         let links: Vec<_> = root.links.iter().map(|(trace, _)| trace).collect();
         assert_eq!(links, [&linked.trace_id]);
     }
+    assert_eq!(attempts(&spans).count(), 4);
+    assert_in_a_row(attempts(&spans));
     assert!(attempts(&spans).all(|span| [&first.trace_id, &second.trace_id].contains(&&span.trace_id)));
+    assert_eq!(first.text("error.type"), "INTERNAL");
     let saved = world.api.objects.lock()["/api/v1/persistentvolumes/pvc-uid-data"].clone();
     assert!(saved.to_string().contains(&second.trace_id), "{saved}");
 }
@@ -255,17 +304,13 @@ async fn what_fails_again_and_again_is_continued_in_another_trace() {
 /// Who raises the share wants to see what fails now, and not what is claimed next.
 #[tokio::test]
 async fn a_share_that_is_raised_counts_for_what_fails_now() {
-    let (receiver, mut world, guard) = traced(|spec| spec.tracing.sampling_rate_per_million = Some(0)).await;
-    world.class("gold", &json!({}));
-    world.start();
+    let (receiver, world, guard) = working(|spec| spec.tracing.sampling_rate_per_million = Some(0)).await;
     world.driver.failures.lock().extend([tonic::Code::Internal; 2]);
     world.claim("data", "gold");
     let mut state = world.state.subscribe();
     let failing = state.wait_for(|state| state.last_failure.is_some());
     tokio::time::timeout(LIMIT, failing).await.unwrap().unwrap();
-    let mut settings = DriverConfig::clone(&world.settings.borrow());
-    settings.tracing.sampling_rate_per_million = Some(1_000_000);
-    world.settings.send_replace(Arc::new(settings));
+    world.configure(|settings| settings.tracing.sampling_rate_per_million = Some(1_000_000));
     receiver.wait_until(LIMIT, |spans| roots(spans).count() == 1).await;
     drop(guard);
     let spans = receiver.spans();

@@ -8,7 +8,7 @@ use crate::api::condition::ConditionReason;
 use crate::api::{AttacherConfigSpec, DriverConfig};
 use crate::csi::{CapabilityReport, CsiClient, DriverConnection};
 use crate::telemetry::Metrics;
-use csi_mock_driver::{ControllerCapability, Method, MockDriver, MockDriverBuilder, Rule};
+use csi_mock_driver::{ControllerCapability, Method, MockDriver, MockDriverBuilder, MockHandle, Rule};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -21,6 +21,14 @@ fn with_timeouts(mut config: DriverConfig, timeout: Duration) -> DriverConfig {
     config.timeouts.probe = timeout;
     config.timeouts.identity = timeout;
     config
+}
+
+/// A driver, and settings by which it is reached as long as the folder is there.
+async fn started(builder: MockDriverBuilder) -> (MockHandle, DriverConfig, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("csi.sock");
+    let driver = builder.start(&socket).await.unwrap();
+    (driver, config(&socket), folder)
 }
 
 async fn shaken(config: &DriverConfig) -> Result<crate::connect::handshake::Handshake, HandshakeError> {
@@ -44,16 +52,9 @@ fn unreachable(obstacle: HandshakeError) -> (ConditionReason, String) {
 
 #[tokio::test]
 async fn a_driver_that_answers_everything_is_known() {
-    let folder = tempfile::tempdir().unwrap();
-    let socket = folder.path().join("csi.sock");
     let only = [ControllerCapability::PublishUnpublishVolume];
-    let _driver = MockDriver::builder("a.test")
-        .capabilities(only)
-        .start(&socket)
-        .await
-        .unwrap();
+    let (_driver, mut config, _folder) = started(MockDriver::builder("a.test").capabilities(only)).await;
     for name in [None, Some("a.test".to_owned())] {
-        let mut config = config(&socket);
         config.driver_name = name;
         let handshake = shaken(&config).await.unwrap();
         assert_eq!(handshake.plugin.name, "a.test");
@@ -64,11 +65,8 @@ async fn a_driver_that_answers_everything_is_known() {
 
 #[tokio::test]
 async fn a_driver_without_a_controller_service_is_not_asked_for_its_capabilities() {
-    let folder = tempfile::tempdir().unwrap();
-    let socket = folder.path().join("csi.sock");
-    let none = MockDriver::builder("a.test").without_controller_service();
-    let driver = none.start(&socket).await.unwrap();
-    let handshake = shaken(&config(&socket)).await.unwrap();
+    let (driver, config, _folder) = started(MockDriver::builder("a.test").without_controller_service()).await;
+    let handshake = shaken(&config).await.unwrap();
     assert_eq!(handshake.capabilities, CapabilityReport::default());
     assert!(driver.calls_of(Method::ControllerGetCapabilities).is_empty());
 }
@@ -122,10 +120,7 @@ async fn each_answer_that_is_none_has_its_reason() {
         ),
     ];
     for (builder, wanted, words) in rows {
-        let folder = tempfile::tempdir().unwrap();
-        let socket = folder.path().join("csi.sock");
-        let driver = builder.start(&socket).await.unwrap();
-        let mut config = config(&socket);
+        let (_driver, mut config, _folder) = started(builder).await;
         if wanted == ConditionReason::Timeout {
             // Whichever call it ends on a machine that is slow: that is the reason to be told.
             config = with_timeouts(config, Duration::from_millis(500));
@@ -133,7 +128,6 @@ async fn each_answer_that_is_none_has_its_reason() {
         let (reason, message) = unreachable(shaken(&config).await.unwrap_err());
         assert_eq!(reason, wanted, "{message}");
         assert!(message.contains(words), "{message}");
-        drop(driver);
     }
 }
 
@@ -182,21 +176,14 @@ async fn what_speaks_no_grpc_is_told_so() {
 
 #[tokio::test]
 async fn another_name_is_for_a_person_to_mend() {
-    let folder = tempfile::tempdir().unwrap();
-    let socket = folder.path().join("csi.sock");
-    let _driver = MockDriver::builder("b.test").start(&socket).await.unwrap();
-    let mut config = config(&socket);
+    let (_driver, mut config, _folder) = started(MockDriver::builder("b.test")).await;
     config.driver_name = Some("a.test".to_owned());
-    let HandshakeError {
-        is_stalled,
-        reason,
-        message,
-    } = shaken(&config).await.unwrap_err();
-    assert_eq!((is_stalled, reason), (true, ConditionReason::DriverNameMismatch));
-    assert!(
-        message.contains("\"b.test\"") && message.contains("\"a.test\""),
-        "{message}"
-    );
+    let error = shaken(&config).await.unwrap_err();
+    let kind = (error.is_stalled, error.reason);
+    assert_eq!(kind, (true, ConditionReason::DriverNameMismatch));
+    for name in ["\"b.test\"", "\"a.test\""] {
+        assert!(error.message.contains(name), "{}", error.message);
+    }
 }
 
 /// A name is a label of metrics and the name of a Lease: whatever else a driver says is refused, and shown in part only.
@@ -210,19 +197,10 @@ async fn what_is_no_name_is_refused_and_not_repeated() {
         ("\u{e4}.test".to_owned(), "7 bytes"),
     ];
     for (name, words) in rows {
-        let folder = tempfile::tempdir().unwrap();
-        let socket = folder.path().join("csi.sock");
-        let _driver = MockDriver::builder(&name).start(&socket).await.unwrap();
-        let HandshakeError {
-            is_stalled,
-            reason,
-            message,
-        } = shaken(&config(&socket)).await.unwrap_err();
-        assert_eq!(
-            (is_stalled, reason),
-            (true, ConditionReason::DriverInvalid),
-            "{message}"
-        );
+        let (_driver, config, _folder) = started(MockDriver::builder(&name)).await;
+        let error = shaken(&config).await.unwrap_err();
+        let (kind, message) = ((error.is_stalled, error.reason), error.message);
+        assert_eq!(kind, (true, ConditionReason::DriverInvalid), "{message}");
         assert!(message.contains(words) && message.contains("csi.sock"), "{message}");
         assert!(message.len() < 600, "{message}");
     }
@@ -231,10 +209,8 @@ async fn what_is_no_name_is_refused_and_not_repeated() {
 /// Nor is it read to its end: 3 MB of it were kept by each label of each series.
 #[tokio::test]
 async fn an_identity_without_measure_is_not_read() {
-    let folder = tempfile::tempdir().unwrap();
-    let socket = folder.path().join("csi.sock");
-    let _driver = MockDriver::builder("x".repeat(3_000_000)).start(&socket).await.unwrap();
-    let (reason, message) = unreachable(shaken(&config(&socket)).await.unwrap_err());
+    let (_driver, config, _folder) = started(MockDriver::builder("x".repeat(3_000_000))).await;
+    let (reason, message) = unreachable(shaken(&config).await.unwrap_err());
     assert_eq!(reason, ConditionReason::CallFailed, "{message}");
     assert!(
         message.len() < 600 && message.contains("GetPluginInfo failed"),
@@ -244,14 +220,9 @@ async fn an_identity_without_measure_is_not_read() {
 
 #[tokio::test]
 async fn a_version_is_cut() {
-    let folder = tempfile::tempdir().unwrap();
-    let socket = folder.path().join("csi.sock");
     let version = format!("1.0\n{}", "9".repeat(10_000));
-    let _driver = MockDriver::builder("a.test")
-        .settings(|settings| settings.vendor_version = version)
-        .start(&socket)
-        .await
-        .unwrap();
-    let kept = shaken(&config(&socket)).await.unwrap().plugin.vendor_version;
+    let builder = MockDriver::builder("a.test").settings(|settings| settings.vendor_version = version);
+    let (_driver, config, _folder) = started(builder).await;
+    let kept = shaken(&config).await.unwrap().plugin.vendor_version;
     assert!(kept.len() == 128 && kept.starts_with("1.0 9"), "{kept}");
 }

@@ -21,6 +21,7 @@ use crate::apiserver::Requests;
 use crate::csi::{CsiClient, DriverConnection, TlsTarget};
 use crate::decide::DriverFacts;
 use crate::objects::SecretReference;
+use crate::pending::or_never;
 use crate::state::DriverStateSender;
 use crate::telemetry::Metrics;
 use certificates::{CertificateWatcher, ValidCertificates};
@@ -142,10 +143,7 @@ impl Connector for DriverConnector {
     }
 
     async fn changed(&self, since: &ConnectFailure) {
-        match &self.keys {
-            Some(keys) => drop(keys.since(since.revision).await),
-            None => std::future::pending().await,
-        }
+        or_never(self.keys.as_ref().map(|keys| keys.since(since.revision))).await;
     }
 
     async fn replaced(&self, current: &ConnectedDriver, publisher: &DriverStateSender) -> Replacement {

@@ -34,11 +34,11 @@ impl Collector for SpanCollector {
         for (result, spans) in results {
             ConstCounter::new(spans).encode(family.encode_family(&[("result", result)])?)?;
         }
-        let (length, capacity) = (to_i64(counts.queue_length), to_i64(counts.queue_capacity));
+        let (length, capacity) = (Some(counts.queue_length), Some(counts.queue_capacity));
         let name = "csi_attacher_trace_queue_length";
-        gauge(&mut encoder, name, "Spans waiting for export.", Some(length))?;
+        gauge(&mut encoder, name, "Spans waiting for export.", length)?;
         let name = "csi_attacher_trace_queue_capacity";
-        gauge(&mut encoder, name, "Spans that may wait for export.", Some(capacity))
+        gauge(&mut encoder, name, "Spans that may wait for export.", capacity)
     }
 }
 

@@ -11,9 +11,9 @@ pub(super) fn to_classic(openmetrics: &str) -> String {
     let mut classic = String::with_capacity(openmetrics.len());
     let mut help = None;
     for line in openmetrics.lines() {
-        if line.starts_with("# HELP ") {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
             // Whether the name needs a suffix is known from the TYPE line that follows.
-            help = line.strip_prefix("# HELP ").and_then(|rest| rest.split_once(' '));
+            help = rest.split_once(' ');
         } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
             let suffix = if kind == "counter" { "_total" } else { "" };
             // A counter whose family could not be called one ([`super::table::SuffixedCounter`]).

@@ -22,7 +22,6 @@ use super::family::{Labels, MetricFamily, Owner, to_i64};
 use super::series_roles::other_event_reasons;
 
 use super::{Metrics, SpanIds};
-use crate::exemplar::ExemplarLabels;
 use crate::names::{attaching_causes, code_camel_case};
 use csi_attacher_model::api::condition::ConditionReason;
 
@@ -62,7 +61,7 @@ pub(super) fn error_codes() -> impl Iterator<Item = &'static str> {
 
 pub(super) type FloatGauge = Gauge<f64, AtomicU64>;
 /// A histogram whose buckets name the span of their last value.
-pub(super) type Exemplified = HistogramWithExemplars<ExemplarLabels>;
+pub(super) type Exemplified = HistogramWithExemplars<SpanIds>;
 
 /// A counter whose family is named with `_total`, which OpenMetrics allows for the type `unknown` only. For a name that
 /// another family has already without the suffix: two families of one name are no OpenMetrics. In the classic format,

@@ -97,27 +97,17 @@ fn a_csi_call_has_the_name_labels_and_buckets_of_the_incumbent() {
     );
     let base = "driver_name=\"d\",grpc_status_code=\"OK\",method_name=\"/csi.v1.Controller/ControllerPublishVolume\"";
     let found = lines(&metrics, "csi_sidecar_operations_seconds");
-    assert!(
-        found.contains(&format!("csi_sidecar_operations_seconds_sum{{{base}}} 0.1")),
-        "{found:#?}"
-    );
-    assert!(
-        found.contains(&format!("csi_sidecar_operations_seconds_count{{{base}}} 1")),
-        "{found:#?}"
-    );
-    assert!(
-        found.contains(&format!("csi_sidecar_operations_seconds_bucket{{le=\"0.1\",{base}}} 1")),
-        "{found:#?}"
-    );
     let late = base.replace("OK", "DeadlineExceeded");
-    assert!(
-        found.contains(&format!("csi_sidecar_operations_seconds_bucket{{le=\"10\",{late}}} 0")),
-        "{found:#?}"
-    );
-    assert!(
-        found.contains(&format!("csi_sidecar_operations_seconds_bucket{{le=\"15\",{late}}} 1")),
-        "{found:#?}"
-    );
+    for series in [
+        format!("sum{{{base}}} 0.1"),
+        format!("count{{{base}}} 1"),
+        format!("bucket{{le=\"0.1\",{base}}} 1"),
+        format!("bucket{{le=\"10\",{late}}} 0"),
+        format!("bucket{{le=\"15\",{late}}} 1"),
+    ] {
+        let line = format!("csi_sidecar_operations_seconds_{series}");
+        assert!(found.contains(&line), "no {line}: {found:#?}");
+    }
     metrics.forget_driver("d");
     metrics.csi_call("d", PUBLISH, Code::Ok, Duration::ZERO, false, None);
     let expected = [

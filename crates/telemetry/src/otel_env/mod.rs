@@ -12,14 +12,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
+use opentelemetry_otlp::{Compression, Protocol};
 
 use super::attribute::DEFAULT_VALUE_LENGTH_LIMIT;
 use super::metrics::ExemplarFilter;
 use super::names::{SERVICE_NAME, attr};
 pub use settings::TraceSettings;
 pub(crate) use settings::{
-    BatchSettings, Compression, ExporterSettings, OtlpProtocol, OtlpSettings, RootSampler, SamplerSettings,
-    SpanLimitSettings, TransportSettings,
+    BatchSettings, ExporterSettings, OtlpSettings, RootSampler, SamplerSettings, SpanLimitSettings, TransportSettings,
 };
 
 /// The variables this program knows, in the order of `docs/reference/TELEMETRY-ENVIRONMENT.md`, which says what each does; a
@@ -404,45 +404,41 @@ impl<'a> EnvironmentReader<'a> {
         Some(OtlpSettings { protocol, endpoint })
     }
 
-    fn protocol(&mut self) -> OtlpProtocol {
+    fn protocol(&mut self) -> Protocol {
         let choices = [
-            ("grpc", OtlpProtocol::Grpc),
-            ("http/protobuf", OtlpProtocol::HttpProtobuf),
-            ("http/json", OtlpProtocol::HttpJson),
+            ("grpc", Protocol::Grpc),
+            ("http/protobuf", Protocol::HttpBinary),
+            ("http/json", Protocol::HttpJson),
         ];
         let names = ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"];
-        self.choice(&names, &choices).unwrap_or(OtlpProtocol::HttpProtobuf)
+        self.choice(&names, &choices).unwrap_or(Protocol::HttpBinary)
     }
 
     /// The endpoint of the signal verbatim, or the general one with the signal path added for HTTP.
-    fn endpoint(&mut self, protocol: OtlpProtocol) -> Option<String> {
+    fn endpoint(&mut self, protocol: Protocol) -> Option<String> {
         const SIGNAL: &str = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
         const GENERAL: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
         const EXPECTED: &str = "a URL such as http://collector:4318";
-        match protocol {
-            OtlpProtocol::Grpc => {
-                let insecure = ["OTEL_EXPORTER_OTLP_TRACES_INSECURE", "OTEL_EXPORTER_OTLP_INSECURE"];
-                let scheme = if self.boolean(&insecure) { "http" } else { "https" };
-                let read = |value: &str| {
-                    if value.contains("://") {
-                        collector_url(value)
-                    } else {
-                        collector_url(&format!("{scheme}://{value}"))
-                    }
-                };
-                self.first(&[SIGNAL, GENERAL], EXPECTED, read)
-            }
-            OtlpProtocol::HttpProtobuf | OtlpProtocol::HttpJson => {
-                self.first(&[SIGNAL], EXPECTED, collector_url).or_else(|| {
-                    let with_path = |value: &str| {
-                        let (base, rest) = value.split_at(value.find(['?', '#']).unwrap_or(value.len()));
-                        let query = rest.split('#').next().unwrap_or_default();
-                        collector_url(&format!("{}/v1/traces{query}", base.trim_end_matches('/')))
-                    };
-                    self.first(&[GENERAL], EXPECTED, with_path)
-                })
-            }
+        if protocol == Protocol::Grpc {
+            let insecure = ["OTEL_EXPORTER_OTLP_TRACES_INSECURE", "OTEL_EXPORTER_OTLP_INSECURE"];
+            let scheme = if self.boolean(&insecure) { "http" } else { "https" };
+            let read = |value: &str| {
+                if value.contains("://") {
+                    collector_url(value)
+                } else {
+                    collector_url(&format!("{scheme}://{value}"))
+                }
+            };
+            return self.first(&[SIGNAL, GENERAL], EXPECTED, read);
         }
+        self.first(&[SIGNAL], EXPECTED, collector_url).or_else(|| {
+            let with_path = |value: &str| {
+                let (base, rest) = value.split_at(value.find(['?', '#']).unwrap_or(value.len()));
+                let query = rest.split('#').next().unwrap_or_default();
+                collector_url(&format!("{}/v1/traces{query}", base.trim_end_matches('/')))
+            };
+            self.first(&[GENERAL], EXPECTED, with_path)
+        })
     }
 
     /// What holds for every collector.
@@ -459,13 +455,13 @@ impl<'a> EnvironmentReader<'a> {
         }
     }
 
-    fn compression(&mut self) -> Compression {
+    fn compression(&mut self) -> Option<Compression> {
         let names = [
             "OTEL_EXPORTER_OTLP_TRACES_COMPRESSION",
             "OTEL_EXPORTER_OTLP_COMPRESSION",
         ];
-        let choices = [("gzip", Compression::Gzip), ("none", Compression::None)];
-        self.choice(&names, &choices).unwrap_or_default()
+        let choices = [("gzip", Some(Compression::Gzip)), ("none", None)];
+        self.choice(&names, &choices).flatten()
     }
 
     fn file(&self, suffix: &str) -> Option<PathBuf> {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use http::HeaderMap;
+use opentelemetry_otlp::{Compression, Protocol};
 
 use crate::metrics::ExemplarFilter;
 
@@ -39,30 +40,16 @@ pub(crate) enum ExporterSettings {
     Console,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum OtlpProtocol {
-    Grpc,
-    HttpProtobuf,
-    HttpJson,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Compression {
-    #[default]
-    None,
-    Gzip,
-}
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OtlpSettings {
-    pub(crate) protocol: OtlpProtocol,
+    pub(crate) protocol: Protocol,
     /// Full URL; for HTTP it ends with the signal path.
     pub(crate) endpoint: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TransportSettings {
-    pub(crate) compression: Compression,
+    pub(crate) compression: Option<Compression>,
     pub(crate) timeout: Duration,
     /// PEM file with the certificates to trust instead of the system's.
     pub(crate) certificate: Option<PathBuf>,

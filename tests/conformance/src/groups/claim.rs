@@ -67,10 +67,8 @@ fn before_the_call(group: Group) -> Group {
             "old-node-id",
             "an old node id on the attachment is replaced before the call",
             |t| async move {
-                t.given_node().await?;
-                t.given_volume(|_| {}).await?;
                 let annotation = json!({ "csi.alpha.kubernetes.io/node-id": "an-older-node" });
-                t.create_attachment(|va| va["metadata"]["annotations"] = annotation)
+                t.given_attachment(|va| va["metadata"]["annotations"] = annotation)
                     .await?;
                 let attachment = t.attached().await?;
                 t.claimed(&attachment)?;
@@ -100,9 +98,7 @@ fn foreign(group: Group) -> Group {
             "others-on-attachment",
             "finalizers and annotations of others on the attachment stay",
             |t| async move {
-                t.given_node().await?;
-                t.given_volume(|_| {}).await?;
-                t.create_attachment(|va| va["metadata"] = theirs(&va["metadata"]["name"]))
+                t.given_attachment(|va| va["metadata"] = theirs(&va["metadata"]["name"]))
                     .await?;
                 let attachment = t.attached().await?;
                 t.claimed(&attachment)?;

@@ -56,9 +56,7 @@ fn order(group: Group) -> Group {
             "kept-by-others",
             "an attachment kept by others says that it is detached",
             |t| async move {
-                t.given_node().await?;
-                t.given_volume(|_| {}).await?;
-                t.create_attachment(|va| va["metadata"]["finalizers"] = json!(["conformance.test/theirs"]))
+                t.given_attachment(|va| va["metadata"]["finalizers"] = json!(["conformance.test/theirs"]))
                     .await?;
                 t.attached().await?;
                 t.script(t.on_unpublish().times(2).fail(Code::Internal, "no"));
@@ -80,9 +78,7 @@ fn order(group: Group) -> Group {
             "kept-by-others-once",
             "an attachment kept by others is not detached again",
             |t| async move {
-                t.given_node().await?;
-                t.given_volume(|_| {}).await?;
-                t.create_attachment(|va| va["metadata"]["finalizers"] = json!(["conformance.test/theirs"]))
+                t.given_attachment(|va| va["metadata"]["finalizers"] = json!(["conformance.test/theirs"]))
                     .await?;
                 t.attached().await?;
                 t.delete_attachment().await?;

@@ -89,9 +89,7 @@ fn waiting(group: Group) -> Group {
                 t.delete_volume().await?;
                 // The watches of volumes and attachments have no order: until it has seen the deletion, it may attach.
                 t.barrier("c").await?;
-                let other = t.on_other_node("b");
-                other.given_node().await?;
-                other.create_attachment(|_| {}).await?;
+                let other = t.given_on_other_node("b").await?;
                 other.attach_error(&t.volume).await?;
                 other.no_calls()?;
                 t.published()
@@ -116,9 +114,7 @@ fn others(group: Group) -> Group {
             "other-attacher",
             "the VolumeAttachment of another attacher is left alone",
             |t| async move {
-                t.given_node().await?;
-                t.given_volume(|_| {}).await?;
-                t.create_attachment(|va| va["spec"]["attacher"] = json!("other.test"))
+                t.given_attachment(|va| va["spec"]["attacher"] = json!("other.test"))
                     .await?;
                 t.barrier("b").await?;
                 let attachment = t.get_attachment().await?;

@@ -22,9 +22,7 @@ fn attaching(group: Group) -> Group {
             "before-publish",
             "killed after the claim, perhaps before ControllerPublishVolume",
             |t| async move {
-                t.given_node().await?;
-                t.given_volume(|_| {}).await?;
-                t.create_attachment(|_| {}).await?;
+                t.given_all(|_| {}).await?;
                 t.attachment_is("claimed", LIMIT, |it| t.count_finalizers(it) > 0)
                     .await?;
                 t.env.attacher.kill();
@@ -65,9 +63,7 @@ fn attaching(group: Group) -> Group {
             "after-publish",
             "killed after ControllerPublishVolume, perhaps before the status is written",
             |t| async move {
-                t.given_node().await?;
-                t.given_volume(|_| {}).await?;
-                t.create_attachment(|_| {}).await?;
+                t.given_all(|_| {}).await?;
                 t.call(Method::ControllerPublishVolume, "ended", |call| call.finished.is_some())
                     .await?;
                 t.env.attacher.kill();

@@ -49,9 +49,7 @@ pub fn scenarios() -> Vec<Scenario> {
             |t| async move {
                 t.given_all(|pv| pv["spec"]["accessModes"] = json!(["ReadWriteMany"]))
                     .await?;
-                let other = t.on_other_node("b");
-                other.given_node().await?;
-                other.create_attachment(|_| {}).await?;
+                let other = t.given_on_other_node("b").await?;
                 t.claimed(&t.attached().await?)?;
                 other.claimed(&other.attached().await?)?;
                 t.published()?;
@@ -65,9 +63,7 @@ pub fn scenarios() -> Vec<Scenario> {
             "a ReadWriteOnce volume moves to another node",
             |t| async move {
                 t.given_attached().await?;
-                let other = t.on_other_node("b");
-                other.given_node().await?;
-                other.create_attachment(|_| {}).await?;
+                let other = t.given_on_other_node("b").await?;
                 other.attach_error("FailedPrecondition").await?;
                 t.detach().await?;
                 other.attached().await?;
@@ -88,9 +84,7 @@ pub fn scenarios() -> Vec<Scenario> {
                 );
                 t.delete_attachment().await?;
                 t.detach_error("dead").await?;
-                let other = t.on_other_node("b");
-                other.given_node().await?;
-                other.create_attachment(|_| {}).await?;
+                let other = t.given_on_other_node("b").await?;
                 other.attached().await?;
                 other.published()
             },
@@ -142,9 +136,7 @@ pub fn scenarios() -> Vec<Scenario> {
                 t.script(t.on_unpublish().delay(SLOW));
                 t.delete_attachment().await?;
                 t.unpublish_begins().await?;
-                let other = t.on_other_node("b");
-                other.given_node().await?;
-                other.create_attachment(|_| {}).await?;
+                let other = t.given_on_other_node("b").await?;
                 other.attached().await?;
                 let refused = other.publishes().len() > 1;
                 offered(!refused, || {

@@ -101,9 +101,7 @@ fn shared(group: Group) -> Group {
                 t.given_volume(|pv| pv["spec"]["accessModes"] = json!(["ReadWriteMany"]))
                     .await?;
                 t.create_attachment(|_| {}).await?;
-                let other = t.on_other_node("b");
-                other.given_node().await?;
-                other.create_attachment(|_| {}).await?;
+                let other = t.given_on_other_node("b").await?;
                 t.attached().await?;
                 other.attached().await?;
                 t.delete_volume().await?;

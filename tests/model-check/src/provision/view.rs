@@ -8,7 +8,7 @@ use csi_attacher_model::answer::{ApiError, ApiErrorKind};
 use csi_attacher_model::attempt::{CallEnd, LeaseLost};
 use csi_attacher_model::decide::{Failure, grpc_code};
 use csi_attacher_model::objects::{Claim, ClaimReference, ResourceVersion, StorageClass, Volume};
-use csi_attacher_model::provision::attempt::{ClaimEvent, ClaimView, ListMoment};
+use csi_attacher_model::provision::attempt::{ClaimEvent, ClaimView, ListMoment, RoleView};
 use csi_attacher_model::provision::deletion::{VolumeEvent, VolumeView};
 use csi_attacher_model::provision::topology::{KnownNode, TopologyFacts, TopologyNode};
 use csi_attacher_model::provision::{
@@ -236,14 +236,6 @@ impl<'w> View<'w> {
         }
     }
 
-    fn class_of(&self, name: &str) -> Seen<Arc<StorageClass>> {
-        if name == name_of(CLASS) {
-            self.seen(CLASS, self.shown(CLASS).and_then(Object::class))
-        } else {
-            Seen::Gone
-        }
-    }
-
     fn attached(&self, slot: Option<usize>) -> Seen<Arc<str>> {
         if slot != Some(OWN) || self.universe.flaw == Flaw::NoLookForAttachments {
             return Seen::Gone;
@@ -255,8 +247,38 @@ impl<'w> View<'w> {
             _ => Seen::Unknown,
         }
     }
+}
 
-    fn sharer(&self, handle: &str, except: &str) -> Seen<Arc<str>> {
+impl RoleView for View<'_> {
+    fn driver(&self) -> &ProvisionerFacts {
+        self.driver
+    }
+
+    fn policy(&self) -> &ProvisionPolicy {
+        self.policy
+    }
+
+    fn role(&self) -> RolePhase {
+        RolePhase::Serving
+    }
+
+    fn is_away(&self) -> bool {
+        false
+    }
+
+    fn may_start(&self) -> bool {
+        self.glance.may_start
+    }
+
+    fn class(&self, name: &str) -> Seen<Arc<StorageClass>> {
+        if name == name_of(CLASS) {
+            self.seen(CLASS, self.shown(CLASS).and_then(Object::class))
+        } else {
+            Seen::Gone
+        }
+    }
+
+    fn handle_owner(&self, handle: &str, except: &str) -> Seen<Arc<str>> {
         if self.universe.flaw == Flaw::NoLookForSharers {
             return Seen::Gone;
         }
@@ -277,28 +299,8 @@ impl<'w> View<'w> {
 }
 
 impl ClaimView for View<'_> {
-    fn driver(&self) -> &ProvisionerFacts {
-        self.driver
-    }
-
-    fn policy(&self) -> &ProvisionPolicy {
-        self.policy
-    }
-
-    fn role(&self) -> RolePhase {
-        RolePhase::Serving
-    }
-
-    fn is_away(&self) -> bool {
-        false
-    }
-
     fn now(&self) -> Timestamp {
         Timestamp::from_second(self.glance.second.into()).unwrap_or(Timestamp::UNIX_EPOCH)
-    }
-
-    fn may_start(&self) -> bool {
-        self.glance.may_start
     }
 
     fn stuck_after(&self) -> Duration {
@@ -316,10 +318,6 @@ impl ClaimView for View<'_> {
     fn claim(&self) -> Seen<Arc<Claim>> {
         let claim = self.shown(CLAIM).filter(|claim| claim.uid == self.glance.of);
         self.seen(CLAIM, claim.and_then(Object::claim))
-    }
-
-    fn class(&self, name: &str) -> Seen<Arc<StorageClass>> {
-        self.class_of(name)
     }
 
     fn volume(&self, name: &str) -> Seen<Arc<Volume>> {
@@ -367,10 +365,6 @@ impl ClaimView for View<'_> {
         }
     }
 
-    fn handle_owner(&self, handle: &str, except: &str) -> Seen<Arc<str>> {
-        self.sharer(handle, except)
-    }
-
     fn attached_to(&self, name: &str, _: &str) -> Seen<Arc<str>> {
         self.attached(slot_of(name))
     }
@@ -393,26 +387,6 @@ impl ClaimView for View<'_> {
 }
 
 impl VolumeView for View<'_> {
-    fn driver(&self) -> &ProvisionerFacts {
-        self.driver
-    }
-
-    fn policy(&self) -> &ProvisionPolicy {
-        self.policy
-    }
-
-    fn role(&self) -> RolePhase {
-        RolePhase::Serving
-    }
-
-    fn is_away(&self) -> bool {
-        false
-    }
-
-    fn may_start(&self) -> bool {
-        self.glance.may_start
-    }
-
     fn volume(&self) -> Seen<Arc<Volume>> {
         let slot = usize::from(self.glance.slot);
         let volume = self.shown(slot).filter(|volume| volume.uid == self.glance.of);
@@ -436,14 +410,6 @@ impl VolumeView for View<'_> {
     /// All claims of these worlds have one name, and nobody edits a PersistentVolume's.
     fn bound_claims(&self, _: &Volume) -> Seen<Vec<ClaimReference>> {
         Seen::Gone
-    }
-
-    fn class(&self, name: &str) -> Seen<Arc<StorageClass>> {
-        self.class_of(name)
-    }
-
-    fn handle_owner(&self, handle: &str, except: &str) -> Seen<Arc<str>> {
-        self.sharer(handle, except)
     }
 
     fn sharers(&self, handle: &str, except: &str) -> Vec<Arc<Volume>> {

@@ -8,11 +8,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::backwards::{attached, list, list_in, told, told_in};
+use super::backwards::{attached, list, list_in, pv1, told, told_in};
 use super::{attachment_wire, served, volume_wire};
 use crate::apiserver::ApiErrorKind;
 use crate::cache::Store;
-use crate::objects::{Attachment, CsiNode, CsiNodeWire, PersistentVolumeWire, Volume, VolumeAttachmentWire};
+use crate::objects::{
+    Attachment, CsiNode, CsiNodeWire, PersistentVolumeWire, ResourceVersion, Volume, VolumeAttachmentWire,
+};
 use crate::reflect::{Sink as _, follow_from_list};
 use csi_attacher_base::health::Health;
 
@@ -20,15 +22,11 @@ fn rounds(store: &Store) -> u64 {
     store.lists().round()
 }
 
-fn volume(version: &str) -> PersistentVolumeWire {
-    volume_wire(&json!({"name": "pv1", "uid": "p", "resourceVersion": version}))
-}
-
 /// Everything was listed, and nothing more.
 fn listed() -> Store {
     let store = Store::default();
     list(&store, vec![attached(880)]);
-    list(&store, vec![volume("5")]);
+    list(&store, vec![pv1("5")]);
     list::<CsiNodeWire>(&store, Vec::new());
     store
 }
@@ -41,11 +39,11 @@ fn an_answer_that_is_ahead_of_the_watch_is_no_restore() {
     list(&store, vec![attached(1060), attachment_wire("b", "b-uid", 1055)]);
     assert!(store.lists().is_of_one_state());
     // The same for volumes: an answer to a write, and to a read of one that is not known.
-    store.apply_response::<Volume>(volume("1070").into());
+    store.apply_response::<Volume>(pv1("1070").into());
     let other = volume_wire(&json!({"name": "pv2", "uid": "q", "resourceVersion": "1090"}));
     store.read::<Volume>(&"pv2".into()).apply(other.clone().into()).unwrap();
     let late = volume_wire(&json!({"name": "pv3", "uid": "r", "resourceVersion": "1065"}));
-    list(&store, vec![volume("1070"), other, late]);
+    list(&store, vec![pv1("1070"), other, late]);
     let node = |name: &str, version: &str| -> CsiNodeWire {
         let metadata = json!({"name": name, "uid": name, "resourceVersion": version});
         serde_json::from_value(json!({"metadata": metadata, "spec": {"drivers": []}})).unwrap()
@@ -59,20 +57,55 @@ fn an_answer_that_is_ahead_of_the_watch_is_no_restore() {
     assert_eq!(rounds(&store), 0, "nobody has a reason to list anything again");
 }
 
+/// A list was made before our request, and comes in after its answer, or before it.
+#[test]
+fn what_is_made_while_a_list_comes_in_is_known_until_its_watch_reports_the_end() {
+    let made = || volume_wire(&json!({"name": "pv2", "uid": "q", "resourceVersion": "20"}));
+    let (name, path): (Arc<str>, _) = ("pv2".into(), "/api/v1/persistentvolumes");
+    // The version of the list, whether the answer comes first, and whether the object is known then.
+    for (version, is_first, is_known) in [
+        (10, true, true),
+        (10, false, true),
+        (20, true, false),
+        (20, false, false),
+        (0, true, false),
+        (0, false, false),
+    ] {
+        let store = listed();
+        let knows = || store.volume("pv2").is_some();
+        let answers = store.lists().answers();
+        let mut reading = Some(store.read::<Volume>(&name));
+        told::<PersistentVolumeWire>(&store, vec![Event::Init]);
+        answers.listed(path, ResourceVersion(version));
+        if let Some(reading) = reading.take_if(|_| is_first) {
+            reading.apply(made().into()).unwrap();
+            assert!(knows());
+        }
+        told(&store, vec![Event::InitApply(pv1("5")), Event::InitDone]);
+        if let Some(reading) = reading {
+            reading.apply(made().into()).unwrap();
+        }
+        assert_eq!(knows(), is_known, "list {version}, {is_first}");
+        assert_eq!(rounds(&store), 0);
+        told(&store, vec![Event::Delete(made())]);
+        assert!(!knows());
+    }
+}
+
 /// The API server went back, and its answer says nothing of what is known; nor does what is known.
 #[test]
 fn a_read_that_is_older_than_the_copy_from_before_it_proves_nothing() {
     let store = listed();
-    store.apply_response::<Volume>(volume("1070").into());
+    store.apply_response::<Volume>(pv1("1070").into());
     let name = "pv1".into();
     let reading = store.read::<Volume>(&name);
-    let error = reading.apply(volume("1069").into()).unwrap_err();
+    let error = reading.apply(pv1("1069").into()).unwrap_err();
     assert_eq!(error.kind, ApiErrorKind::Malformed);
     assert_eq!(rounds(&store), 1, "everything is listed again");
     // The watch was faster than the answer: that is no sign.
     let reading = store.read::<Volume>(&name);
-    store.apply_response::<Volume>(volume("1080").into());
-    reading.apply(volume("1075").into()).unwrap();
+    store.apply_response::<Volume>(pv1("1080").into());
+    reading.apply(pv1("1075").into()).unwrap();
     // Another object by the name.
     let other = volume_wire(&json!({"name": "pv1", "uid": "other", "resourceVersion": "1000"}));
     store.read::<Volume>(&name).apply(other.into()).unwrap();
@@ -118,12 +151,12 @@ fn one_list_is_one_sign() {
     assert_eq!(rounds(&store), 1);
     assert!(!store.lists().is_of_one_state());
     // The lists of the round begin later than what another kind shows meanwhile.
-    list(&store, vec![volume("900")]);
-    list(&store, vec![volume("850")]);
+    list(&store, vec![pv1("900")]);
+    list(&store, vec![pv1("850")]);
     assert_eq!(rounds(&store), 1);
     // One that has begun may have been too early.
     told_in::<CsiNodeWire>(1, &store, vec![Event::Init]);
-    list_in(1, &store, vec![volume("800")]);
+    list_in(1, &store, vec![pv1("800")]);
     assert_eq!(rounds(&store), 2);
 }
 

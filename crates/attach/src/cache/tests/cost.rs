@@ -1,11 +1,8 @@
 //! What the work for one object costs the others, counted in look-ups: times would depend on the machine.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{DRIVER, FINALIZER, attachment, served, volume, woken};
-use crate::cache::{AttacherKey, Store};
-use crate::objects::{Attachment, AttachmentSource, Finalizers, ResourceVersion, Volume, VolumeAnnotation};
+use super::*;
 use crate::reflect::Sink as _;
 
 fn lookups(store: &Store) -> u64 {
@@ -22,15 +19,9 @@ fn on_many_nodes() -> Volume {
 }
 
 fn attached(number: u64) -> Attachment {
-    let mut record = attachment(&format!("va{number}"), number + 10);
+    let mut record = noted(attachment(&format!("va{number}"), number + 10), "h", &[]);
     record.node = format!("n{number}").into();
     record.node_id = Some(format!("id{number}").into());
-    record.volume_note = Some(Box::new(VolumeAnnotation {
-        handle: "h".into(),
-        secret: None,
-        former: Vec::new(),
-        renewed: 0,
-    }));
     record.finalizers = Finalizers::new([FINALIZER]);
     record.attached = true;
     record
@@ -42,8 +33,7 @@ fn mass_detach(size: u64, twins: u64) -> u64 {
     let (store, queue, _registration) = served();
     store.apply(on_many_nodes());
     for twin in 0..twins {
-        let mut record = on_many_nodes();
-        record.name = format!("twin{twin}").into();
+        let record = with(on_many_nodes(), |it| it.name = format!("twin{twin}").into());
         store.apply(record);
     }
     for number in 0..size * twins {
@@ -103,9 +93,7 @@ async fn a_change_of_a_volume_costs_one_look_at_each_attachment() {
     let (store, queue, _registration) = served();
     store.apply(on_many_nodes());
     for number in 0..500 {
-        let mut record = attached(number);
-        record.attached = false;
-        store.apply(record);
+        store.apply(with(attached(number), |it| it.attached = false));
     }
     let before = lookups(&store);
     let mut changed = on_many_nodes();
@@ -149,7 +137,7 @@ fn what_has_waited_longest_is_found_without_a_walk() {
     record.created = jiff::Timestamp::from_second(1_013).ok();
     record.deleting = jiff::Timestamp::from_second(9_000).ok();
     store.apply(record);
-    super::removed(&store, "va23");
+    removed(&store, "va23");
     assert_eq!(name(store.oldest_pending_of(DRIVER, false)), Some("va33".to_owned()));
     assert_eq!(name(store.oldest_pending_of(DRIVER, true)), Some("va13".to_owned()));
     assert_eq!(name(store.oldest_pending(DRIVER)), Some("va33".to_owned()));

@@ -108,17 +108,6 @@ async fn a_list_that_breaks_off_takes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn changes_follow_the_list() {
-    let ((store, _queue, _registration), health) = (served(), Health::new());
-    let mut events = listed(&["a"], 1);
-    events.push(Ok(Event::Apply(attachment_wire("b", "b-uid", 2))));
-    events.push(Ok(Event::Delete(attachment_wire("a", "a-uid", 3))));
-    events.push(Ok(Event::Delete(attachment_wire("b", "another", 4))));
-    told(&store, &health, events).await;
-    assert_eq!(known(&store), ["b"]);
-}
-
-#[tokio::test(start_paused = true)]
 async fn the_cache_is_whole_when_all_three_kinds_were_listed() {
     let (store, health) = (Store::default(), Health::new());
     assert!(!store.lists().is_synced());

@@ -1,13 +1,9 @@
 //! The ways between the tables.
 
-use std::sync::Arc;
-
-use super::{DRIVER, FINALIZER, attachment, detaching, facts, label, node, volume};
-use crate::cache::{Counts, Index};
+use super::*;
+use crate::cache::Counts;
 use crate::decide::NodeEntry;
 use crate::decide::patch::WriteTarget;
-use crate::objects::{Attachment, AttachmentSource, Finalizers};
-use crate::reflect::Tables as _;
 
 fn counts(attached: usize, attaching: usize, detaching: usize) -> Counts {
     Counts {
@@ -49,12 +45,10 @@ fn attachments_of_a_volume_are_counted_whoever_made_them() {
     let mut index = Index::default();
     index.apply(volume("pv1", 1));
     assert_eq!(index.volume("pv1").unwrap().1, 0);
-    let mut other = attachment("b", 1);
-    other.attacher = "other.test".into();
+    let other = with(attachment("b", 1), |it| it.attacher = "other.test".into());
     let mut both = attachment("c", 1);
     both.source = AttachmentSource::Both("pv1".into());
-    let mut elsewhere = attachment("d", 1);
-    elsewhere.source = AttachmentSource::PersistentVolume("pv2".into());
+    let elsewhere = of_volume(attachment("d", 1), "pv2");
     for record in [attachment("a", 1), other, both, elsewhere] {
         index.apply(record);
     }
@@ -93,13 +87,9 @@ fn states_are_counted_for_each_driver() {
     index.apply(detaching("c", 1));
     assert_eq!(index.counts(DRIVER), counts(0, 2, 1));
     assert_eq!(index.counts("other.test"), of_others);
-    let mut attached = attachment("a", 2);
-    attached.attached = true;
-    index.apply(attached);
+    index.apply(attached("a", 2));
     assert_eq!(index.counts(DRIVER), counts(1, 1, 1));
-    let mut deleted = detaching("a", 3);
-    deleted.attached = true;
-    index.apply(deleted);
+    index.apply(with(detaching("a", 3), |it| it.attached = true));
     assert_eq!(index.counts(DRIVER), counts(0, 1, 2));
     for name in ["a", "b", "c"] {
         index.remove::<Attachment>(name, &format!("{name}-uid"));
@@ -146,14 +136,12 @@ fn the_oldest_that_waits_is_found_in_each_direction() {
 #[test]
 fn a_driver_that_starts_finds_what_piled_up() {
     let mut index = Index::default();
-    let mut settled = attachment("settled", 1);
-    settled.attached = true;
+    let settled = attached("settled", 1);
     let mut lost = attachment("lost-its-finalizer", 1);
     (lost.attached, lost.node_id) = (true, Some("id".into()));
     let mut not_ours = detaching("not-ours", 1);
     not_ours.finalizers = Finalizers::new(["a/b"]);
-    let mut other = attachment("other", 1);
-    other.attacher = "other.test".into();
+    let other = with(attachment("other", 1), |it| it.attacher = "other.test".into());
     for record in [
         attachment("wanted", 1),
         detaching("leaving", 1),

@@ -22,7 +22,8 @@ use std::sync::Arc;
 use super::{AttacherKey, CacheChange, CacheRules, Index, Registration, Route, Store};
 use crate::decide::{Capabilities, DriverFacts};
 use crate::objects::{
-    Attachment, CsiNode, Finalizers, PersistentVolumeWire, ResourceVersion, Volume, VolumeAttachmentWire,
+    Attachment, AttachmentSource, CsiNode, Finalizers, FormerVolumeOnNode, PersistentVolumeWire, ResourceVersion,
+    Volume, VolumeAnnotation, VolumeAttachmentWire, VolumeSource,
 };
 use crate::queue::{Backoff, Builder, Queue, RunResult, Ticket};
 use crate::reflect::{CachedKind, Origin, TableRules, Tables as _};
@@ -57,6 +58,49 @@ fn node(name: &str, version: u64, drivers: &[(&str, &str)]) -> CsiNode {
     let mut node = CsiNode::new(name, drivers);
     node.resource_version = ResourceVersion(version);
     node
+}
+
+/// The record with a change.
+fn with<R>(mut record: R, edit: impl FnOnce(&mut R)) -> R {
+    edit(&mut record);
+    record
+}
+
+fn attached(name: &str, version: u64) -> Attachment {
+    with(attachment(name, version), |record| record.attached = true)
+}
+
+fn on_node(record: Attachment, node: &str) -> Attachment {
+    with(record, |record| record.node = node.into())
+}
+
+fn of_volume(record: Attachment, volume: &str) -> Attachment {
+    let source = AttachmentSource::PersistentVolume(volume.into());
+    with(record, |record| record.source = source)
+}
+
+/// The volume `name` with the handle `handle`.
+fn with_handle(name: &str, version: u64, handle: &str) -> Volume {
+    let mut record = volume(name, version);
+    if let VolumeSource::Csi(source) = &mut record.spec.source {
+        source.handle = handle.into();
+    }
+    record
+}
+
+/// Notes the volume on the attachment, and that it was tried for at other nodes before.
+fn noted(record: Attachment, handle: &str, former: &[&str]) -> Attachment {
+    let former = former.iter().map(|id| FormerVolumeOnNode {
+        handle: handle.into(),
+        node_id: (*id).into(),
+    });
+    let note = VolumeAnnotation {
+        handle: handle.into(),
+        secret: None,
+        former: former.collect(),
+        renewed: 0,
+    };
+    with(record, |record| record.volume_note = Some(Box::new(note)))
 }
 
 /// Being deleted, held by our finalizer.

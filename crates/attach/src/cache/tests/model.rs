@@ -2,6 +2,7 @@
 //! older state, and in whose place somebody else answers now and then.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::Resource as _;
 use kube::runtime::watcher::Event;
 use proptest::prelude::*;
 use proptest::sample::{Index as Pick, select};
@@ -11,8 +12,8 @@ use std::sync::Arc;
 use super::{FINALIZER, attachment_wire};
 use crate::cache::Store;
 use crate::decide::patch::WriteTarget;
-use crate::objects::{Attachment, VolumeAttachmentWire};
-use crate::reflect::apply;
+use crate::objects::{Attachment, ResourceVersion, VolumeAttachmentWire};
+use crate::reflect::{Origin, Sink as _, Tables as _, apply};
 use csi_attacher_base::health::Health;
 
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +27,8 @@ enum Step {
     Write,
     Release,
     Read,
+    /// We create an object under a name that was never used.
+    Make,
     /// An answer arrives, any of those under way.
     Answer,
     /// The watch delivers one event.
@@ -62,8 +65,10 @@ impl Stored {
     }
 }
 
+/// An answer under way. That to a request which creates an object has the number of the read that it counts as.
 enum Answer {
     Object(Stored),
+    Made(Stored, u64),
     NotFound { name: &'static str, uid: u64 },
     Untrue { name: &'static str, uid: u64 },
 }
@@ -93,6 +98,12 @@ struct Model {
     ended: HashSet<u64>,
     /// UIDs of objects that had ended when the list that comes in was made.
     missing: HashSet<u64>,
+    /// The names that were ever used.
+    used: HashSet<&'static str>,
+    /// The UIDs of objects that we made and of which the answers have come, by name.
+    made: HashMap<&'static str, u64>,
+    /// UIDs of objects that the cache need not know though they were made: somebody lied about them, or the server went back meanwhile.
+    excused: HashSet<u64>,
     /// Whether the server went back, and no list that was made since has come in.
     went_back: bool,
 }
@@ -161,6 +172,16 @@ impl Model {
                 }
                 self.store.apply_response::<Attachment>(object.wire().into());
             }
+            Answer::Made(object, read) => {
+                if !self.excused.contains(&object.uid) && !self.went_back {
+                    self.made.insert(object.name, object.uid);
+                }
+                let record = Attachment::from(object.wire());
+                self.store.change(|index| {
+                    let is_current = index.attachments.finish_read(read, record.resource_version);
+                    is_current.then(|| index.take_copy(record, Origin::Answer)).flatten()
+                });
+            }
             Answer::NotFound { name, uid } => {
                 if self.knows(uid) {
                     self.ended.insert(uid);
@@ -168,9 +189,12 @@ impl Model {
                 self.store
                     .mark_deleted(&WriteTarget::Attachment(name.into()), &uid.to_string());
             }
-            Answer::Untrue { name, uid } => self
-                .store
-                .mark_deleted(&WriteTarget::Attachment(name.into()), &uid.to_string()),
+            Answer::Untrue { name, uid } => {
+                self.excused.insert(uid);
+                self.made.retain(|_, made| *made != uid);
+                self.store
+                    .mark_deleted(&WriteTarget::Attachment(name.into()), &uid.to_string());
+            }
         }
     }
 
@@ -196,6 +220,8 @@ impl Model {
                 self.ended.extend(&self.missing);
                 if std::mem::take(&mut self.went_back) {
                     self.shown.clear();
+                    self.made.clear();
+                    self.excused.extend(0..=self.uids);
                 }
             }
             _ => {}
@@ -210,9 +236,12 @@ impl Model {
         self.events.push_back(Next::List);
     }
 
-    /// What happened since the list was announced is in it.
+    /// What happened since the list was announced is in it. Its first page tells its version.
     fn list(&mut self) {
         self.events.clear();
+        let version = ResourceVersion(self.tick());
+        let path = VolumeAttachmentWire::url_path(&(), None);
+        self.store.lists().answers().listed(&path, version);
         let wires: Vec<_> = self.objects.values().map(Stored::wire).collect();
         for wire in wires {
             self.tell(Event::InitApply(wire));
@@ -241,23 +270,40 @@ impl Model {
         }
     }
 
+    fn create(&mut self, name: &'static str) -> Stored {
+        let version = self.tick();
+        self.uids += 1;
+        let object = Stored {
+            name,
+            uid: self.uids,
+            version,
+            deleting: false,
+            ours: false,
+        };
+        self.tell(Event::Apply(object.wire()));
+        self.used.insert(name);
+        self.objects.insert(name, object.clone());
+        object
+    }
+
+    /// We create an object. Before the request is sent, the cache is told that it is about that name.
+    fn make(&mut self, name: &'static str) {
+        if self.used.contains(name) {
+            return;
+        }
+        let read = self.store.inner.index.write().attachments.start_read(&name.into());
+        let object = self.create(name);
+        self.answers.push(Answer::Made(object, read));
+    }
+
     fn step(&mut self, step: Step, name: &'static str, pick: Pick) {
         match step {
             Step::Create => {
                 if !self.objects.contains_key(name) {
-                    let version = self.tick();
-                    self.uids += 1;
-                    let object = Stored {
-                        name,
-                        uid: self.uids,
-                        version,
-                        deleting: false,
-                        ours: false,
-                    };
-                    self.tell(Event::Apply(object.wire()));
-                    self.objects.insert(name, object);
+                    self.create(name);
                 }
             }
+            Step::Make => self.make(name),
             Step::Change => self.change(name, |_| {}),
             Step::Delete => self.change(name, |object| object.deleting = true),
             Step::Free => self.change(name, |object| object.ours = false),
@@ -297,6 +343,12 @@ impl Model {
             shown.insert(record.uid.clone(), version);
         }
         self.shown = shown;
+        // What we made and is there is known from the answer on.
+        for (name, uid) in &self.made {
+            let is_there = self.objects.get(name).is_some_and(|object| object.uid == *uid);
+            let is_shown = cached.iter().any(|record| *record.uid == *uid.to_string());
+            prop_assert!(is_shown || !is_there || self.went_back, "{} was forgotten", uid);
+        }
         let named = self.store.inner.index.read().counts(crate::cache::tests::DRIVER);
         prop_assert_eq!(named.attaching + named.detaching + named.attached, cached.len());
         Ok(())
@@ -310,11 +362,11 @@ proptest! {
             (
                 select(vec![
                     Step::Create, Step::Create, Step::Change, Step::Delete, Step::Free, Step::Write, Step::Write,
-                    Step::Release, Step::Release, Step::Read, Step::Answer, Step::Answer, Step::Watch, Step::Watch,
-                    Step::Watch, Step::Relist, Step::Lie, Step::BackUp, Step::Restore { bumped: false },
-                    Step::Restore { bumped: true },
+                    Step::Release, Step::Release, Step::Read, Step::Make, Step::Make, Step::Answer, Step::Answer,
+                    Step::Watch, Step::Watch, Step::Watch, Step::Relist, Step::Lie, Step::BackUp,
+                    Step::Restore { bumped: false }, Step::Restore { bumped: true },
                 ]),
-                select(vec!["a", "b"]),
+                select(vec!["a", "a", "b", "b", "c", "d"]),
                 any::<Pick>(),
             ),
             1..80,

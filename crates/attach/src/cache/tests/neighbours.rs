@@ -1,61 +1,16 @@
 //! Attachments of one volume, and who is woken when one of them leaves: what the property in `sharing` does not draw.
 
-use super::{DRIVER, FINALIZER, attachment, detaching, facts, fail_next, node, removed, served, volume, woken};
-use crate::cache::{AttacherKey, AttachmentView, Index, Store};
+use super::*;
+use crate::cache::AttachmentView;
 use crate::decide::{self, Action, Policy, SecretState, VolumeOnNode};
-use crate::objects::{
-    Attachment, AttachmentSource, CsiNode, Finalizers, FormerVolumeOnNode, Volume, VolumeAnnotation, VolumeError,
-    VolumeSource,
-};
-use crate::queue::Queue;
-use crate::reflect::Tables as _;
-
-fn on_node(mut record: Attachment, node: &str) -> Attachment {
-    record.node = node.into();
-    record
-}
-
-fn attached(name: &str) -> Attachment {
-    let mut record = attachment(name, 1);
-    record.attached = true;
-    record
-}
+use crate::objects::VolumeError;
 
 fn names<'a>(records: impl IntoIterator<Item = &'a std::sync::Arc<Attachment>>) -> Vec<&'a str> {
     records.into_iter().map(|record| &*record.name).collect()
 }
 
-fn of_volume(mut record: Attachment, volume: &str) -> Attachment {
-    record.source = AttachmentSource::PersistentVolume(volume.into());
-    record
-}
-
-/// The volume `name` with the handle `handle`.
-fn with_handle(name: &str, handle: &str) -> Volume {
-    let mut record = volume(name, 1);
-    if let VolumeSource::Csi(source) = &mut record.spec.source {
-        source.handle = handle.into();
-    }
-    record
-}
-
-fn noted(mut record: Attachment, handle: &str, former: &[&str]) -> Attachment {
-    let former = former.iter().map(|id| FormerVolumeOnNode {
-        handle: handle.into(),
-        node_id: (*id).into(),
-    });
-    record.volume_note = Some(Box::new(VolumeAnnotation {
-        handle: handle.into(),
-        secret: None,
-        former: former.collect(),
-        renewed: 0,
-    }));
-    record
-}
-
-fn with_id(mut record: Attachment, id: &str) -> Attachment {
-    record.node_id = Some(id.into());
-    record
+fn with_id(record: Attachment, id: &str) -> Attachment {
+    with(record, |record| record.node_id = Some(id.into()))
 }
 
 /// Claims that a detach renews: those of the same handle on the same machine that wait to be attached.
@@ -63,7 +18,7 @@ fn with_id(mut record: Attachment, id: &str) -> Attachment {
 fn a_detach_knows_the_claims_for_its_places() {
     let mut index = Index::default();
     for (name, handle) in [("pv1", "h"), ("pv2", "h"), ("pv3", "other")] {
-        index.apply(with_handle(name, handle));
+        index.apply(with_handle(name, 1, handle));
     }
     let claimed = |name: &str, volume: &str, handle: &str| {
         let mut record = of_volume(attachment(name, 1), volume);
@@ -94,7 +49,7 @@ fn a_detach_knows_the_claims_for_its_places() {
         ["formerly", "renamed", "renamed-twin", "twin"]
     );
     assert!(claimed(&index, "twin").is_empty());
-    let mut attached = with_id(on_node(attached("formerly"), "n3"), "machine-0");
+    let mut attached = with_id(on_node(attached("formerly", 1), "n3"), "machine-0");
     attached.finalizers = Finalizers::new([FINALIZER]);
     index.apply(attached);
     assert_eq!(
@@ -108,15 +63,15 @@ fn a_detach_knows_the_claims_for_its_places() {
 /// after that.
 #[test]
 fn a_volume_that_is_gone_is_known_by_the_note() {
-    let twin = noted(of_volume(attached("b"), "pv2"), "h", &[]);
+    let twin = noted(of_volume(attached("b", 1), "pv2"), "h", &[]);
     let mut seen = Index::default();
     let mut started = Index::default();
     for index in [&mut seen, &mut started] {
-        index.apply(with_handle("pv1", "h"));
+        index.apply(with_handle("pv1", 1, "h"));
         index.apply(detaching("a", 1));
         index.apply(twin.clone());
     }
-    seen.apply(with_handle("pv2", "h"));
+    seen.apply(with_handle("pv2", 1, "h"));
     seen.remove::<Volume>("pv2", "pv2-uid");
     started.finish_list::<Volume>(&std::iter::once("pv1".into()).collect());
     started.finish_list::<Attachment>(&["a".into(), "b".into()].into());
@@ -128,8 +83,7 @@ fn a_volume_that_is_gone_is_known_by_the_note() {
 /// An attachment that is being detached from one node, while an attach of its volume at another one waits for that.
 fn waited_for(store: &Store, queue: &Queue<AttacherKey>) -> Attachment {
     store.apply(volume("pv1", 1));
-    let mut leaving = on_node(detaching("old", 1), "n2");
-    leaving.attached = true;
+    let leaving = with(on_node(detaching("old", 1), "n2"), |it| it.attached = true);
     store.apply(leaving.clone());
     assert_eq!(woken(queue), ["old"]);
     store.apply(attachment("new", 2));
@@ -179,8 +133,8 @@ fn what_a_sidecar_claimed_keeps_its_place() {
     let gone = noted(with_id(attachment("a", 1), "id"), "h", &[]);
     let claims = |edit: fn(&mut Attachment)| {
         let mut index = Index::default();
-        index.apply(with_handle("pv1", "h"));
-        let mut made_again = with_id(attached("a"), "id");
+        index.apply(with_handle("pv1", 1, "h"));
+        let mut made_again = with_id(attached("a", 1), "id");
         made_again.uid = "second".into();
         made_again.finalizers = Finalizers::new([FINALIZER]);
         edit(&mut made_again);
@@ -215,10 +169,10 @@ fn what_a_sidecar_claimed_keeps_its_place() {
 #[test]
 fn what_a_sidecar_attached_at_a_machine_that_has_another_name_keeps_it() {
     let mut index = Index::default();
-    index.apply(with_handle("pv1", "h"));
+    index.apply(with_handle("pv1", 1, "h"));
     let mut failed = with_id(attachment("for-n", 1), "id-o");
     failed.finalizers = Finalizers::new([FINALIZER]);
-    let mut in_use = on_node(with_id(attached("for-o"), "id-o"), "o");
+    let mut in_use = on_node(with_id(attached("for-o", 1), "id-o"), "o");
     in_use.finalizers = Finalizers::new([FINALIZER]);
     index.apply(failed.clone());
     index.apply(in_use);
@@ -228,7 +182,7 @@ fn what_a_sidecar_attached_at_a_machine_that_has_another_name_keeps_it() {
 
 /// Describes the volume of that handle itself.
 fn in_line(mut record: Attachment, handle: &str) -> Attachment {
-    record.source = AttachmentSource::Inline(Box::new(with_handle("inline", handle).spec));
+    record.source = AttachmentSource::Inline(Box::new(with_handle("inline", 1, handle).spec));
     record
 }
 
@@ -236,7 +190,7 @@ fn in_line(mut record: Attachment, handle: &str) -> Attachment {
 fn leaving_from_a_machine_that_moved() -> Index {
     let mut index = Index::default();
     for name in ["pv1", "pv2"] {
-        index.apply(with_handle(name, "h"));
+        index.apply(with_handle(name, 1, "h"));
     }
     index.apply(with_id(detaching("leaving", 1), "id-o"));
     index
@@ -265,7 +219,7 @@ fn at(handle: &str, id: &str) -> (String, String) {
 /// A machine has another name now, and the volume is in use there by another PersistentVolume of its handle.
 #[test]
 fn two_volumes_of_one_handle_are_one_volume_at_a_machine_that_moved() {
-    let there = || on_node(of_volume(attached("there"), "pv2"), "o");
+    let there = || on_node(of_volume(attached("there", 1), "pv2"), "o");
     let by_its_node = node("o", 1, &[(DRIVER, "id-o")]);
     for (label, other, registered, is_there) in [
         ("by its ID", with_id(there(), "id-o"), None, true),
@@ -317,7 +271,7 @@ fn two_volumes_of_one_handle_are_one_volume_at_a_machine_that_moved() {
 #[test]
 fn what_lost_its_node_id_is_where_its_node_is() {
     let mut index = leaving_from_a_machine_that_moved();
-    index.apply(on_node(attached("there"), "o"));
+    index.apply(on_node(attached("there", 1), "o"));
     assert_eq!(unpublished(&index, "leaving"), Some(vec![at("h", "id-o")]));
     index.apply(node("o", 1, &[(DRIVER, "id-o")]));
     assert_eq!(unpublished(&index, "leaving"), None);
@@ -332,7 +286,7 @@ fn what_lost_its_node_id_is_where_its_node_is() {
 /// A former node ID, which another node has now.
 #[test]
 fn a_former_place_is_left_to_another_volume_of_the_handle() {
-    let there = || on_node(of_volume(attached("there"), "pv2"), "o");
+    let there = || on_node(of_volume(attached("there", 1), "pv2"), "o");
     let (both, one) = (vec![at("h", "id-n"), at("h", "id-o")], vec![at("h", "id-n")]);
     for (label, other, is_there) in [
         ("by its ID, without a note", with_id(there(), "id-o"), true),
@@ -357,12 +311,12 @@ fn a_former_place_is_left_to_another_volume_of_the_handle() {
 fn a_handle_that_is_noted_counts_though_its_volume_was_replaced() {
     let mut index = Index::default();
     for name in ["pv1", "pv2"] {
-        index.apply(with_handle(name, "h"));
+        index.apply(with_handle(name, 1, "h"));
     }
     index.apply(detaching("a", 1));
-    index.apply(noted(of_volume(attached("b"), "pv2"), "h", &[]));
+    index.apply(noted(of_volume(attached("b", 1), "pv2"), "h", &[]));
     assert_eq!(names(&index.snapshot("a").unwrap().neighbours.here), ["b"]);
-    let mut replaced = with_handle("pv2", "other");
+    let mut replaced = with_handle("pv2", 1, "other");
     (replaced.uid, replaced.resource_version.0) = ("second".into(), 2);
     index.apply(replaced);
     assert_eq!(names(&index.snapshot("a").unwrap().neighbours.here), ["b"]);
@@ -376,11 +330,11 @@ fn a_handle_that_is_noted_counts_though_its_volume_was_replaced() {
 async fn a_detach_is_woken_when_a_machine_that_moved_is_free() {
     let (store, queue, _registration) = served();
     for name in ["pv1", "pv2"] {
-        let mut volume = with_handle(name, "h");
+        let mut volume = with_handle(name, 1, "h");
         volume.finalizers = Finalizers::new([FINALIZER]);
         store.apply(volume);
     }
-    let mut wanted = on_node(of_volume(attached("wanted"), "pv2"), "o");
+    let mut wanted = on_node(of_volume(attached("wanted", 1), "pv2"), "o");
     wanted.finalizers = Finalizers::new([FINALIZER]);
     store.apply(noted(with_id(wanted.clone(), "id-o"), "h", &[]));
     store.apply(with_id(detaching("leaving", 2), "id-o"));
@@ -417,12 +371,12 @@ async fn a_detach_is_woken_when_a_machine_that_moved_is_free() {
 #[test]
 fn a_volume_that_was_made_again_is_no_neighbour() {
     let mut index = Index::default();
-    let mut again = with_handle("pv1", "h-new");
+    let mut again = with_handle("pv1", 1, "h-new");
     again.spec.access_modes.read_write_once = true;
     index.apply(again);
     let mut old = noted(with_id(detaching("old", 1), "id-n"), "h-old", &[]);
     old.attached = true;
-    let new = noted(with_id(attached("new"), "id-n"), "h-new", &[]);
+    let new = noted(with_id(attached("new", 1), "id-n"), "h-new", &[]);
     index.apply(old.clone());
     index.apply(new.clone());
     assert!(index.snapshot("old").unwrap().neighbours.here.is_none());
@@ -432,14 +386,14 @@ fn a_volume_that_was_made_again_is_no_neighbour() {
 
     // The other way round.
     let mut index = Index::default();
-    index.apply(with_handle("pv1", "h-new"));
-    index.apply(noted(with_id(attached("old"), "id-n"), "h-old", &[]));
+    index.apply(with_handle("pv1", 1, "h-new"));
+    index.apply(noted(with_id(attached("old", 1), "id-n"), "h-old", &[]));
     index.apply(noted(with_id(detaching("new", 1), "id-n"), "h-new", &[]));
     assert_eq!(unpublished(&index, "new"), Some(vec![at("h-new", "id-n")]));
 
     // An attach at another node does not wait for the detach.
     let mut index = Index::default();
-    index.apply(with_handle("pv1", "h-new"));
+    index.apply(with_handle("pv1", 1, "h-new"));
     index.apply(old);
     index.apply(noted(on_node(attachment("new", 1), "n2"), "h-new", &[]));
     assert!(index.snapshot("new").unwrap().neighbours.elsewhere.is_empty());
@@ -456,12 +410,12 @@ fn a_volume_that_was_made_again_is_no_neighbour() {
 #[test]
 fn a_volume_that_may_be_the_one_that_was_made_again_is_a_neighbour() {
     let mut index = Index::default();
-    let mut again = with_handle("pv1", "h-new");
+    let mut again = with_handle("pv1", 1, "h-new");
     again.created = Some("2026-01-01T02:00:00Z".parse().unwrap());
     index.apply(again);
     index.apply(noted(with_id(detaching("old", 1), "id-n"), "h-old", &[]));
     // Claimed by a sidecar, before the volume of today was made.
-    let mut unknown = with_id(attached("unknown"), "id-n");
+    let mut unknown = with_id(attached("unknown", 1), "id-n");
     unknown.created = Some("2026-01-01T01:00:00Z".parse().unwrap());
     unknown.finalizers = Finalizers::new([FINALIZER]);
     index.apply(unknown);
@@ -488,11 +442,11 @@ fn attached_at(store: &Store, name: &str, others: &[&str]) -> Option<String> {
 fn a_volume_is_attached_twice_also_under_another_name() {
     let store = Store::default();
     for (name, handle) in [("pv1", "h"), ("pv2", "h"), ("pv3", "other")] {
-        store.apply(with_handle(name, handle));
+        store.apply(with_handle(name, 1, handle));
     }
-    store.apply(attached("one"));
-    store.apply(on_node(of_volume(attached("two"), "pv2"), "n2"));
-    store.apply(on_node(of_volume(attached("three"), "pv3"), "n3"));
+    store.apply(attached("one", 1));
+    store.apply(on_node(of_volume(attached("two", 1), "pv2"), "n2"));
+    store.apply(on_node(of_volume(attached("three", 1), "pv3"), "n3"));
     let shared = |name: &str| viewed(&store, name, |around| around.shared_handle());
     assert_eq!(shared("one").as_deref(), Some("h"));
     assert_eq!(shared("two").as_deref(), Some("h"));
@@ -502,14 +456,13 @@ fn a_volume_is_attached_twice_also_under_another_name() {
     assert_eq!(attached_at(&store, "two", &all).as_deref(), Some("n1"));
     assert_eq!(attached_at(&store, "three", &all), None);
     // What was gathered before may be over.
-    let mut leaving = detaching("two", 2);
-    leaving.attached = true;
+    let leaving = with(detaching("two", 2), |it| it.attached = true);
     store.apply(on_node(of_volume(leaving, "pv2"), "n2"));
     assert_eq!(attached_at(&store, "one", &all), None);
     // Nor does one on the same node count, or one of another driver.
-    store.apply(of_volume(attached("here"), "pv2"));
+    store.apply(of_volume(attached("here", 1), "pv2"));
     assert_eq!(attached_at(&store, "one", &["here"]), None);
-    let mut foreign = on_node(of_volume(attached("foreign"), "pv2"), "n4");
+    let mut foreign = on_node(of_volume(attached("foreign", 1), "pv2"), "n4");
     foreign.attacher = "other.test".into();
     store.apply(foreign);
     assert_eq!(attached_at(&store, "one", &["foreign"]), None);
@@ -518,17 +471,17 @@ fn a_volume_is_attached_twice_also_under_another_name() {
 #[test]
 fn a_volume_that_was_made_again_is_not_attached_twice() {
     let store = Store::default();
-    store.apply(with_handle("pv1", "h-new"));
-    store.apply(noted(attached("old"), "h-old", &[]));
-    store.apply(noted(on_node(attached("new"), "n2"), "h-new", &[]));
+    store.apply(with_handle("pv1", 1, "h-new"));
+    store.apply(noted(attached("old", 1), "h-old", &[]));
+    store.apply(noted(on_node(attached("new", 1), "n2"), "h-new", &[]));
     let attached_at = |name: &str| attached_at(&store, name, &[]);
     assert_eq!(attached_at("old"), None);
     assert_eq!(attached_at("new"), None);
-    store.apply(noted(on_node(attached("third"), "n3"), "h-new", &[]));
+    store.apply(noted(on_node(attached("third", 1), "n3"), "h-new", &[]));
     assert_eq!(attached_at("new").as_deref(), Some("n3"));
     assert_eq!(attached_at("old"), None);
     // Without a note it stands for the volume of today.
-    store.apply(on_node(attached("fourth"), "n4"));
+    store.apply(on_node(attached("fourth", 1), "n4"));
     assert_eq!(attached_at("fourth").as_deref(), Some("n2"));
     assert_eq!(attached_at("old"), None);
 }

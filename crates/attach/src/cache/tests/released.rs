@@ -1,28 +1,23 @@
 //! What a provisioner asks of the cache: who uses a volume, and which volumes have its handle.
 
 use parking_lot::Mutex;
-use serde_json::json;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{DRIVER, attachment, removed, served, volume, volume_wire};
-use crate::cache::Store;
-use crate::objects::{AttachmentSource, FormerVolumeOnNode, Volume, VolumeAnnotation, VolumeSource};
-
-fn with_handle(name: &str, version: u64, handle: &str) -> Volume {
-    let mut record = volume(name, version);
-    if let VolumeSource::Csi(source) = &mut record.spec.source {
-        source.handle = handle.into();
-    }
-    record
-}
+use super::*;
 
 fn attach(store: &Store, name: &str, volume: &str, node: &str, version: u64) {
-    let mut record = attachment(name, version);
-    record.source = AttachmentSource::PersistentVolume(volume.into());
-    record.node = node.into();
-    record.attacher = "of.another".into();
-    store.apply(record);
+    let record = on_node(of_volume(attachment(name, version), volume), node);
+    store.apply(with(record, |record| record.attacher = "of.another".into()));
+}
+
+/// The names of the volumes that are told of from now on.
+fn listened(store: &Store) -> Arc<Mutex<Vec<String>>> {
+    let told = Arc::<Mutex<Vec<String>>>::default();
+    let tell = told.clone();
+    store.listen_to_volumes(Arc::new(move |volume: &Arc<Volume>| {
+        tell.lock().push(volume.name.to_string());
+    }));
+    told
 }
 
 #[test]
@@ -58,22 +53,9 @@ fn the_nodes_of_a_volume_are_named() {
 #[test]
 fn an_attachment_that_noted_the_handle_is_one_of_the_volume() {
     let store = Store::default();
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let heard = told.clone();
-    store.listen_to_volumes(Arc::new(move |volume: &Arc<Volume>| {
-        heard.lock().push(volume.name.to_string());
-    }));
-    let mut record = attachment("va1", 1);
-    record.source = AttachmentSource::PersistentVolume("former".into());
-    record.volume_note = Some(Box::new(VolumeAnnotation {
-        handle: "h1".into(),
-        secret: None,
-        former: Vec::new(),
-        renewed: 0,
-    }));
-    store.apply(record);
-    let made_again = with_handle("pv1", 2, "h1");
-    store.apply(made_again);
+    let told = listened(&store);
+    store.apply(noted(of_volume(attachment("va1", 1), "former"), "h1", &[]));
+    store.apply(with_handle("pv1", 2, "h1"));
     let nodes = |name, handle| store.nodes_of_volume(name, DRIVER, handle);
     assert_eq!(nodes("pv1", "h1").as_deref(), Some("n1"));
     assert_eq!(nodes("pv2", "h2"), None);
@@ -100,7 +82,8 @@ fn another_volume_of_a_handle_is_found_without_a_walk() {
         let handle = format!("h{number}");
         assert_eq!(store.handle_owner(DRIVER, &handle, &format!("pv{number}")), None);
     }
-    assert_eq!(counted.load(Ordering::Relaxed), before);
+    let cost = counted.load(Ordering::Relaxed) - before;
+    assert!(cost <= 100, "{cost} look-ups");
     store.apply(with_handle("twin", 200, "h7"));
     let owner = |driver, except| store.handle_owner(driver, "h7", except);
     assert_eq!(owner(DRIVER, "pv7").as_deref(), Some("twin"));
@@ -108,6 +91,49 @@ fn another_volume_of_a_handle_is_found_without_a_walk() {
     assert_eq!(owner("of.another", "pv7"), None);
     store.remove::<Volume>("pv7", "pv7-uid");
     assert_eq!(owner(DRIVER, "twin"), None);
+}
+
+/// A driver answers one ID for many claims. Each change of one of their PersistentVolumes asks for the others and for who is attached: that
+/// must go through neither all PersistentVolumes nor all VolumeAttachments.
+#[test]
+fn what_shares_a_handle_is_found_without_a_walk() {
+    let (store, _queue, _registration) = served();
+    let noting = |name: &str, volume: &str, node: &str, handle: &str| {
+        let record = on_node(of_volume(attachment(name, 1), volume), node);
+        store.apply(noted(record, handle, &[]));
+    };
+    for number in 0..1_000 {
+        let (name, handle) = (format!("pv{number}"), format!("h{number}"));
+        store.apply(with_handle(&name, 1, &handle));
+        noting(&format!("va{number}"), &name, "n1", &handle);
+    }
+    for twin in ["twin2", "twin0", "twin1"] {
+        store.apply(with_handle(twin, 1, "shared"));
+    }
+    noting("va-of-twin", "twin2", "n2", "shared");
+    noting("va-of-former", "former", "n3", "shared");
+    let named = ["twin0", "twin2", "former"].map(|name| store.is_named(name));
+    assert_eq!(named, [false, true, true], "by whatever attachment");
+    let handles = [(DRIVER, "shared"), (DRIVER, "nobody's"), ("of.another", "shared")];
+    let are_noted = handles.map(|(driver, handle)| store.is_noted(driver, handle));
+    assert_eq!(are_noted, [true, false, false]);
+    let told = listened(&store);
+    let counted = store.inner.rules.tables.lookups.unwrap();
+    let before = counted.load(Ordering::Relaxed);
+    let owner = |except| store.handle_owner(DRIVER, "shared", except);
+    assert_eq!(owner("twin0").as_deref(), Some("twin1"));
+    assert_eq!(owner("twin1").as_deref(), Some("twin0"));
+    let all = store.volumes_of_handle(DRIVER, "shared");
+    let all: Vec<&str> = all.iter().map(|volume| &*volume.name).collect();
+    assert_eq!(all, ["twin0", "twin1", "twin2"]);
+    assert!(store.volumes_of_handle("of.another", "shared").is_empty());
+    let nodes = || store.nodes_of_volume("twin1", DRIVER, "shared");
+    assert_eq!(nodes().as_deref(), Some("n2, n3"));
+    removed(&store, "va-of-former");
+    assert_eq!(nodes().as_deref(), Some("n2"));
+    assert_eq!(*told.lock(), ["twin0"], "one of those that share the handle");
+    let cost = counted.load(Ordering::Relaxed) - before;
+    assert!(cost < 60, "{cost} look-ups");
 }
 
 #[test]
@@ -180,11 +206,7 @@ fn an_attachment_is_one_of_the_volumes_that_it_was_tried_for_before() {
     for (name, handle) in [("pv1", "h2"), ("former", "h1"), ("other", "h3")] {
         store.apply(with_handle(name, 2, handle));
     }
-    let told = Arc::<Mutex<Vec<String>>>::default();
-    let tell = told.clone();
-    store.listen_to_volumes(Arc::new(move |volume: &Arc<Volume>| {
-        tell.lock().push(volume.name.to_string());
-    }));
+    let told = listened(&store);
     removed(&store, "va1");
     assert_eq!(store.nodes_of_volume("other", DRIVER, "h1"), None);
     told.lock().sort();

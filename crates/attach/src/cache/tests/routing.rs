@@ -1,14 +1,8 @@
 //! Who is woken by what. Nothing here takes time: the clock is paused.
 
-use serde_json::json;
-
-use super::{
-    DRIVER, FINALIZER, attachment, detaching, fail_next, label, next, node, removed, route, served, volume, woken,
-};
-use crate::cache::{AttacherKey, DETACH, RouteConflict, Store};
+use super::*;
+use crate::cache::{DETACH, RouteConflict};
 use crate::decide::patch::WriteTarget;
-use crate::objects::{AttachmentSource, Finalizers, PersistentVolumeWire, Volume};
-use crate::queue::RunResult;
 
 fn deleted_volume(version: u64, finalizers: &[&str]) -> Volume {
     let mut record = volume("pv1", version);
@@ -20,8 +14,7 @@ fn deleted_volume(version: u64, finalizers: &[&str]) -> Volume {
 #[tokio::test(start_paused = true)]
 async fn an_attachment_goes_to_its_driver() {
     let (store, queue, _registration) = served();
-    let mut other = attachment("b", 1);
-    other.attacher = "nobody.test".into();
+    let other = with(attachment("b", 1), |it| it.attacher = "nobody.test".into());
     store.apply(attachment("a", 1));
     store.apply(other);
     assert_eq!(woken(&queue), ["a"]);
@@ -40,9 +33,7 @@ async fn what_needs_no_work_is_forgotten() {
     store.apply(attachment("a", 1));
     fail_next(&queue);
     assert_eq!(queue.len(), 1);
-    let mut attached = attachment("a", 2);
-    attached.attached = true;
-    store.apply(attached);
+    store.apply(attached("a", 2));
     assert!(queue.is_empty(), "and so are its failures");
     let mut released = detaching("a", 3);
     released.finalizers = Finalizers::new(["a/b"]);
@@ -53,8 +44,7 @@ async fn what_needs_no_work_is_forgotten() {
 #[tokio::test(start_paused = true)]
 async fn a_node_that_appears_wakes_who_waits_for_it_and_nobody_else() {
     let (store, queue, _registration) = served();
-    let mut elsewhere = attachment("b", 1);
-    elsewhere.node = "n2".into();
+    let elsewhere = with(attachment("b", 1), |it| it.node = "n2".into());
     for record in [attachment("a", 1), elsewhere] {
         store.apply(record);
         fail_next(&queue);
@@ -193,9 +183,7 @@ async fn an_answer_after_the_end_brings_nothing_back() {
     store.apply(attachment("a", 2));
     woken(&queue);
     removed(&store, "a");
-    let mut attached = attachment("a", 3);
-    attached.attached = true;
-    store.apply_response(attached);
+    store.apply_response(attached("a", 3));
     let mut gone = detaching("a", 4);
     gone.finalizers = Finalizers::default();
     store.apply_response(gone);
@@ -208,9 +196,7 @@ async fn an_answer_after_the_end_brings_nothing_back() {
 async fn a_404_is_about_the_object_that_was_asked_for() {
     let (store, queue, _registration) = served();
     store.apply(attachment("a", 1));
-    let mut back = attachment("a", 5);
-    back.uid = "another".into();
-    store.apply(back);
+    store.apply(with(attachment("a", 5), |it| it.uid = "another".into()));
     woken(&queue);
     let target = WriteTarget::AttachmentStatus("a".into());
     store.mark_deleted(&target, "a-uid");
@@ -304,8 +290,7 @@ async fn a_live_volume_whose_migration_is_taken_back_is_looked_at() {
     assert_eq!(woken(&queue), ["volume pv1"], "at the start");
     store.apply(disk(2, Some(GCE)));
     assert_eq!(woken(&queue), [""; 0], "migrated, and so ours");
-    let mut held = attachment("a", 3);
-    held.attacher = "nobody.test".into();
+    let held = with(attachment("a", 3), |it| it.attacher = "nobody.test".into());
     store.apply(held);
     store.apply(disk(4, None));
     assert_eq!(woken(&queue), ["volume pv1"], "taken back");

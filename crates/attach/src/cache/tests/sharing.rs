@@ -3,10 +3,10 @@
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-use super::{DRIVER, FINALIZER, attachment, node, volume};
+use super::{DRIVER, FINALIZER, attachment, node, noted, with_handle};
 use crate::cache::Index;
 use crate::decide;
-use crate::objects::{Attachment, AttachmentSource, Finalizers, VolumeAnnotation, VolumeError};
+use crate::objects::{Attachment, AttachmentSource, Finalizers, VolumeError};
 use crate::reflect::Tables as _;
 
 /// What an attachment is like, drawn.
@@ -48,14 +48,9 @@ fn record(drawn: Drawn, version: u64) -> Attachment {
     record.node_id = (drawn.id > 0).then(|| format!("id{}", drawn.id).into());
     record.source = AttachmentSource::PersistentVolume(format!("pv{}", drawn.volume).into());
     // h1 as of pv1 and pv2, or as of a volume that had one of their names before.
-    record.volume_note = [None, None, Some("h1"), Some("h9")][drawn.noted].map(|handle| {
-        Box::new(VolumeAnnotation {
-            handle: handle.into(),
-            secret: None,
-            former: Vec::new(),
-            renewed: 0,
-        })
-    });
+    if let Some(handle) = [None, None, Some("h1"), Some("h9")][drawn.noted] {
+        record = noted(record, handle, &[]);
+    }
     record.attached = drawn.attached;
     record.deleting = drawn.deleting.then(|| "2026-01-01T00:00:00Z".parse().unwrap());
     let finalizer = if drawn.ours { FINALIZER } else { "a/b" };
@@ -125,11 +120,7 @@ proptest! {
         let mut index = Index::default();
         index.apply(node("n2", 1, &[(DRIVER, "id1")]));
         for name in ["pv0", "pv1", "pv2"] {
-            let mut volume = volume(name, 1);
-            if let crate::objects::VolumeSource::Csi(source) = &mut volume.spec.source {
-                source.handle = described(name).into();
-            }
-            index.apply(volume);
+            index.apply(with_handle(name, 1, described(name)));
         }
         let mut all: BTreeMap<String, Attachment> = BTreeMap::new();
         for (version, drawn) in (10_u64..).zip(steps) {

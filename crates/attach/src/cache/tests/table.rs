@@ -172,20 +172,69 @@ fn a_list_counts_whatever_its_versions_unless_a_copy_came_in_since_it_began() {
 fn what_ends_while_it_is_read_is_not_taken_in() {
     let name: Arc<str> = "a".into();
     let mut table = ObjectTable::<Attachment>::default();
+    let copy = ResourceVersion(11);
     let read = table.start_read(&name);
-    assert!(table.finish_read(read) && !table.finish_read(read));
+    assert!(table.finish_read(read, copy) && !table.finish_read(read, copy));
     let read = table.start_read(&name);
     table.remove("b", "b-uid");
     table.start_list();
     table.finish_list(&seen(&["a"]));
-    assert!(table.finish_read(read), "that was about others");
+    assert!(table.finish_read(read, copy), "that was about others");
     let read = table.start_read(&name);
     table.remove("a", "a-uid");
-    assert!(!table.finish_read(read));
+    assert!(!table.finish_read(read, copy));
+    // The version of a list that does not show the object, and whether the copy is taken in.
+    for (list, is_taken) in [(0, false), (10, true), (11, false), (12, false)] {
+        let read = table.start_read(&name);
+        table.start_list();
+        table.set_list_version(ResourceVersion(list));
+        table.finish_list(&seen(&["b"]));
+        assert_eq!(table.finish_read(read, copy), is_taken, "list {list}");
+    }
+    // The watch that follows the list has told the end.
     let read = table.start_read(&name);
     table.start_list();
+    table.set_list_version(ResourceVersion(10));
     table.finish_list(&seen(&["b"]));
-    assert!(!table.finish_read(read));
+    table.remove("a", "a-uid");
+    assert!(!table.finish_read(read, copy));
+}
+
+/// A request of ours may be answered while the pages of a list come in that was made before it.
+#[test]
+fn what_is_newer_than_the_list_it_came_in_with_stays_for_the_watch_that_follows() {
+    // The version of the list, that of the answer, and whether it stays.
+    for (list, answer, stays) in [
+        (10, 11, true),
+        // It was deleted before the list was made.
+        (10, 10, false),
+        (10, 9, false),
+        // Versions that are no numbers, and a list from any state.
+        (10, 0, false),
+        (0, 11, false),
+        // A list has shown version 5, and this one shows 6: the API server went back, or the versions mean nothing.
+        (4, 11, false),
+        (5, 11, false),
+        (6, 11, true),
+    ] {
+        let mut table = ObjectTable::default();
+        let gone = |table: &mut ObjectTable<Attachment>, names: &[&str]| -> Vec<String> {
+            table.set_list_version(ResourceVersion(list));
+            let gone = table.finish_list(&seen(names));
+            gone.iter().map(|record| record.name.to_string()).collect()
+        };
+        table.start_list();
+        table.take_copy(attachment("old", 5), Origin::List);
+        assert!(gone(&mut table, &["old"]).is_empty());
+        table.start_list();
+        table.take_copy(attachment("shown", 6), Origin::List);
+        table.take_copy(attachment("made", answer), Origin::Answer);
+        let expected = if stays { vec!["old"] } else { vec!["made", "old"] };
+        assert_eq!(gone(&mut table, &["shown"]), expected, "list {list}, answer {answer}");
+        // It was known when this one began.
+        table.start_list();
+        assert_eq!(gone(&mut table, &["shown"]), ["made", "old"]);
+    }
 }
 
 #[test]

@@ -15,8 +15,6 @@ use csi_attacher_runtime::fence::LeaseLost;
 
 /// Attachments that are examined without a pause.
 const AT_ONCE: usize = 256;
-/// How many pages' time a listing may take.
-const LISTING_PAGES: u32 = 10;
 
 impl Shell<'_> {
     /// Collects the evidence.
@@ -56,12 +54,7 @@ impl Shell<'_> {
             wanted: DesiredState::Unpublished,
         });
         let settings = work.config.borrow().clone();
-        let deadline = settings.timeouts.list_volumes;
-        let limits = ListLimits {
-            max_entries: settings.reconcile_sync.max_entries,
-            deadline,
-            whole: deadline.saturating_mul(LISTING_PAGES),
-        };
+        let limits = ListLimits::new(settings.reconcile_sync.max_entries, settings.timeouts.list_volumes);
         work.list_turns
             .evidence(expectations.collect(), || work.client(), limits)
             .await

@@ -193,7 +193,8 @@ fn settle_waits(shell: &Shell<'_>, key: &AttacherKey, attempt: &Attempt, result:
         return secrets.end(key);
     };
     let policy = policy(work, &shell.config);
-    let forced = work.queue.remember(key, |memory| memory.forces(&snapshot.attachment));
+    let uid = &snapshot.attachment.uid;
+    let forced = work.queue.remember(key, |memory| memory.forces(uid));
     let observed = Observed {
         forced: forced == Some(true),
         ..observe(&snapshot, &work.facts, &policy, SecretState::NotLoaded)

@@ -18,14 +18,26 @@ use crate::traces::{AttemptResult, attributes};
 use csi_attacher_model::attempt::{Attempt, FailureCause, LeaseLost, Note, Publish, Undone, Vanished};
 use csi_attacher_runtime::report::{self, FailedAttempt};
 
-/// A line of the log, with the trace of the attempt, about a VolumeAttachment, its volume and its node.
-macro_rules! about {
-    ($level:ident, $shell:expr, $snapshot:expr, $($rest:tt)+) => {
+/// A line of the log, with the trace of the attempt, about the VolumeAttachment of this name.
+macro_rules! log_about {
+    ($level:ident, $shell:expr, $name:expr, $($rest:tt)+) => {
         traced!(
             $level,
             $shell.span,
             driver = &*$shell.work.facts.name,
-            VolumeAttachment = &*$snapshot.attachment.name,
+            VolumeAttachment = &*$name,
+            $($rest)+
+        )
+    };
+}
+
+/// The same with its volume and its node.
+macro_rules! about {
+    ($level:ident, $shell:expr, $snapshot:expr, $($rest:tt)+) => {
+        log_about!(
+            $level,
+            $shell,
+            $snapshot.attachment.name,
             volumeHandle = $snapshot.volume_handle(),
             node = &*$snapshot.attachment.node,
             $($rest)+
@@ -104,37 +116,31 @@ fn undo(shell: &mut Shell<'_>, attempt: &Attempt, undone: Undone) {
     let Some(publish) = attempt.publish().or(shell.watched()) else {
         return;
     };
-    let (driver, name) = (&*shell.work.facts.name, &*shell.name);
     match undone {
-        Undone::CannotRead(error, pause) => traced!(
-            warn,
-            shell.span,
-            driver, VolumeAttachment = name, %error,
+        Undone::CannotRead(error, pause) => log_about!(
+            warn, shell, shell.name, %error,
             next_try_seconds = pause.as_secs(), "cannot find out whether the VolumeAttachment was deleted"
         ),
         Undone::IsThere => {
-            traced!(
+            log_about!(
                 info,
-                shell.span,
-                driver,
-                VolumeAttachment = name,
+                shell,
+                shell.name,
                 "the VolumeAttachment is there, though it was believed to be gone"
             );
             let lists = shell.work.context.store.lists();
             lists.doubt("a VolumeAttachment that was believed to be gone is there");
         }
-        Undone::CreatedAgain => traced!(
+        Undone::CreatedAgain => log_about!(
             info,
-            shell.span,
-            driver,
-            VolumeAttachment = name,
+            shell,
+            shell.name,
             "the VolumeAttachment was created again, and its volume is attached for it"
         ),
-        Undone::CannotDetach(failure, pause) => traced!(
+        Undone::CannotDetach(failure, pause) => log_about!(
             warn,
-            shell.span,
-            driver,
-            VolumeAttachment = name,
+            shell,
+            shell.name,
             volumeHandle = publish.place.borrow().volume_id,
             error = failure.message,
             next_try_seconds = pause.as_secs(),
@@ -146,7 +152,7 @@ fn undo(shell: &mut Shell<'_>, attempt: &Attempt, undone: Undone) {
 
 /// The VolumeAttachment of a Publish is gone, or seems to be.
 fn vanished(shell: &Shell<'_>, publish: &Publish, what: Vanished) {
-    let (driver, name, place) = (&*shell.work.facts.name, &*shell.name, publish.place.borrow());
+    let place = publish.place.borrow();
     let left = match what {
         Vanished::Detached | Vanished::LeaseLost => None,
         Vanished::Stays => Some(
@@ -162,21 +168,19 @@ fn vanished(shell: &Shell<'_>, publish: &Publish, what: Vanished) {
         ),
     };
     if let Some(why) = left {
-        traced!(
+        log_about!(
             error,
-            shell.span,
-            driver,
-            VolumeAttachment = name,
+            shell,
+            shell.name,
             volumeHandle = place.volume_id,
             nodeID = place.node_id,
             "{why}"
         );
     } else if what == Vanished::Detached {
-        traced!(
+        log_about!(
             warn,
-            shell.span,
-            driver,
-            VolumeAttachment = name,
+            shell,
+            shell.name,
             volumeHandle = place.volume_id,
             "the VolumeAttachment was deleted while its volume was being attached; detached the volume again"
         );
@@ -186,13 +190,10 @@ fn vanished(shell: &Shell<'_>, publish: &Publish, what: Vanished) {
 
 /// Nothing failed: others may work for the driver by now.
 fn lease_lost(shell: &mut Shell<'_>, lost: LeaseLost) {
-    let (driver, name) = (&*shell.work.facts.name, &*shell.name);
     match lost {
-        LeaseLost::NotStarted => {
-            traced!(debug, shell.span, driver, VolumeAttachment = name, "{lost}");
-        }
+        LeaseLost::NotStarted => log_about!(debug, shell, shell.name, "{lost}"),
         LeaseLost::Cancelled => {
-            traced!(warn, shell.span, driver, VolumeAttachment = name, "{lost}");
+            log_about!(warn, shell, shell.name, "{lost}");
             shell.span.fail(error_type::SHUTDOWN, &lost.to_string());
         }
     }
@@ -200,24 +201,21 @@ fn lease_lost(shell: &mut Shell<'_>, lost: LeaseLost) {
 
 /// The driver was asked to take a volume back from the place of an earlier attempt.
 fn retracted(shell: &Shell<'_>, place: VolumeOnNode<'_>, error: Option<&str>) {
-    let (driver, name) = (&*shell.work.facts.name, &*shell.name);
     if let Some(error) = error {
-        traced!(
+        log_about!(
             warn,
-            shell.span,
-            driver,
-            VolumeAttachment = name,
+            shell,
+            shell.name,
             volumeHandle = place.volume_id,
             nodeID = place.node_id,
             error,
             "could not unpublish the volume from the node of an earlier attempt"
         );
     } else {
-        traced!(
+        log_about!(
             info,
-            shell.span,
-            driver,
-            VolumeAttachment = name,
+            shell,
+            shell.name,
             volumeHandle = place.volume_id,
             nodeID = place.node_id,
             "unpublished the volume from the node of an earlier attempt"
@@ -227,7 +225,6 @@ fn retracted(shell: &Shell<'_>, place: VolumeOnNode<'_>, error: Option<&str>) {
 
 /// That the API server is out of order, or the object is gone, is reported elsewhere.
 fn failure_not_saved(shell: &Shell<'_>, error: &ApiError) {
-    let (driver, name) = (&*shell.work.facts.name, &*shell.name);
     // Of a policy, a refusal looks like what is written about an old state.
     let is_refused = error.is_of_admission()
         || matches!(
@@ -235,9 +232,9 @@ fn failure_not_saved(shell: &Shell<'_>, error: &ApiError) {
             ApiErrorKind::Forbidden | ApiErrorKind::Refused | ApiErrorKind::NotKept
         );
     if is_refused {
-        traced!(warn, shell.span, driver, VolumeAttachment = name, %error, "could not save the error on the VolumeAttachment");
+        log_about!(warn, shell, shell.name, %error, "could not save the error on the VolumeAttachment");
     } else {
-        traced!(debug, shell.span, driver, VolumeAttachment = name, %error, "could not save the error on the VolumeAttachment");
+        log_about!(debug, shell, shell.name, %error, "could not save the error on the VolumeAttachment");
     }
 }
 
@@ -271,14 +268,11 @@ fn release_refused(shell: &Shell<'_>, snapshot: &Snapshot, refusal: &ReleaseRefu
 
 /// The request is judged again in the next attempt, and the driver is asked to detach all the same.
 fn answer_not_saved(shell: &Shell<'_>, failure: &Failure) {
-    let (driver, name) = (&*shell.work.facts.name, &*shell.name);
-    let error = &*failure.message;
-    traced!(
+    log_about!(
         warn,
-        shell.span,
-        driver,
-        VolumeAttachment = name,
-        error,
+        shell,
+        shell.name,
+        error = &*failure.message,
         "the VolumeAttachment does not show the answer"
     );
 }
@@ -293,14 +287,13 @@ fn prepared_write(shell: &mut Shell<'_>, snapshot: &Snapshot, target: &WriteTarg
     let held = attachment.finalizers.contains(&facts.finalizer);
     if matches!(target, WriteTarget::Attachment(_)) && !held {
         shell.span.set(attr::FINALIZER_ACTION, "added");
-        if decide::has_lost_finalizer(attachment, facts) {
-            traced!(
+        if decide::has_lost_finalizer(attachment, &facts.finalizer) {
+            log_about!(
                 warn,
-                shell.span,
-                driver = &*facts.name,
-                VolumeAttachment = &*attachment.name,
+                shell,
+                attachment.name,
                 node = &*attachment.node,
-                "somebody took the finalizer off a VolumeAttachment that is attached; it was put back"
+                "somebody took the finalizer off a VolumeAttachment whose volume is or may be attached; it was put back"
             );
         }
     }
@@ -414,25 +407,23 @@ fn upkeep_failed(shell: &mut Shell<'_>, snapshot: &Snapshot, failure: &Failure) 
         is_news: true,
     };
     failed.show(shell.work, &mut shell.span);
-    let (driver, node, attempt) = (&*shell.work.facts.name, &*snapshot.attachment.node, shell.attempt());
+    let (node, attempt) = (&*snapshot.attachment.node, shell.attempt());
     let error = &*failure.message;
-    if decide::has_lost_finalizer(&snapshot.attachment, &shell.work.facts) {
-        traced!(
+    if decide::has_lost_finalizer(&snapshot.attachment, &shell.work.facts.finalizer) {
+        log_about!(
             warn,
-            shell.span,
-            driver,
-            VolumeAttachment = name,
+            shell,
+            snapshot.attachment.name,
             node,
             attempt,
             error,
             "the finalizer of a VolumeAttachment that is attached cannot be put back: once it is deleted, nobody detaches the volume"
         );
     } else {
-        traced!(
+        log_about!(
             debug,
-            shell.span,
-            driver,
-            VolumeAttachment = name,
+            shell,
+            snapshot.attachment.name,
             node,
             attempt,
             error,
@@ -480,11 +471,10 @@ fn released(shell: &mut Shell<'_>, snapshot: &Snapshot) {
 /// A former place that is left out of a detach, as a person confirmed that the volume is not there.
 fn confirmed(shell: &mut Shell<'_>, snapshot: &Snapshot, place: VolumeOnNode<'_>) {
     events::confirmed(shell, snapshot, place);
-    traced!(
+    log_about!(
         warn,
-        shell.span,
-        driver = &*shell.work.facts.name,
-        VolumeAttachment = &*snapshot.attachment.name,
+        shell,
+        snapshot.attachment.name,
         volumeHandle = place.volume_id,
         nodeID = place.node_id,
         "not detached at a former node ID: the annotation attacher.csi.dev/not-attached-at says that the volume is not there"
@@ -494,11 +484,10 @@ fn confirmed(shell: &mut Shell<'_>, snapshot: &Snapshot, place: VolumeOnNode<'_>
 /// A detach whose volume or node the driver does not know, which counts as detached by the policy of the AttacherConfig.
 fn orphaned(shell: &mut Shell<'_>, snapshot: &Snapshot, place: VolumeOnNode<'_>, answer: &Failure) {
     events::orphaned(shell, snapshot, place, answer);
-    traced!(
+    log_about!(
         warn,
-        shell.span,
-        driver = &*shell.work.facts.name,
-        VolumeAttachment = &*snapshot.attachment.name,
+        shell,
+        snapshot.attachment.name,
         volumeHandle = place.volume_id,
         nodeID = place.node_id,
         error = answer.message,

@@ -122,7 +122,7 @@ impl View for Shell<'_> {
     }
 
     fn is_forced(&self, snapshot: &Snapshot) -> bool {
-        self.remembered(|memory| memory.forces(&snapshot.attachment)) == Some(true)
+        self.remembered(|memory| memory.forces(&snapshot.attachment.uid)) == Some(true)
     }
 
     fn is_of_this_run(&self, attachment: &Attachment, forced: bool) -> bool {
@@ -301,7 +301,7 @@ impl<'w> Shell<'w> {
         let (queue, attachment) = (&self.work.queue, &snapshot.attachment);
         let number = queue.remember(run.key(), |memory| memory.attempts.begin(attachment));
         self.number = number.unwrap_or(1);
-        let settled = decide::is_settled(&snapshot.attachment, &self.work.facts);
+        let settled = decide::is_settled(&snapshot.attachment, &self.work.facts.finalizer);
         let begun = self.work.lifecycles.start_attempt(run, snapshot, settled);
         self.span = begun.span;
         self.lifecycle = begun.lifecycle;

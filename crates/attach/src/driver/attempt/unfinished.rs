@@ -28,21 +28,11 @@ const MOST: usize = 1_000;
 const MANY: usize = 1_024;
 
 /// What one engine of a driver leaves to the next.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct UnfinishedPublishes {
     /// What is kept, by driver.
     kept: Arc<Mutex<BTreeMap<Arc<str>, Vec<UnfinishedPublish>>>>,
-    /// Names and UIDs of attachments that may be recorded as attached: the write was sent, and its answer did not come.
-    unanswered: Arc<Mutex<AttachmentMap<Box<str>>>>,
-}
-
-impl Default for UnfinishedPublishes {
-    fn default() -> Self {
-        Self {
-            kept: Arc::default(),
-            unanswered: Arc::new(Mutex::new(AttachmentMap::new(MANY))),
-        }
-    }
+    unanswered: Arc<Mutex<UnansweredRecords>>,
 }
 
 /// A Publish whose outcome is not recorded.
@@ -69,27 +59,21 @@ impl UnfinishedPublishes {
         fits
     }
 
-    /// Notes that an attachment is being recorded as attached. True when it may be recorded so already. `exists` says whether
-    /// an attachment is known.
-    pub(in crate::driver) fn begin_record(&self, attachment: &Attachment, exists: impl Fn(&str) -> bool) -> bool {
-        let mut unanswered = self.unanswered.lock();
-        if let Some(uid) = unanswered.get(&attachment.name)
-            && *uid == attachment.uid
-        {
-            return true;
-        }
-        unanswered.insert(&attachment.name, attachment.uid.clone(), exists);
-        false
+    /// Notes that an attachment is being recorded as attached. `exists` says whether an attachment is known.
+    pub(in crate::driver) fn begin_record(&self, attachment: &Attachment, exists: impl Fn(&str) -> bool) {
+        self.unanswered
+            .lock()
+            .insert(&attachment.name, attachment.uid.clone(), exists);
     }
 
     /// It is known whether the attachment is recorded as attached.
     pub(in crate::driver) fn end_record(&self, attachment: &Attachment) {
-        self.unanswered.lock().remove(&attachment.name);
+        self.unanswered.lock().uids.remove(&attachment.name);
     }
 
     /// Whether the attachment may be recorded as attached, although no answer said so.
     pub(in crate::driver) fn may_be_recorded(&self, attachment: &Attachment) -> bool {
-        self.unanswered.lock().get(&attachment.name) == Some(&attachment.uid)
+        self.unanswered.lock().uids.get(&attachment.name) == Some(&attachment.uid)
     }
 
     /// Takes out what is kept for a driver and was called in this term; what is of another one ends here.
@@ -172,42 +156,26 @@ impl Drop for PublishGuard {
     }
 }
 
-/// Values by the name of a VolumeAttachment.
+/// The VolumeAttachments that may be recorded as attached: the write was sent, and its answer did not come.
 ///
 /// An attachment may end without a notification to those that keep something about it. Entries of attachments that are gone are
 /// removed when the map has doubled since the last time: so each entry costs two look-ups in the cache, however many there are.
-struct AttachmentMap<V> {
-    entries: HashMap<Arc<str>, V>,
-    least: usize,
-    /// The size at which entries of attachments that are gone are removed.
-    look_at: usize,
+#[derive(Default)]
+struct UnansweredRecords {
+    /// UIDs by name.
+    uids: HashMap<Arc<str>, Box<str>>,
+    /// How many stayed when entries of attachments that are gone were removed last.
+    stayed: usize,
 }
 
-impl<V> AttachmentMap<V> {
-    /// An empty map, which removes nothing below `least` entries.
-    fn new(least: usize) -> Self {
-        Self {
-            entries: HashMap::new(),
-            least,
-            look_at: least,
+impl UnansweredRecords {
+    /// Notes an attachment. `exists` says whether one is known.
+    fn insert(&mut self, name: &Arc<str>, uid: Box<str>, exists: impl Fn(&str) -> bool) {
+        if self.uids.len() >= MANY.max(self.stayed * 2) && !self.uids.contains_key(name) {
+            self.uids.retain(|name, _| exists(name));
+            self.stayed = self.uids.len();
         }
-    }
-
-    fn get(&self, name: &str) -> Option<&V> {
-        self.entries.get(name)
-    }
-
-    /// Puts a value under a name. `exists` says whether an attachment is known.
-    fn insert(&mut self, name: &Arc<str>, value: V, exists: impl Fn(&str) -> bool) {
-        if self.entries.len() >= self.look_at && !self.entries.contains_key(name) {
-            self.entries.retain(|name, _| exists(name));
-            self.look_at = self.least.max(self.entries.len() * 2);
-        }
-        self.entries.insert(name.clone(), value);
-    }
-
-    fn remove(&mut self, name: &str) {
-        self.entries.remove(name);
+        self.uids.insert(name.clone(), uid);
     }
 }
 
@@ -216,18 +184,16 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    const LEAST: usize = 64;
-
     /// All start to wait, and again at each retry, while all exist.
     #[test]
     fn an_entry_costs_two_looks_however_many_there_are() {
-        for many in [500_u32, 2000, 8192] {
+        for many in [8_000_u32, 32_000, 131_072] {
             let look_ups = Cell::new(0);
-            let mut map = AttachmentMap::new(LEAST);
+            let mut map = UnansweredRecords::default();
             for _retry in 0..3 {
                 for number in 0..many {
                     let name: Arc<str> = number.to_string().into();
-                    map.insert(&name, (), |_| {
+                    map.insert(&name, "uid".into(), |_| {
                         look_ups.set(look_ups.get() + 1);
                         true
                     });
@@ -239,19 +205,19 @@ mod tests {
 
     #[test]
     fn what_is_gone_is_not_kept() {
-        let mut map = AttachmentMap::new(LEAST);
-        for number in 0..1000 {
+        let mut map = UnansweredRecords::default();
+        for number in 0..16_000 {
             let name: Arc<str> = number.to_string().into();
-            map.insert(&name, number, |known| known == "0");
+            map.insert(&name, "uid".into(), |known| known == "0");
         }
-        assert!(map.entries.len() <= LEAST + 1, "{}", map.entries.len());
-        assert_eq!(map.get("0"), Some(&0));
+        assert!(map.uids.len() <= MANY + 1, "{}", map.uids.len());
+        assert_eq!(map.uids.get("0").map(|uid| &**uid), Some("uid"));
         // Once there were many; when they are gone, there are few again.
-        let mut map = AttachmentMap::new(LEAST);
+        let mut map = UnansweredRecords::default();
         for number in 0..10_000 {
             let name: Arc<str> = number.to_string().into();
-            map.insert(&name, number, |known| known.len() == 5 || number < 5_000);
+            map.insert(&name, "uid".into(), |known| known.len() == 5 || number < 5_000);
         }
-        assert!(map.entries.len() <= 8_192, "{}", map.entries.len());
+        assert!(map.uids.len() <= 8_192, "{}", map.uids.len());
     }
 }

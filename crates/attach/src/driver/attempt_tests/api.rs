@@ -82,6 +82,15 @@ impl Api {
         });
     }
 
+    /// Has the API server refuse the next so many patches of what ends so, as a policy or an admission webhook has it do.
+    pub(super) fn refuse(&self, path: &str, times: usize, code: u16, message: &str) {
+        let reason = StatusCode::from_u16(code).unwrap().canonical_reason();
+        let body = json!({
+            "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "code": code, "message": message,
+        });
+        self.answer_untruly(Method::PATCH, path, times, code, &body.to_string());
+    }
+
     /// Has a webhook change the objects that are patched from now on.
     pub(super) fn admit(&self, admission: impl Fn(&str, &mut Value) + Send + 'static) {
         *self.admission.lock() = Some(Box::new(admission));

@@ -82,16 +82,8 @@ fn put_node(stage: &AttemptFixture, node_id: &str) {
 }
 
 fn make_volume_again(stage: &AttemptFixture) {
-    let volume = json!({
-        "metadata": {"name": "pv1", "uid": "second"},
-        "spec": {"accessModes": ["ReadWriteOnce"], "csi": {"driver": DRIVER, "volumeHandle": "h-new"}},
-    });
-    stage.api.put(format!("{VOLUMES}pv1"), volume);
-}
-
-fn error_of(api: &Api, kind: &str) -> Option<String> {
-    let object = api.get(&format!("{ATTACHMENTS}va0"))?;
-    object["status"][kind]["message"].as_str().map(ToOwned::to_owned)
+    let second = json!({"metadata": {"uid": "second"}, "spec": {"csi": {"volumeHandle": "h-new"}}});
+    stage.api.put(format!("{VOLUMES}pv1"), volume(&second));
 }
 
 #[tokio::test]
@@ -102,7 +94,7 @@ async fn a_volume_that_was_made_again_is_not_published_by_its_former_handle() {
     stage.api.until(|api| AttemptFixture::is_attached(api, "va0")).await;
     let published = stage.driver.published();
     assert_eq!(published.len(), 1, "{published:?}");
-    assert_eq!(stage.calls(Call::ControllerPublishVolume), 1);
+    assert_eq!(stage.calls(PUBLISH), 1);
     let volume = stage.api.get(&format!("{VOLUMES}pv1")).unwrap();
     assert_eq!(
         volume["metadata"]["finalizers"],
@@ -125,7 +117,7 @@ async fn a_node_that_came_back_with_another_id_is_published_at_that_id() {
         object["metadata"]["annotations"]["csi.alpha.kubernetes.io/node-id"],
         "id-new"
     );
-    assert_eq!(stage.calls(Call::ControllerPublishVolume), 1);
+    assert_eq!(stage.calls(PUBLISH), 1);
 }
 
 #[tokio::test]
@@ -141,7 +133,7 @@ async fn what_is_gone_is_not_published() {
             .api
             .until(|api| error_of(api, "attachError").is_some_and(|text| text.contains("not found")))
             .await;
-        assert_eq!(stage.calls(Call::ControllerPublishVolume), 0, "{what}");
+        assert_eq!(stage.calls(PUBLISH), 0, "{what}");
     }
 }
 
@@ -156,16 +148,14 @@ async fn what_cannot_be_read_puts_the_call_off() {
             |api: &Api| error_of(api, "attachError").is_some_and(|text| text.contains("neither watched nor read"));
         stage.api.until(told).await;
         stage.api.until(|api| AttemptFixture::is_attached(api, "va0")).await;
-        assert_eq!(stage.calls(Call::ControllerPublishVolume), 1, "{path}");
+        assert_eq!(stage.calls(PUBLISH), 1, "{path}");
     }
 }
 
 /// What was so when the watches broke, and is not any more, refuses nothing.
 #[tokio::test]
 async fn a_refusal_does_not_rest_on_a_stale_copy() {
-    let deleted = json!({"metadata": {
-        "finalizers": ["kubernetes.io/pv-protection"], "deletionTimestamp": "2026-01-01T00:00:00Z",
-    }});
+    let deleted = json!({"metadata": {"finalizers": ["kubernetes.io/pv-protection"], "deletionTimestamp": DELETED}});
     let of_another = json!({"spec": {"csi": {"driver": "b.test"}}});
     let secret = with_secret("s");
     let elsewhere = json!({"spec": {"csi": {"controllerPublishSecretRef": {"namespace": "elsewhere", "name": "s"}}}});
@@ -198,7 +188,7 @@ async fn a_refusal_does_not_rest_on_a_stale_copy() {
         // Once more before the call, as the Secret may have been waited for.
         let looks = if now == &secret { 2 } else { 1 };
         assert_eq!((reads(&stage, "/pv1"), reads(&stage, "/n0")), (looks, 1), "{case}");
-        assert_eq!(stage.calls(Call::ControllerPublishVolume), 1, "{case}");
+        assert_eq!(stage.calls(PUBLISH), 1, "{case}");
     }
 }
 
@@ -226,7 +216,7 @@ async fn the_secret_is_that_of_the_volume_that_was_made_again() {
 
 #[tokio::test]
 async fn a_refusal_that_cannot_be_confirmed_says_so() {
-    let deleted = json!({"finalizers": ["kubernetes.io/pv-protection"], "deletionTimestamp": "2026-01-01T00:00:00Z"});
+    let deleted = json!({"finalizers": ["kubernetes.io/pv-protection"], "deletionTimestamp": DELETED});
     let stage = empty().await;
     stage.store.apply(CsiNode::new("n0", &[(DRIVER, "id0")]));
     stage.volume(&deleted);
@@ -309,8 +299,8 @@ async fn a_detach_with_a_note_does_not_wait_for_a_volume_that_cannot_be_read() {
         "annotations": {"csi.alpha.kubernetes.io/node-id": "id0", "attacher.csi.dev/volume": note.to_string()},
     });
     stage.attachment("va0", "n0", &held);
-    stage.detached().await;
-    assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 1);
+    stage.gone("va0").await;
+    assert_eq!(stage.calls(UNPUBLISH), 1);
 }
 
 /// What the sidecar attached, without a note of its volume, is deleted: the handle comes from the PersistentVolume.
@@ -329,7 +319,7 @@ async fn a_detach_without_a_note_asks_for_the_volume() {
     stage.attachment("va0", "n0", &held);
     let told = |api: &Api| error_of(api, "detachError").is_some_and(|text| text.contains("was created after"));
     stage.api.until(told).await;
-    assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 0);
+    assert_eq!(stage.calls(UNPUBLISH), 0);
 }
 
 /// The node ID that was noted was taken off: then the CSINode alone says where the volume is.
@@ -342,8 +332,8 @@ async fn a_detach_without_a_node_id_asks_for_the_node() {
         "annotations": {"attacher.csi.dev/volume": "{\"handle\":\"h\"}"},
     });
     stage.attachment("va0", "n0", &held);
-    stage.detached().await;
-    let called = stage.driver.calls_of(Call::ControllerUnpublishVolume);
+    stage.gone("va0").await;
+    let called = stage.driver.calls_of(UNPUBLISH);
     let nodes: Vec<_> = called.iter().map(|call| call.node.as_deref()).collect();
     assert_eq!(nodes, [Some("id-new")]);
 }

@@ -6,8 +6,6 @@ use crate::events::EventRecorder;
 use csi_mock_driver::Rule;
 use tonic::Code;
 
-const UNPUBLISH: Call = Call::ControllerUnpublishVolume;
-
 impl AttemptFixture {
     /// With another engine in the place of the first one, whose Events are sent.
     async fn sending_events(self) -> Self {
@@ -29,20 +27,10 @@ impl AttemptFixture {
 
     /// An attached attachment of pv1 that is to be detached from a node without a CSINode, claimed with this note of its volume.
     fn detaching(&self, note: &Value) {
-        let annotations = json!({
-            crate::api::names::NODE_ID_ANNOTATION: "id0",
-            crate::api::names::VOLUME_ANNOTATION: note.to_string(),
-        });
-        let object = json!({
-            "metadata": {
-                "name": "va0", "uid": "va0-uid", "finalizers": [FINALIZER], "annotations": annotations,
-                "deletionTimestamp": "2026-01-01T00:00:00Z",
-            },
-            "spec": {"attacher": self.name, "nodeName": "gone", "source": {"persistentVolumeName": "pv1"}},
-            "status": {"attached": true},
-        });
+        let mut object = json!({"metadata": claimed("id0", true), "status": {"attached": true}});
+        object["metadata"]["annotations"][crate::api::names::VOLUME_ANNOTATION] = note.to_string().into();
         self.driver.drift_attach("h", "id0");
-        self.put_attachment("va0", object);
+        self.attachment_with("va0", "gone", &object);
     }
 }
 
@@ -119,10 +107,7 @@ async fn what_is_about_one_volume_is_not_told_on_the_claim_of_another() {
 #[tokio::test]
 async fn an_attach_that_cannot_be_recorded_is_not_told_as_one_that_failed() {
     let stage = AttemptFixture::retrying_fast().await.sending_events().await;
-    let refusal = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403, "message": "no"});
-    stage
-        .api
-        .answer_untruly(Method::PATCH, "/va0/status", 1, 403, &refusal.to_string());
+    stage.api.refuse("/va0/status", 1, 403, "no");
     stage.volume(&json!({"finalizers": [FINALIZER]}));
     stage.attachment("va0", "n0", &json!({}));
     let is_told = |api: &Api| !events(api, "AttachUncertain").is_empty();
@@ -145,20 +130,14 @@ async fn what_vanished_counts_as_detached_by_the_orphan_policy() {
     });
     let stage = stage.await.sending_events().await;
     stage.store.apply(CsiNode::new("n0", &[(DRIVER, "id0")]));
-    let publish = Rule::on(Call::ControllerPublishVolume).times(1);
+    let publish = Rule::on(PUBLISH).times(1);
     stage.driver.script(publish.delay(Duration::from_secs(5)));
     let not_found = Rule::on(UNPUBLISH).times(1).fail(Code::NotFound, "no such volume");
     stage.driver.script(not_found);
     stage.volume(&json!({"finalizers": [FINALIZER]}));
     stage.attachment("va0", "n0", &json!({}));
-    let called = stage
-        .driver
-        .wait_for_call(|call| call.method == Call::ControllerPublishVolume);
-    tokio::time::timeout(LIMIT, called).await.expect("in time");
-    stage.api.objects.lock().remove(&format!("{ATTACHMENTS}va0"));
-    stage
-        .store
-        .mark_deleted(&WriteTarget::Attachment("va0".into()), "va0-uid");
+    stage.called(PUBLISH).await;
+    stage.vanishes();
     let is_told = |api: &Api, part: &str| events(api, "Detached").iter().any(|(_, told)| told.contains(part));
     let parts = ["treated as detached because of spec.orphanPolicy", "was detached again"];
     stage.api.until(|api| parts.iter().all(|part| is_told(api, part))).await;

@@ -3,7 +3,6 @@
 use super::*;
 use crate::driver::capability::may_need_attach;
 
-const DELETED: &str = "2026-01-01T00:00:00Z";
 const NODE_ID: &str = "csi.alpha.kubernetes.io/node-id";
 const NOTE: &str = "attacher.csi.dev/volume";
 /// Attempts of [`AttemptFixture::retrying_fast`] that are waited for, and writes that none of them needs more of: two of
@@ -34,12 +33,6 @@ fn strip_finalizers(below: &'static str) -> impl Fn(&str, &mut Value) + Send + '
     }
 }
 
-/// What the status of va0 shows as the error of this operation.
-fn error_of(api: &Api, error: &str) -> Option<String> {
-    let object = api.get(&format!("{ATTACHMENTS}va0"))?;
-    object["status"][error]["message"].as_str().map(str::to_owned)
-}
-
 /// A metric that counts a failed attempt.
 fn counted_failure(stage: &AttemptFixture) -> Option<String> {
     let text = stage.metrics.encode_prometheus();
@@ -68,10 +61,10 @@ async fn attach_fails(admission: impl Fn(&str, &mut Value) + Send + 'static, exp
     let patches = stage.api.patches.lock().len();
     // The volume is protected once, if that is not what fails.
     assert!(patches <= ATTEMPTS * WRITES + 1, "{:?}", stage.patches());
-    assert_eq!(stage.calls(Call::ControllerPublishVolume), 0);
+    assert_eq!(stage.calls(PUBLISH), 0);
     *stage.api.admission.lock() = None;
     stage.api.until(|api| AttemptFixture::is_attached(api, "va0")).await;
-    assert_eq!(stage.calls(Call::ControllerPublishVolume), 1);
+    assert_eq!(stage.calls(PUBLISH), 1);
 }
 
 #[tokio::test]
@@ -118,17 +111,12 @@ async fn an_attach_whose_volume_cannot_be_protected_says_so() {
 async fn a_webhook_that_cannot_be_called_is_told() {
     let stage = AttemptFixture::retrying_fast().await;
     let refusal = "Internal error occurred: failed calling webhook \"policy.example.com\": no endpoints available";
-    let body = json!({
-        "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "InternalError", "code": 500, "message": refusal,
-    });
-    stage
-        .api
-        .answer_untruly(Method::PATCH, "/va0", usize::MAX, 500, &body.to_string());
+    stage.api.refuse("/va0", usize::MAX, 500, refusal);
     stage.volume(&json!({}));
     stage.attachment("va0", "n0", &json!({}));
     let expected = format!("could not save VolumeAttachment: {refusal}");
     assert_eq!(noted(&stage, "attachError", 1).await, expected);
-    assert_eq!(stage.calls(Call::ControllerPublishVolume), 0);
+    assert_eq!(stage.calls(PUBLISH), 0);
 }
 
 /// What is added to an object besides, and what only a trace needs, is nobody's failure.
@@ -164,18 +152,15 @@ async fn a_record_that_is_not_kept_is_written_once_more() {
     });
     stage.volume(&json!({"finalizers": [FINALIZER]}));
     stage.attachment("va0", "n0", &json!({}));
-    let called = stage
-        .driver
-        .wait_for_call(|call| call.method == Call::ControllerPublishVolume);
-    tokio::time::timeout(LIMIT, called).await.unwrap();
+    stage.called(PUBLISH).await;
     stage.api.until(|api| api.patches.lock().len() == 3).await;
     let status = || ("va0/status".to_owned(), 200);
     assert_eq!(stage.patches(), [("va0".to_owned(), 200), status(), status()]);
-    assert_eq!(stage.calls(Call::ControllerPublishVolume), 1);
+    assert_eq!(stage.calls(PUBLISH), 1);
     *stage.api.admission.lock() = None;
     stage.api.until(|api| AttemptFixture::is_attached(api, "va0")).await;
     assert_eq!(error_of(&stage.api, "attachError"), None);
-    assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 0);
+    assert_eq!(stage.calls(UNPUBLISH), 0);
 }
 
 /// A detach whose finalizer comes back is no end, and asks the driver only as often as the backoff allows.
@@ -189,21 +174,19 @@ async fn a_detach_whose_finalizer_is_put_back_says_so() {
     });
     stage.driver.drift_attach("h", "id0");
     stage.volume(&json!({"finalizers": [FINALIZER]}));
-    let annotations = json!({NODE_ID: "id0"});
-    let held = json!({"finalizers": [FINALIZER], "deletionTimestamp": DELETED, "annotations": annotations});
-    stage.attachment("va0", "n0", &held);
+    stage.attachment("va0", "n0", &claimed("id0", true));
     let shown = noted(&stage, "detachError", ATTEMPTS).await;
     let expected = "could not mark as detached: the API server accepted the write but did not keep the removal of finalizer \
                     external-attacher/a-test; an admission webhook may put it back";
     assert_eq!(shown, expected);
-    assert!(stage.calls(Call::ControllerUnpublishVolume) <= ATTEMPTS + 1);
+    assert!(stage.calls(UNPUBLISH) <= ATTEMPTS + 1);
     assert!(
         stage.api.patches.lock().len() <= (ATTEMPTS + 1) * WRITES,
         "{:?}",
         stage.patches()
     );
     *stage.api.admission.lock() = None;
-    stage.detached().await;
+    stage.gone("va0").await;
 }
 
 /// Of a driver without calls: what somebody else takes off at that moment is no failure, as the write is made from what is there then.
@@ -270,7 +253,7 @@ async fn a_renewal_that_is_not_kept_is_told_before_the_driver_is_asked() {
     let expected = "could not renew the claim of VolumeAttachment va1: the API server accepted the write but did not keep the \
                     value of annotation attacher.csi.dev/volume; an admission webhook may change it";
     assert_eq!(shown, expected);
-    assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 0);
+    assert_eq!(stage.calls(UNPUBLISH), 0);
 }
 
 /// Somebody else is first at each write of the preparation.
@@ -292,8 +275,8 @@ async fn objects_that_keep_changing_end_the_attempt_with_an_error_on_the_attachm
             noted(&stage, error, 1).await,
             "the objects kept changing during the attempt"
         );
-        assert!(stage.driver.calls_of(Call::ControllerPublishVolume).is_empty());
-        assert!(stage.driver.calls_of(Call::ControllerUnpublishVolume).is_empty());
+        assert!(stage.driver.calls_of(PUBLISH).is_empty());
+        assert!(stage.driver.calls_of(UNPUBLISH).is_empty());
     }
 }
 
@@ -313,11 +296,7 @@ async fn a_volume_whose_finalizer_is_put_back_is_not_told_to_be_released() {
 
 /// As the sidecar leaves what it attached: without a note of the volume.
 fn attached_by_sidecar() -> Value {
-    json!({
-        "metadata": {"name": "va0", "uid": "va0-uid", "finalizers": [FINALIZER], "annotations": {NODE_ID: "id0"}},
-        "spec": {"attacher": DRIVER, "nodeName": "n0", "source": {"persistentVolumeName": "pv1"}},
-        "status": {"attached": true},
-    })
+    json!({"metadata": claimed("id0", false), "status": {"attached": true}})
 }
 
 /// The finalizers of va0.
@@ -333,18 +312,18 @@ async fn what_is_attached_gets_the_finalizer_again_that_went_with_a_write() {
     stage.api.admit(strip_finalizers(ATTACHMENTS));
     stage.driver.drift_attach("h", "id0");
     stage.volume(&json!({"finalizers": [FINALIZER]}));
-    stage.put_attachment("va0", attached_by_sidecar());
+    stage.attachment_with("va0", "n0", &attached_by_sidecar());
     // Each attempt ends after the second answer that does not show it, and the next one comes after the backoff.
     stage.api.until(|api| api.patches.lock().len() >= 2 * ATTEMPTS).await;
     assert_eq!(error_of(&stage.api, "attachError"), None, "it is attached");
     assert_eq!(counted_failure(&stage), None);
     *stage.api.admission.lock() = None;
     stage.api.until(|api| finalizers(api) == json!([FINALIZER])).await;
-    assert_eq!(stage.calls(Call::ControllerPublishVolume), 0);
+    assert_eq!(stage.calls(PUBLISH), 0);
     let mut deleted = stage.api.get(&format!("{ATTACHMENTS}va0")).unwrap();
     deleted["metadata"]["deletionTimestamp"] = DELETED.into();
     stage.put_attachment("va0", deleted);
-    stage.detached().await;
+    stage.gone("va0").await;
     assert!(stage.driver.published().is_empty());
 }
 
@@ -356,15 +335,31 @@ async fn what_is_attached_gets_the_finalizer_again_that_somebody_took_off() {
     let mut object = attached_by_sidecar();
     object["metadata"]["finalizers"] = json!(["a/b"]);
     object["metadata"]["annotations"][NOTE] = r#"{"handle":"h"}"#.into();
-    stage.put_attachment("va0", object);
+    stage.attachment_with("va0", "n0", &object);
     stage
         .api
         .until(|api| finalizers(api) == json!(["a/b", FINALIZER]))
         .await;
     stage.attempts_end().await;
     assert_eq!(stage.patches(), [("va0".to_owned(), 200)]);
-    assert_eq!(stage.calls(Call::ControllerPublishVolume), 0);
-    assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 0);
+    assert_eq!(stage.calls(PUBLISH), 0);
+    assert_eq!(stage.calls(UNPUBLISH), 0);
+}
+
+/// After a call that timed out. The node has another ID since.
+#[tokio::test]
+async fn what_was_called_for_is_taken_back_though_somebody_took_the_finalizer_off() {
+    let stage = AttemptFixture::retrying_fast().await;
+    stage.driver.drift_attach("h", "id-former");
+    stage.volume(&json!({"finalizers": [FINALIZER]}));
+    let annotations = json!({NODE_ID: "id-former", NOTE: r#"{"handle":"h"}"#});
+    stage.attachment("va0", "n0", &json!({"annotations": annotations}));
+    stage.api.until(|api| AttemptFixture::is_attached(api, "va0")).await;
+    assert_eq!(finalizers(&stage.api), json!([FINALIZER]));
+    let published: Vec<_> = stage.driver.published().into_iter().collect();
+    assert_eq!(published, [("h".to_owned(), "id0".to_owned())]);
+    let order: Vec<String> = stage.patches().into_iter().map(|(path, _)| path).collect();
+    assert_eq!(order, ["va0", "va0", "va0/status"]);
 }
 
 /// Takes all finalizers off an object each time that ours was put back and the key is settled; how long so many rounds take.
@@ -378,12 +373,7 @@ async fn fought_over(stage: &AttemptFixture, path: &str, rounds: usize) -> Durat
             None => stage.put_volume(object),
         }
         stage.api.until(|api| api.patches.lock().len() >= round).await;
-        let settled = async {
-            while !stage.engine.queue().is_empty() {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        tokio::time::timeout(LIMIT, settled).await.expect("in time");
+        eventually(|| stage.engine.queue().is_empty()).await;
     }
     begin.elapsed()
 }
@@ -402,7 +392,7 @@ async fn a_finalizer_that_is_taken_off_again_and_again_is_put_back_with_pauses_t
         stage.volume(&json!({"finalizers": [FINALIZER]}));
         let mut object = attached_by_sidecar();
         object["metadata"]["annotations"][NOTE] = r#"{"handle":"h"}"#.into();
-        stage.put_attachment("va0", object);
+        stage.attachment_with("va0", "n0", &object);
         // At once, and after 400, 800 and 800 ms.
         let lasted = fought_over(&stage, &contended, 4).await;
         assert!(lasted >= Duration::from_secs(2), "{contended}: {lasted:?}");
@@ -411,8 +401,8 @@ async fn a_finalizer_that_is_taken_off_again_and_again_is_put_back_with_pauses_t
         let mut deleted = stage.api.get(&format!("{ATTACHMENTS}va0")).unwrap();
         deleted["metadata"]["deletionTimestamp"] = DELETED.into();
         stage.put_attachment("va0", deleted);
-        stage.detached().await;
-        assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 1);
+        stage.gone("va0").await;
+        assert_eq!(stage.calls(UNPUBLISH), 1);
     }
 }
 
@@ -422,7 +412,7 @@ async fn what_is_attached_has_not_failed_for_a_note_that_is_not_kept() {
     let stage = AttemptFixture::retrying_fast().await;
     stage.api.admit(strip_annotations("attacher.csi.dev/"));
     stage.volume(&json!({"finalizers": [FINALIZER]}));
-    stage.put_attachment("va0", attached_by_sidecar());
+    stage.attachment_with("va0", "n0", &attached_by_sidecar());
     stage.api.until(|api| api.patches.lock().len() >= 2 * ATTEMPTS).await;
     assert_eq!(error_of(&stage.api, "attachError"), None);
     assert_eq!(counted_failure(&stage), None);
@@ -433,21 +423,15 @@ async fn what_is_attached_has_not_failed_for_a_note_that_is_not_kept() {
         object.is_some_and(|object| object["metadata"]["annotations"][NOTE].is_string())
     };
     stage.api.until(is_noted).await;
-    assert_eq!(stage.calls(Call::ControllerPublishVolume), 0);
+    assert_eq!(stage.calls(PUBLISH), 0);
 }
 
 /// A policy refuses the claim of an object that nobody else changes.
 #[tokio::test]
 async fn a_claim_that_a_policy_refuses_is_no_conflict() {
     let stage = AttemptFixture::retrying_fast().await;
-    let refused = json!({
-        "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Invalid", "code": 422,
-        "message": "ValidatingAdmissionPolicy 'p' denied request: no",
-    });
-    let refused = refused.to_string();
-    stage
-        .api
-        .answer_untruly(Method::PATCH, "/va0", usize::MAX, 422, &refused);
+    let refusal = "ValidatingAdmissionPolicy 'p' denied request: no";
+    stage.api.refuse("/va0", usize::MAX, 422, refusal);
     stage.volume(&json!({"finalizers": [FINALIZER]}));
     stage.attachment("va0", "n0", &json!({}));
     let shown = noted(&stage, "attachError", 1).await;
@@ -462,13 +446,8 @@ async fn a_claim_that_a_policy_refuses_is_no_conflict() {
 async fn a_detach_whose_object_was_made_again_is_over() {
     let stage = AttemptFixture::retrying_fast().await;
     stage.driver.drift_attach("h", "id0");
-    let conflict = json!({
-        "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Conflict", "code": 409,
-        "message": "Precondition failed: UID in precondition: va0-uid, UID in object meta: another",
-    });
-    stage
-        .api
-        .answer_untruly(Method::PATCH, "/va0/status", 2, 409, &conflict.to_string());
+    let conflict = "Precondition failed: UID in precondition: va0-uid, UID in object meta: another";
+    stage.api.refuse("/va0/status", 2, 409, conflict);
     let again = json!({
         "kind": "VolumeAttachment", "apiVersion": "storage.k8s.io/v1",
         "metadata": {"name": "va0", "uid": "another", "resourceVersion": "9"},
@@ -478,18 +457,12 @@ async fn a_detach_whose_object_was_made_again_is_over() {
         .api
         .answer_untruly(Method::GET, "/va0", 1, 200, &again.to_string());
     stage.volume(&json!({"finalizers": [FINALIZER]}));
-    let held = json!({
-        "metadata": {
-            "name": "va0", "uid": "va0-uid", "finalizers": [FINALIZER, "example.com/held"], "deletionTimestamp": DELETED,
-            "annotations": {NODE_ID: "id0"},
-        },
-        "spec": {"attacher": DRIVER, "nodeName": "n0", "source": {"persistentVolumeName": "pv1"}},
-        "status": {"attached": true},
-    });
-    stage.put_attachment("va0", held);
+    let mut held = json!({"metadata": claimed("id0", true), "status": {"attached": true}});
+    held["metadata"]["finalizers"] = json!([FINALIZER, "example.com/held"]);
+    stage.attachment_with("va0", "n0", &held);
     let is_asked = |api: &Api| api.untrue.lock().iter().all(|untrue| untrue.times == 0);
     stage.api.until(is_asked).await;
     stage.attempts_end().await;
-    assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 1);
+    assert_eq!(stage.calls(UNPUBLISH), 1);
     assert_eq!(counted_failure(&stage), None);
 }

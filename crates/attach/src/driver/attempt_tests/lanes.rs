@@ -1,12 +1,7 @@
 //! Which lane an attempt keeps busy, and for how long.
 
-use serde_json::json;
-use tokio::sync::Barrier;
-
 use super::*;
 use csi_mock_driver::Rule;
-
-const DELETED: &str = "2026-01-01T00:00:00Z";
 
 /// Long enough for everything else, short enough to be waited for.
 const DETACH_DEADLINE: &str = "5s";
@@ -23,29 +18,17 @@ async fn narrow(api: Api) -> AttemptFixture {
 impl AttemptFixture {
     /// Begins a detach of `name` from the node with the id `id`, which hangs until its deadline.
     async fn hanging_detach(&self, name: &str, id: &str) {
-        self.driver
-            .script(Rule::on(Call::ControllerUnpublishVolume).times(1).hang());
+        self.driver.script(Rule::on(UNPUBLISH).times(1).hang());
         self.attachment(name, "gone", &claimed(id, true));
         self.detach_is_called(id).await;
     }
 
     async fn detach_is_called(&self, id: &str) {
         let id = id.to_owned();
-        let called = self.driver.wait_for_call(move |call| {
-            call.method == Call::ControllerUnpublishVolume && call.node.as_deref() == Some(&*id)
-        });
+        let called = self
+            .driver
+            .wait_for_call(move |call| call.method == UNPUBLISH && call.node.as_deref() == Some(&*id));
         tokio::time::timeout(LIMIT, called).await.expect("in time");
-    }
-
-    async fn attaches(&self, name: &str) {
-        self.api.until(|api| AttemptFixture::is_attached(api, name)).await;
-    }
-
-    fn nodes(&self, count: usize) {
-        for number in 0..count {
-            let (node, id) = (format!("n{number}"), format!("id{number}"));
-            self.store.apply(CsiNode::new(&node, &[(DRIVER, &id)]));
-        }
     }
 
     /// The most calls of a kind that were in flight at a time.
@@ -54,24 +37,12 @@ impl AttemptFixture {
     }
 }
 
-/// Metadata of an attachment that an earlier attempt claimed for a node.
-fn claimed(id: &str, deleted: bool) -> Value {
-    let mut metadata = json!({
-        "finalizers": [FINALIZER],
-        "annotations": {"csi.alpha.kubernetes.io/node-id": id},
-    });
-    if deleted {
-        metadata["deletionTimestamp"] = DELETED.into();
-    }
-    metadata
-}
-
 #[tokio::test]
 async fn ten_hanging_detaches_hold_up_no_attach() {
     let stage = narrow(Api::default()).await;
     stage.volume(&json!({"finalizers": [FINALIZER]}));
     stage.hanging_detach("old0", "old-id0").await;
-    stage.driver.script(Rule::on(Call::ControllerUnpublishVolume).hang());
+    stage.driver.script(Rule::on(UNPUBLISH).hang());
     for number in 1..10 {
         stage.attachment(
             &format!("old{number}"),
@@ -84,10 +55,10 @@ async fn ten_hanging_detaches_hold_up_no_attach() {
         stage.attachment(&format!("va{number}"), &format!("n{number}"), &json!({}));
     }
     for number in 0..3 {
-        stage.attaches(&format!("va{number}")).await;
+        stage.attached(&format!("va{number}")).await;
     }
-    assert_eq!(stage.peak(Call::ControllerUnpublishVolume), 1);
-    assert_eq!(stage.peak(Call::ControllerPublishVolume), 1);
+    assert_eq!(stage.peak(UNPUBLISH), 1);
+    assert_eq!(stage.peak(PUBLISH), 1);
 }
 
 /// It was handed out to be attached, and deleted before the call: its detach waits for its turn among the detaches.
@@ -110,14 +81,10 @@ async fn a_detach_never_takes_the_place_of_an_attach() {
     stage.attachment("va0", "n0", &claimed("id0", true));
     stage.attachment("va1", "n1", &json!({}));
     stage.api.volumes_together.as_ref().unwrap().wait().await;
-    stage.attaches("va1").await;
-    assert_eq!(
-        stage.calls(Call::ControllerUnpublishVolume),
-        1,
-        "the one that hangs still does"
-    );
+    stage.attached("va1").await;
+    assert_eq!(stage.calls(UNPUBLISH), 1, "the one that hangs still does");
     stage.detach_is_called("id0").await;
-    assert_eq!(stage.peak(Call::ControllerUnpublishVolume), 1);
+    assert_eq!(stage.peak(UNPUBLISH), 1);
 }
 
 /// Two calls never overlap for one volume and node. Who waits for that leaves its place in the lane to others.
@@ -134,11 +101,11 @@ async fn who_waits_for_another_call_fills_no_lane() {
     };
     stage.api.until(claimed).await;
     stage.attachment("va1", "n1", &json!({}));
-    stage.attaches("va1").await;
+    stage.attached("va1").await;
     assert!(!AttemptFixture::is_attached(&stage.api, "va0"));
-    assert_eq!(stage.calls(Call::ControllerPublishVolume), 1, "that of va1");
-    stage.attaches("va0").await;
-    assert_eq!(stage.peak(Call::ControllerUnpublishVolume), 1);
+    assert_eq!(stage.calls(PUBLISH), 1, "that of va1");
+    stage.attached("va0").await;
+    assert_eq!(stage.peak(UNPUBLISH), 1);
 }
 
 /// `callsPerSecond` is about calls: what is refused without a call uses up none of them.
@@ -158,7 +125,7 @@ async fn an_attempt_without_a_call_costs_no_call() {
     };
     // Less than a second for each.
     stage.api.until(refused).await;
-    assert_eq!(stage.calls(Call::ControllerPublishVolume), 0);
+    assert_eq!(stage.calls(PUBLISH), 0);
 }
 
 /// A driver that is served without calls is not held to a number of calls.
@@ -187,24 +154,14 @@ async fn an_attach_goes_before_the_notes_on_what_is_attached() {
     stage.volume(&json!({"finalizers": [FINALIZER]}));
     stage.nodes(1);
     for number in 0..ATTACHED {
-        let name = format!("old{number}");
-        let mut object = json!({
-            "metadata": claimed(&format!("old-id{number}"), false),
-            "spec": {
-                "attacher": DRIVER, "nodeName": format!("old-n{number}"), "source": {"persistentVolumeName": "pv1"},
-            },
-            "status": {"attached": true},
-        });
-        json_patch::merge(
-            &mut object["metadata"],
-            &json!({"name": name, "uid": format!("{name}-uid")}),
-        );
-        stage.put_attachment(&name, object);
+        let metadata = claimed(&format!("old-id{number}"), false);
+        let attached = json!({"metadata": metadata, "status": {"attached": true}});
+        stage.attachment_with(&format!("old{number}"), &format!("old-n{number}"), &attached);
     }
     // The burst is used up.
     stage.api.until(|api| api.patches.lock().len() > 4).await;
     stage.attachment("va0", "n0", &json!({}));
-    stage.attaches("va0").await;
+    stage.attached("va0").await;
     let patches = stage.patches();
     let notes = patches.iter().filter(|(path, _)| path.starts_with("old")).count();
     assert!(notes < ATTACHED / 2, "{notes} notes came first");
@@ -224,18 +181,13 @@ async fn requests_wait_for_the_limit_of_the_driver_but_not_at_its_end() {
     spec.kubernetes_api.qps = 10_000;
     stage.engine.reconfigure(&DriverConfig::try_from(&spec).unwrap());
     for number in 0..20 {
-        stage.attaches(&format!("va{number}")).await;
+        stage.attached(&format!("va{number}")).await;
     }
     spec.kubernetes_api.qps = 1;
     stage.engine.reconfigure(&DriverConfig::try_from(&spec).unwrap());
     (20..40).for_each(attach);
     stage.api.until(|api| api.patches.lock().len() > 40).await;
-    let all_run = async {
-        while stage.engine.queue().stats().lanes[0].ready > 0 {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(LIMIT, all_run).await.expect("in time");
+    eventually(|| stage.engine.queue().stats().lanes[0].ready == 0).await;
     let AttemptFixture { engine, api, .. } = stage;
     tokio::time::timeout(LIMIT, engine.drain()).await.expect("in time");
     assert_eq!(api.patches.lock().len(), 80, "everything that ran is on record");

@@ -2,8 +2,6 @@
 
 use std::time::Instant;
 
-use serde_json::json;
-
 use super::*;
 use crate::cache::{AttacherKey, EnqueueCause};
 use crate::driver::attempt::resume_unfinished;
@@ -35,29 +33,16 @@ async fn led() -> (AttemptFixture, ShiftedClock, Term) {
     (stage.await, clock, term)
 }
 
-fn claimed_and_deleted() -> Value {
-    json!({
-        "finalizers": [FINALIZER],
-        "annotations": {"csi.alpha.kubernetes.io/node-id": "id0"},
-        "deletionTimestamp": "2026-01-01T00:00:00Z",
-    })
-}
-
 impl AttemptFixture {
     /// Waits until the attachment rests for as long as one whose Lease was lost, and not for its backoff.
     async fn rests_without_the_lease(&self, name: &str) {
         let key = AttacherKey::Attachment(name.into());
-        let rests = async {
-            loop {
-                let held = self.engine.queue().held().into_iter().find(|(held, _)| *held == key);
-                let rest = held.map(|(_, until)| until.saturating_duration_since(Instant::now().into()));
-                if rest.is_some_and(|rest| rest > Duration::from_secs(30) && rest <= Duration::from_mins(1)) {
-                    return;
-                }
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
+        let rests = || {
+            let held = self.engine.queue().held().into_iter().find(|(held, _)| *held == key);
+            let rest = held.map(|(_, until)| until.saturating_duration_since(Instant::now().into()));
+            rest.is_some_and(|rest| rest > Duration::from_secs(30) && rest <= Duration::from_mins(1))
         };
-        tokio::time::timeout(LIMIT, rests).await.expect("in time");
+        eventually(rests).await;
     }
 }
 
@@ -65,13 +50,13 @@ impl AttemptFixture {
 #[tokio::test]
 async fn what_is_due_after_a_standstill_calls_and_writes_nothing() {
     let (stage, clock, _term) = led().await;
-    let failure = Rule::on(Call::ControllerUnpublishVolume);
+    let failure = Rule::on(UNPUBLISH);
     stage
         .driver
         .script(failure.times(1).fail(tonic::Code::Unavailable, "away"));
     stage.volume(&json!({"finalizers": [FINALIZER]}));
     stage.driver.drift_attach("h", "id0");
-    stage.attachment("va0", "n0", &claimed_and_deleted());
+    stage.attachment("va0", "n0", &claimed("id0", true));
     stage.api.until(|api| !api.patches.lock().is_empty()).await;
     let noted = stage.patches();
     assert_eq!(noted, [("va0/status".to_owned(), 200)], "why it failed");
@@ -82,10 +67,7 @@ async fn what_is_due_after_a_standstill_calls_and_writes_nothing() {
     // What comes to it by a watch changes nothing.
     stage.attachment("va1", "n1", &json!({}));
     stage.rests_without_the_lease("va1").await;
-    assert_eq!(
-        (stage.calls(Call::ControllerUnpublishVolume), stage.patches()),
-        (1, noted)
-    );
+    assert_eq!((stage.calls(UNPUBLISH), stage.patches()), (1, noted));
     assert_eq!(stage.driver.published().len(), 1);
     let key = AttacherKey::Attachment("va0".into());
     assert_eq!(
@@ -99,14 +81,11 @@ async fn what_is_due_after_a_standstill_calls_and_writes_nothing() {
 #[tokio::test]
 async fn a_call_that_is_cut_off_is_told_to_nobody() {
     let (stage, clock, term) = led().await;
-    stage.driver.script(Rule::on(Call::ControllerPublishVolume).hang());
+    stage.driver.script(Rule::on(PUBLISH).hang());
     stage.volume(&json!({"finalizers": [FINALIZER]}));
     stage.store.apply(CsiNode::new("n0", &[(DRIVER, "id0")]));
     stage.attachment("va0", "n0", &json!({}));
-    let called = stage
-        .driver
-        .wait_for_call(|call| call.method == Call::ControllerPublishVolume);
-    tokio::time::timeout(LIMIT, called).await.expect("in time");
+    stage.called(PUBLISH).await;
     clock.boot_jumps(Duration::from_secs(10));
     assert!(term.may_run() && !term.may_start());
     tokio::task::yield_now().await;
@@ -122,22 +101,13 @@ async fn a_call_that_is_cut_off_is_told_to_nobody() {
 /// A Publish that is under way when its attachment vanishes. The API server can lose our finalizer, when it is added while the object is
 /// being deleted.
 async fn vanished(stage: &AttemptFixture) {
-    let publish = Rule::on(Call::ControllerPublishVolume).times(1);
+    let publish = Rule::on(PUBLISH).times(1);
     stage.driver.script(publish.delay(Duration::from_secs(1)));
     stage.volume(&json!({"finalizers": [FINALIZER]}));
-    for node in ["n0", "n1"] {
-        let id = node.replace('n', "id");
-        stage.store.apply(CsiNode::new(node, &[(DRIVER, &id)]));
-    }
+    stage.nodes(2);
     stage.attachment("va0", "n0", &json!({}));
-    let called = stage
-        .driver
-        .wait_for_call(|call| call.method == Call::ControllerPublishVolume);
-    tokio::time::timeout(LIMIT, called).await.expect("in time");
-    stage.api.objects.lock().remove(&format!("{ATTACHMENTS}va0"));
-    stage
-        .store
-        .mark_deleted(&WriteTarget::Attachment("va0".into()), "va0-uid");
+    stage.called(PUBLISH).await;
+    stage.vanishes();
 }
 
 /// Nothing names a volume whose attachment vanished, and this process alone knows of it.
@@ -146,11 +116,8 @@ async fn what_vanished_before_the_engine_ended_is_taken_back_by_the_next_one() {
     let (stage, _clock, term) = led().await;
     vanished(&stage).await;
     let stage = stage.after_a_cut_off(Some(term)).await;
-    let taken_back = stage
-        .driver
-        .wait_for_call(|call| call.method == Call::ControllerUnpublishVolume);
-    tokio::time::timeout(LIMIT, taken_back).await.expect("in time");
-    assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 1);
+    stage.called(UNPUBLISH).await;
+    assert_eq!(stage.calls(UNPUBLISH), 1);
 }
 
 /// Another replica led, attached the volume at the same node for another attachment, and a pod uses it; then the API server went back to
@@ -167,7 +134,7 @@ async fn what_was_called_in_another_term_is_left_alone() {
             assert!(term.may_run() && !term.may_start());
         }
         stage.attempts_end().await;
-        assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 0, "without the Lease");
+        assert_eq!(stage.calls(UNPUBLISH), 0, "without the Lease");
         stage.driver.drift_attach("h", "id0");
         if is_back {
             stage.attachment("va0", "n0", &json!({}));
@@ -180,7 +147,7 @@ async fn what_was_called_in_another_term_is_left_alone() {
         let place = VolumeOnNode::new("h", "id0").unwrap();
         stage.place_is_free(place).await;
         assert_eq!(
-            stage.calls(Call::ControllerUnpublishVolume),
+            stage.calls(UNPUBLISH),
             0,
             "a volume in use was detached ({is_back}, {is_cut_off})"
         );
@@ -239,21 +206,13 @@ async fn what_vanished_is_taken_back_within_the_limit_of_calls_at_once() {
         Arc::make_mut(settings).concurrency.total = std::num::NonZeroUsize::new(1);
     });
     vanished(&stage).await;
-    for method in [Call::ControllerPublishVolume, Call::ControllerUnpublishVolume] {
+    for method in [PUBLISH, UNPUBLISH] {
         stage.driver.script(Rule::on(method).delay(Duration::from_secs(1)));
     }
 
     let stage = stage.after_a_cut_off(Some(term)).await;
     stage.attachment("va1", "n1", &json!({}));
-    let both_done = async {
-        while stage.calls(Call::ControllerUnpublishVolume) < 1
-            || stage.calls(Call::ControllerPublishVolume) < 2
-            || stage.driver.in_flight().now > 0
-        {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    tokio::time::timeout(LIMIT, both_done).await.expect("in time");
+    eventually(|| stage.calls(UNPUBLISH) >= 1 && stage.calls(PUBLISH) >= 2 && stage.driver.in_flight().now == 0).await;
     assert_eq!(stage.driver.in_flight().peak, 1);
 }
 
@@ -262,14 +221,9 @@ async fn what_vanished_is_taken_back_within_the_limit_of_calls_at_once() {
 async fn no_volume_is_released_after_a_standstill() {
     let (stage, clock, _term) = led().await;
     clock.boot_jumps(Duration::from_secs(10));
-    stage.volume(&json!({"finalizers": [FINALIZER], "deletionTimestamp": "2026-01-01T00:00:00Z"}));
+    stage.volume(&json!({"finalizers": [FINALIZER], "deletionTimestamp": DELETED}));
     let key = AttacherKey::Volume("pv1".into());
-    let rests = async {
-        while !stage.engine.queue().is_held(&key) {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(LIMIT, rests).await.expect("in time");
+    eventually(|| stage.engine.queue().is_held(&key)).await;
     assert_eq!(stage.patches(), []);
 }
 
@@ -294,10 +248,6 @@ async fn what_an_earlier_attachment_of_the_name_has_is_not_detached() {
         // The place is free as soon as it was found out that nothing is to be taken back.
         let place = VolumeOnNode::new("h", "id0").unwrap();
         stage.place_is_free(place).await;
-        assert_eq!(
-            stage.calls(Call::ControllerUnpublishVolume),
-            0,
-            "a volume in use was detached"
-        );
+        assert_eq!(stage.calls(UNPUBLISH), 0, "a volume in use was detached");
     }
 }

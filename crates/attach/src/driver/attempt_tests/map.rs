@@ -144,5 +144,5 @@ async fn attaches_to_be_counted() {
         };
         tokio::time::timeout(10 * LIMIT, attached).await.expect("in time");
     }
-    assert_eq!(fixture.calls(Call::ControllerPublishVolume), count);
+    assert_eq!(fixture.calls(PUBLISH), count);
 }

@@ -1,13 +1,9 @@
 //! Requests to release an attachment without the driver's confirmation, against a real connection and a modelled API server.
 
-use serde_json::{Value, json};
-
 use super::*;
 use crate::api::ReconcileSyncMode;
 use crate::api::names::{RELEASE_ANNOTATION, RELEASE_REFUSED_ANNOTATION, finalizer_name};
 use csi_mock_driver::Rule;
-
-const DELETED: &str = "2026-01-01T00:00:00Z";
 
 /// A driver that refuses every detach, and its node and volume.
 async fn stage() -> AttemptFixture {
@@ -21,7 +17,7 @@ async fn stage_of(driver: &'static str) -> AttemptFixture {
         spec.reconcile_sync.mode = ReconcileSyncMode::Disabled;
     })
     .await;
-    let refuse = Rule::on(Call::ControllerUnpublishVolume).fail(tonic::Code::Internal, "never");
+    let refuse = Rule::on(UNPUBLISH).fail(tonic::Code::Internal, "never");
     stage.driver.script(refuse);
     stage.store.apply(CsiNode::new("n0", &[(driver, "id0")]));
     stage.put_volume(json!({
@@ -65,18 +61,11 @@ fn put_numbered(stage: &AttemptFixture, number: usize, request: &str, status: &V
         "csi.alpha.kubernetes.io/node-id": format!("id{number}"), "attacher.csi.dev/volume": "{\"handle\":\"h\"}",
         RELEASE_ANNOTATION: request,
     });
-    let object = json!({
-        "metadata": {
-            "name": name, "uid": format!("{name}-uid"), "finalizers": [finalizer_name(stage.name)], "deletionTimestamp": DELETED,
-            "annotations": annotations,
-        },
-        "spec": {"attacher": stage.name, "nodeName": format!("n{number}"), "source": {"persistentVolumeName": "pv1"}},
-        "status": status,
+    let metadata = json!({
+        "finalizers": [finalizer_name(stage.name)], "deletionTimestamp": DELETED, "annotations": annotations,
     });
-    let object = stage.api.put(format!("{ATTACHMENTS}{name}"), object);
-    stage
-        .store
-        .apply::<Attachment>(serde_json::from_value::<VolumeAttachmentWire>(object).unwrap().into());
+    let object = json!({"metadata": metadata, "status": status});
+    stage.attachment_with(&name, &format!("n{number}"), &object);
 }
 
 fn answer(api: &Api) -> Option<Value> {
@@ -94,15 +83,9 @@ async fn refused(stage: &AttemptFixture, reason: &str) {
         (Some(at()), Some(reason)),
         "{said}"
     );
-    let calls = stage.calls(Call::ControllerUnpublishVolume);
-    let again = stage
-        .driver
-        .wait_for_call(|call| call.method == Call::ControllerUnpublishVolume);
-    tokio::time::timeout(LIMIT, again).await.unwrap();
-    assert!(
-        stage.calls(Call::ControllerUnpublishVolume) >= calls,
-        "the driver is asked again"
-    );
+    let calls = stage.calls(UNPUBLISH);
+    stage.called(UNPUBLISH).await;
+    assert!(stage.calls(UNPUBLISH) >= calls, "the driver is asked again");
     let object = stage.api.get(&format!("{ATTACHMENTS}va0")).unwrap();
     assert_eq!(object["metadata"]["finalizers"], json!([finalizer_name(stage.name)]));
     let answers = stage.api.patches.lock();
@@ -113,11 +96,8 @@ async fn refused(stage: &AttemptFixture, reason: &str) {
 }
 
 async fn released(stage: &AttemptFixture) {
-    stage.detached().await;
-    assert!(
-        stage.calls(Call::ControllerUnpublishVolume) >= 1,
-        "the driver is asked first"
-    );
+    stage.gone("va0").await;
+    assert!(stage.calls(UNPUBLISH) >= 1, "the driver is asked first");
     let patches = stage.api.patches.lock();
     let (_, body, code) = patches.iter().rfind(|(path, ..)| path.ends_with("va0")).unwrap();
     assert_eq!(*code, 200);
@@ -172,17 +152,9 @@ async fn other_attachments_of_the_volume_are_a_refusal() {
         ("n0", "OutOfServiceTaint", "InUseOnNode"),
     ] {
         let stage = stage().await;
-        let annotations =
-            json!({"csi.alpha.kubernetes.io/node-id": "id1", "attacher.csi.dev/volume": "{\"handle\":\"h\"}"});
-        let other = json!({
-            "metadata": {"name": "va1", "uid": "va1-uid", "finalizers": [FINALIZER], "annotations": annotations},
-            "spec": {"attacher": DRIVER, "nodeName": node, "source": {"persistentVolumeName": "pv1"}},
-            "status": {"attached": true},
-        });
-        let other = stage.api.put(format!("{ATTACHMENTS}va1"), other);
-        stage
-            .store
-            .apply::<Attachment>(serde_json::from_value::<VolumeAttachmentWire>(other).unwrap().into());
+        let mut other = json!({"metadata": claimed("id1", false), "status": {"attached": true}});
+        other["metadata"]["annotations"]["attacher.csi.dev/volume"] = "{\"handle\":\"h\"}".into();
+        stage.attachment_with("va1", node, &other);
         ask(&stage, &request(&json!({"proof": proof})));
         stage.api.until(|api| answer(api).is_some()).await;
         assert_eq!(answer(&stage.api).unwrap()["reason"], reason);
@@ -194,7 +166,7 @@ async fn other_attachments_of_the_volume_are_a_refusal() {
 async fn the_driver_is_asked_first() {
     let stage = stage().await;
     stage.driver.clear_rules();
-    let slow = Rule::on(Call::ControllerUnpublishVolume)
+    let slow = Rule::on(UNPUBLISH)
         .delay(Duration::from_millis(400))
         .fail(tonic::Code::Internal, "late");
     stage.driver.script(slow);
@@ -207,19 +179,12 @@ async fn the_driver_is_asked_first() {
 #[tokio::test]
 async fn a_call_in_flight_is_waited_for() {
     let stage = stage().await;
-    let slow = Rule::on(Call::ControllerPublishVolume).delay(Duration::from_millis(600));
+    let slow = Rule::on(PUBLISH).delay(Duration::from_millis(600));
     stage.driver.script(slow);
     stage.store.apply(CsiNode::new("n1", &[(DRIVER, "id0")]));
     stage.attachment("va1", "n1", &json!({}));
-    let called = stage
-        .driver
-        .wait_for_call(|call| call.method == Call::ControllerPublishVolume);
-    let begun = async {
-        while stage.driver.in_flight_of(Call::ControllerPublishVolume).now == 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(LIMIT, begun).await.unwrap();
+    let called = stage.driver.wait_for_call(|call| call.method == PUBLISH);
+    eventually(|| stage.driver.in_flight_of(PUBLISH).now > 0).await;
     ask_again(&stage, &request(&json!({"proof": "OutOfServiceTaint"})));
     stage.api.until(|api| answer(api).is_some()).await;
     let record = tokio::time::timeout(LIMIT, called).await.unwrap();
@@ -326,9 +291,7 @@ async fn the_detach_goes_on_where_the_answer_cannot_be_written() {
             hinder(&stage);
             put(&stage, &request, &status);
             // In each attempt again.
-            let calls = stage
-                .driver
-                .wait_for_calls(2, |call| call.method == Call::ControllerUnpublishVolume);
+            let calls = stage.driver.wait_for_calls(2, |call| call.method == UNPUBLISH);
             tokio::time::timeout(LIMIT, calls).await.expect("the driver is asked");
             let object = stage.api.get(&format!("{ATTACHMENTS}va0")).unwrap();
             assert_eq!(object["metadata"]["finalizers"], json!([finalizer_name(stage.name)]));

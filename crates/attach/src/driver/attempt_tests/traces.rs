@@ -14,22 +14,8 @@ use csi_mock_driver::Rule;
 
 use crate::telemetry::TelemetryGuard;
 
-const PUBLISH: Call = Call::ControllerPublishVolume;
-const UNPUBLISH: Call = Call::ControllerUnpublishVolume;
 const OWN: &str = "attacher.csi.dev/traceparent";
 const SHARED: &str = "tracing.k8s.io/traceparent";
-
-impl AttemptFixture {
-    /// With an API server that others may use too, and traces.
-    async fn telling(
-        api: Arc<Api>,
-        name: &'static str,
-        tracer: Tracer,
-        edit: impl FnOnce(&mut AttacherConfigSpec),
-    ) -> Self {
-        Self::in_term(None, api, name, tracer, edit).await
-    }
-}
 
 /// Where spans go, and the tracer of one process.
 struct Told {
@@ -92,7 +78,7 @@ async fn stage(told: &Told, edit: impl FnOnce(&mut AttacherConfigSpec)) -> Attem
 
 /// The same, over the objects of another one: as another replica sees them, or the next process.
 async fn joined(api: Arc<Api>, told: &Told, edit: impl FnOnce(&mut AttacherConfigSpec)) -> AttemptFixture {
-    let stage = AttemptFixture::telling(api, DRIVER, told.tracer.clone(), |spec| {
+    let stage = AttemptFixture::in_term(None, api, DRIVER, told.tracer.clone(), |spec| {
         spec.backoff.initial = "1ms".parse().unwrap();
         spec.backoff.max = "2ms".parse().unwrap();
         edit(spec);
@@ -126,17 +112,15 @@ impl AttemptFixture {
         self.watch();
     }
 
+    /// Attaches pv1 to n1 by an attachment "va", and makes both.
+    async fn attach(&self) {
+        self.volume(&json!({}));
+        self.attachment("va", "n1", &json!({}));
+        self.attached("va").await;
+    }
+
     fn delete(&self, name: &str) {
         self.change(name, &json!({"metadata": {"deletionTimestamp": whole_second()}}));
-    }
-
-    async fn attached(&self, name: &str) {
-        self.api.until(|api| Self::is_attached(api, name)).await;
-    }
-
-    async fn gone(&self, name: &str) {
-        let path = format!("{ATTACHMENTS}{name}");
-        self.api.until(|api| api.get(&path).is_none()).await;
     }
 
     fn annotation(&self, name: &str, key: &str) -> Option<String> {

@@ -11,45 +11,27 @@ use csi_attacher_base::health::Health;
 use csi_attacher_model::ListRests;
 use csi_mock_driver::{CallRecord, Rule};
 
-const DELETED: &str = "2026-01-01T00:00:00Z";
 const PAGE: &str = "404 page not found\n";
-
-fn claimed(deleted: bool) -> Value {
-    let annotations = json!({"csi.alpha.kubernetes.io/node-id": "id0"});
-    let mut held = json!({"finalizers": [FINALIZER], "annotations": annotations});
-    if deleted {
-        held["deletionTimestamp"] = DELETED.into();
-    }
-    held
-}
 
 #[tokio::test]
 async fn an_untrue_404_to_the_record_of_an_attach_takes_nothing_back() {
-    let stage = AttemptFixture::retrying_fast().await;
-    stage.api.answer_untruly(Method::PATCH, "/va0/status", 1, 404, PAGE);
-    stage.volume(&json!({"finalizers": [FINALIZER]}));
-    stage.attachment("va0", "n0", &json!({}));
-    stage.api.until(|api| AttemptFixture::is_attached(api, "va0")).await;
-    assert_eq!(
-        stage.calls(Call::ControllerPublishVolume),
-        1,
-        "the call is not made again"
-    );
-    assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 0);
-    // It is known as before, and can be detached.
-    stage.attachment("va0", "n0", &claimed(true));
-    stage.detached().await;
-    assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 1);
-}
-
-#[tokio::test]
-async fn an_untrue_404_that_stays_for_a_while_takes_nothing_back() {
-    let stage = AttemptFixture::retrying_fast().await;
-    stage.api.answer_untruly(Method::PATCH, "/va0/status", 9, 404, PAGE);
-    stage.volume(&json!({"finalizers": [FINALIZER]}));
-    stage.attachment("va0", "n0", &json!({}));
-    stage.api.until(|api| AttemptFixture::is_attached(api, "va0")).await;
-    assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 0);
+    // Once, and for a while.
+    for times in [1, 9] {
+        let stage = AttemptFixture::retrying_fast().await;
+        stage.api.answer_untruly(Method::PATCH, "/va0/status", times, 404, PAGE);
+        stage.volume(&json!({"finalizers": [FINALIZER]}));
+        stage.attachment("va0", "n0", &json!({}));
+        stage.attached("va0").await;
+        if times == 1 {
+            let calls = stage.calls(PUBLISH);
+            assert_eq!(calls, 1, "the call is not made again");
+        }
+        assert_eq!(stage.calls(UNPUBLISH), 0, "{times} times");
+        // It is known as before, and can be detached.
+        stage.attachment("va0", "n0", &claimed("id0", true));
+        stage.gone("va0").await;
+        assert_eq!(stage.calls(UNPUBLISH), 1, "{times} times");
+    }
 }
 
 #[tokio::test]
@@ -58,8 +40,8 @@ async fn an_untrue_404_to_the_end_of_a_detach_is_not_the_end() {
     stage.api.answer_untruly(Method::PATCH, "/va0", 1, 404, PAGE);
     stage.driver.drift_attach("h", "id0");
     stage.volume(&json!({"finalizers": [FINALIZER]}));
-    stage.attachment("va0", "n0", &claimed(true));
-    stage.detached().await;
+    stage.attachment("va0", "n0", &claimed("id0", true));
+    stage.gone("va0").await;
     assert!(stage.driver.published().is_empty());
 }
 
@@ -104,9 +86,9 @@ async fn an_answer_that_does_not_show_the_write_is_none() {
         let body = object.to_string();
         stage.api.answer_untruly(Method::PATCH, "/va0/status", 1, 200, &body);
         // Claimed before, so that no write of this attempt makes it run again.
-        stage.attachment("va0", "n0", &claimed(false));
+        stage.attachment("va0", "n0", &claimed("id0", false));
         stage.api.until(|api| AttemptFixture::is_attached(api, "va0")).await;
-        assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 0, "{what}");
+        assert_eq!(stage.calls(UNPUBLISH), 0, "{what}");
         let known = stage.store.attachment("va0").unwrap().attachment;
         assert_eq!(&*known.uid, "va0-uid", "{what}");
     }
@@ -115,19 +97,9 @@ async fn an_answer_that_does_not_show_the_write_is_none() {
 /// Takes the object away as if somebody had removed all its finalizers, while its volume is being published.
 async fn vanish(stage: &AttemptFixture) {
     stage.volume(&json!({"finalizers": [FINALIZER]}));
-    stage
-        .driver
-        .script(Rule::on(Call::ControllerPublishVolume).delay(Duration::from_millis(300)));
-    stage.attachment("va0", "n0", &claimed(false));
-    let called = stage
-        .driver
-        .wait_for_call(|call| call.method == Call::ControllerPublishVolume);
-    tokio::time::timeout(LIMIT, called).await.unwrap();
-}
-
-fn gone(stage: &AttemptFixture) {
-    let target = WriteTarget::Attachment("va0".into());
-    stage.store.mark_deleted(&target, "va0-uid");
+    stage.driver.script(Rule::on(PUBLISH).delay(Duration::from_millis(300)));
+    stage.attachment("va0", "n0", &claimed("id0", false));
+    stage.called(PUBLISH).await;
 }
 
 fn reads_of_attachment(api: &Api) -> usize {
@@ -139,15 +111,11 @@ fn reads_of_attachment(api: &Api) -> usize {
 async fn what_vanished_is_taken_back_after_a_live_read_has_confirmed_it() {
     let stage = AttemptFixture::retrying_fast().await;
     vanish(&stage).await;
-    stage.api.objects.lock().remove(&format!("{ATTACHMENTS}va0"));
-    gone(&stage);
+    stage.vanishes();
     // Two answers of somebody else first.
     stage.api.answer_untruly(Method::GET, "/va0", 1, 404, PAGE);
     stage.api.answer_untruly(Method::GET, "/va0", 1, 502, "<html>");
-    let taken_back = stage
-        .driver
-        .wait_for_call(|call| call.method == Call::ControllerUnpublishVolume);
-    tokio::time::timeout(LIMIT, taken_back).await.unwrap();
+    stage.called(UNPUBLISH).await;
     assert_eq!(reads_of_attachment(&stage.api), 3);
 }
 
@@ -155,25 +123,17 @@ async fn what_vanished_is_taken_back_after_a_live_read_has_confirmed_it() {
 /// volume at another node.
 async fn wanted_elsewhere(edit: impl FnOnce(&mut AttacherConfigSpec)) -> AttemptFixture {
     let stage = AttemptFixture::with(Api::default(), DRIVER, edit).await;
-    for (node, id) in [("n0", "id0"), ("n1", "id1")] {
-        stage.store.apply(CsiNode::new(node, &[(DRIVER, id)]));
-    }
+    stage.nodes(2);
     stage.put_volume(json!({
         "metadata": {"name": "pv1", "uid": "pv-uid", "finalizers": [FINALIZER]},
         "spec": {"accessModes": ["ReadWriteOnce"], "csi": {"driver": DRIVER, "volumeHandle": "h"}},
     }));
-    stage.driver.script(
-        Rule::on(Call::ControllerPublishVolume)
-            .times(1)
-            .delay(Duration::from_secs(1)),
-    );
-    stage.attachment("va0", "n0", &claimed(false));
-    let called = stage
+    stage
         .driver
-        .wait_for_call(|call| call.method == Call::ControllerPublishVolume);
-    tokio::time::timeout(LIMIT, called).await.unwrap();
-    stage.api.objects.lock().remove(&format!("{ATTACHMENTS}va0"));
-    gone(&stage);
+        .script(Rule::on(PUBLISH).times(1).delay(Duration::from_secs(1)));
+    stage.attachment("va0", "n0", &claimed("id0", false));
+    stage.called(PUBLISH).await;
+    stage.vanishes();
     stage.attachment("va1", "n1", &json!({}));
     stage
 }
@@ -181,7 +141,7 @@ async fn wanted_elsewhere(edit: impl FnOnce(&mut AttacherConfigSpec)) -> Attempt
 /// The calls about volumes with their nodes, as they arrived.
 fn moves(stage: &AttemptFixture) -> Vec<(Call, String)> {
     let calls = stage.driver.calls();
-    let moving = [Call::ControllerPublishVolume, Call::ControllerUnpublishVolume];
+    let moving = [PUBLISH, UNPUBLISH];
     let moves = calls.into_iter().filter(|call| moving.contains(&call.method));
     moves.map(|call| (call.method, call.node.unwrap_or_default())).collect()
 }
@@ -191,7 +151,7 @@ fn moves(stage: &AttemptFixture) -> Vec<(Call, String)> {
 async fn a_volume_for_one_node_waits_until_it_was_taken_back_from_another() {
     let stage = wanted_elsewhere(|_| {}).await;
     stage.api.until(|api| AttemptFixture::is_attached(api, "va1")).await;
-    let (publish, unpublish) = (Call::ControllerPublishVolume, Call::ControllerUnpublishVolume);
+    let (publish, unpublish) = (PUBLISH, UNPUBLISH);
     let expected = [(publish, "id0"), (unpublish, "id0"), (publish, "id1")];
     assert_eq!(moves(&stage), expected.map(|(call, node)| (call, node.to_owned())));
 }
@@ -201,12 +161,11 @@ async fn a_volume_for_one_node_waits_until_it_was_taken_back_from_another() {
 async fn a_volume_for_one_node_does_not_wait_for_ever_until_it_was_taken_back() {
     let stage = wanted_elsewhere(|spec| spec.timeouts.unpublish = "1s".parse().unwrap()).await;
     // What takes the volume back fails again and again, for a minute.
-    let at_node = Rule::on(Call::ControllerUnpublishVolume).node("id0");
+    let at_node = Rule::on(UNPUBLISH).node("id0");
     stage
         .driver
         .script(at_node.fail(tonic::Code::Unavailable, "the node is dead"));
-    let called =
-        |call: &CallRecord| call.method == Call::ControllerPublishVolume && call.node.as_deref() == Some("id1");
+    let called = |call: &CallRecord| call.method == PUBLISH && call.node.as_deref() == Some("id1");
     let called = stage.driver.wait_for_call(called);
     tokio::time::timeout(LIMIT, called).await.expect("in time");
     assert!(stage.driver.published().contains(&("h".to_owned(), "id0".to_owned())));
@@ -216,16 +175,13 @@ async fn a_volume_for_one_node_does_not_wait_for_ever_until_it_was_taken_back() 
 async fn what_another_object_has_the_name_of_is_taken_back() {
     let stage = AttemptFixture::retrying_fast().await;
     vanish(&stage).await;
-    gone(&stage);
+    stage.is_told_gone();
     let object = json!({
         "metadata": {"name": "va0", "uid": "second"},
         "spec": {"attacher": DRIVER, "nodeName": "n0", "source": {"persistentVolumeName": "pv1"}},
     });
     stage.api.put(format!("{ATTACHMENTS}va0"), object);
-    let taken_back = stage
-        .driver
-        .wait_for_call(|call| call.method == Call::ControllerUnpublishVolume);
-    tokio::time::timeout(LIMIT, taken_back).await.unwrap();
+    stage.called(UNPUBLISH).await;
 }
 
 /// The cache still believes in it, and no answer to the writes says anything.
@@ -235,10 +191,7 @@ async fn what_vanished_before_its_attach_was_recorded_is_taken_back() {
     vanish(&stage).await;
     stage.api.answer_untruly(Method::PATCH, "/va0/status", 9, 410, PAGE);
     stage.api.objects.lock().remove(&format!("{ATTACHMENTS}va0"));
-    let taken_back = stage
-        .driver
-        .wait_for_call(|call| call.method == Call::ControllerUnpublishVolume);
-    tokio::time::timeout(LIMIT, taken_back).await.unwrap();
+    stage.called(UNPUBLISH).await;
 }
 
 /// Whether the write that got no answer was taken in, nobody can tell: a pod may use the volume.
@@ -250,7 +203,7 @@ async fn what_may_be_recorded_as_attached_is_not_taken_back() {
     stage.api.objects.lock().remove(&format!("{ATTACHMENTS}va0"));
     stage.api.until(|api| reads_of_attachment(api) == 1).await;
     stage.attempts_end().await;
-    assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 0);
+    assert_eq!(stage.calls(UNPUBLISH), 0);
 }
 
 /// It is published again because the driver did not list it. It was recorded as attached long before, and a pod may use the volume.
@@ -258,26 +211,15 @@ async fn what_may_be_recorded_as_attached_is_not_taken_back() {
 async fn what_was_attached_before_its_repair_is_not_taken_back() {
     let stage = AttemptFixture::retrying_fast().await;
     stage.volume(&json!({"finalizers": [FINALIZER]}));
-    stage
-        .driver
-        .script(Rule::on(Call::ControllerPublishVolume).delay(Duration::from_millis(300)));
-    let called = stage
-        .driver
-        .wait_for_call(|call| call.method == Call::ControllerPublishVolume);
-    let mut object = json!({
-        "metadata": {"name": "va0", "uid": "va0-uid"},
-        "spec": {"attacher": DRIVER, "nodeName": "n0", "source": {"persistentVolumeName": "pv1"}},
-        "status": {"attached": true},
-    });
-    json_patch::merge(&mut object, &json!({"metadata": claimed(false)}));
-    stage.put_attachment("va0", object);
+    stage.driver.script(Rule::on(PUBLISH).delay(Duration::from_millis(300)));
+    let attached = json!({"metadata": claimed("id0", false), "status": {"attached": true}});
+    stage.attachment_with("va0", "n0", &attached);
     stage.store.enqueue("va0", EnqueueCause::ForceSync);
-    tokio::time::timeout(LIMIT, called).await.unwrap();
-    stage.api.objects.lock().remove(&format!("{ATTACHMENTS}va0"));
-    gone(&stage);
+    stage.called(PUBLISH).await;
+    stage.vanishes();
     stage.api.until(|api| reads_of_attachment(api) == 1).await;
     stage.attempts_end().await;
-    assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 0);
+    assert_eq!(stage.calls(UNPUBLISH), 0);
 }
 
 /// Nobody waits for it, and the time since the attachment was asked for is not how long a repair takes.
@@ -294,13 +236,8 @@ async fn a_repair_is_no_attach() {
         line.rsplit(' ').next().unwrap_or_default().to_owned()
     };
     stage.attachment("va0", "n0", &json!({}));
-    let attached = async {
-        while succeeded() != "1" {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    tokio::time::timeout(LIMIT, attached).await.unwrap();
-    let again = Rule::on(Call::ControllerPublishVolume).times(1);
+    eventually(|| succeeded() == "1").await;
+    let again = Rule::on(PUBLISH).times(1);
     stage.driver.script(again.delay(Duration::ZERO));
     stage.store.enqueue("va0", EnqueueCause::ForceSync);
     stage.script_ends().await;
@@ -313,7 +250,7 @@ async fn a_repair_is_no_attach() {
 async fn a_refusal_does_not_tell_whether_an_attach_is_on_record() {
     let stage = AttemptFixture::retrying_fast().await;
     stage.volume(&json!({"finalizers": [FINALIZER]}));
-    let publish = || Rule::on(Call::ControllerPublishVolume);
+    let publish = || Rule::on(PUBLISH);
     stage.driver.script(publish().times(1).delay(Duration::ZERO));
     let refused = publish().times(1);
     stage.driver.script(refused.fail(tonic::Code::InvalidArgument, "no"));
@@ -322,13 +259,13 @@ async fn a_refusal_does_not_tell_whether_an_attach_is_on_record() {
         .script(publish().times(1).delay(Duration::from_millis(300)));
     // The record of the first call, and the refusal of the second.
     stage.api.answer_untruly(Method::PATCH, "/va0/status", 5, 504, "");
-    stage.attachment("va0", "n0", &claimed(false));
+    stage.attachment("va0", "n0", &claimed("id0", false));
     stage.script_ends().await;
     stage.api.objects.lock().remove(&format!("{ATTACHMENTS}va0"));
     let known = reads_of_attachment(&stage.api);
     stage.api.until(|api| reads_of_attachment(api) > known).await;
     stage.attempts_end().await;
-    assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 0);
+    assert_eq!(stage.calls(UNPUBLISH), 0);
 }
 
 /// The API server went back to a state in which the attachment was not claimed: the next claim may be for another place.
@@ -337,10 +274,7 @@ async fn what_is_not_claimed_any_more_is_taken_back() {
     let stage = AttemptFixture::retrying_fast().await;
     vanish(&stage).await;
     stage.attachment("va0", "n0", &json!({}));
-    let taken_back = stage
-        .driver
-        .wait_for_call(|call| call.method == Call::ControllerUnpublishVolume);
-    tokio::time::timeout(LIMIT, taken_back).await.unwrap();
+    stage.called(UNPUBLISH).await;
     stage.api.until(|api| AttemptFixture::is_attached(api, "va0")).await;
     assert_eq!(stage.driver.published().len(), 1);
 }
@@ -349,10 +283,10 @@ async fn what_is_not_claimed_any_more_is_taken_back() {
 async fn what_a_live_read_shows_is_not_taken_back() {
     let stage = AttemptFixture::retrying_fast().await;
     vanish(&stage).await;
-    gone(&stage);
+    stage.is_told_gone();
     stage.api.until(|api| reads_of_attachment(api) == 1).await;
     stage.attempts_end().await;
-    assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 0);
+    assert_eq!(stage.calls(UNPUBLISH), 0);
 }
 
 /// The watch tells the end of a volume while it is read, because the cache did not know it.
@@ -389,21 +323,13 @@ async fn a_volume_that_ends_while_it_is_read_does_not_stay() {
     stage.api.objects.lock().remove(&format!("{VOLUMES}pv1"));
     tell(Event::Apply(wire()));
     tell(Event::Delete(wire()));
-    let follows = async {
-        while stage.store.generation() < 4 {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(LIMIT, follows).await.expect("in time");
+    eventually(|| stage.store.generation() >= 4).await;
     tokio::time::timeout(LIMIT, barrier.wait()).await.unwrap();
-    let noted = |api: &Api| {
-        let object = api.get(&format!("{ATTACHMENTS}va0"));
-        object.is_some_and(|object| !object["status"]["attachError"].is_null())
-    };
+    let noted = |api: &Api| error_of(api, "attachError").is_some();
     let attached = |api: &Api| AttemptFixture::is_attached(api, "va0");
     stage.api.until(|api| noted(api) || attached(api)).await;
     assert!(stage.store.volume("pv1").is_none(), "a phantom");
-    assert_eq!(stage.calls(Call::ControllerPublishVolume), 0);
+    assert_eq!(stage.calls(PUBLISH), 0);
 }
 
 /// Of a driver that fails without an answer that is final, a few failures are noted at a time. What is not noted is not read either.
@@ -412,19 +338,14 @@ async fn failures_that_are_not_noted_cost_no_reads() {
     const ATTACHMENTS_OF_DRIVER: usize = 60;
     let stage = AttemptFixture::retrying_fast().await;
     stage.volume(&json!({"finalizers": [FINALIZER]}));
-    let away = Rule::on(Call::ControllerPublishVolume);
+    let away = Rule::on(PUBLISH);
     stage.driver.script(away.fail(tonic::Code::Unavailable, "away"));
     for number in 0..ATTACHMENTS_OF_DRIVER {
         let (node, id) = (format!("m{number}"), format!("id-{number}"));
         stage.store.apply(CsiNode::new(&node, &[(DRIVER, &id)]));
         stage.attachment(&format!("va{number}"), &node, &json!({}));
     }
-    let fails = async {
-        while stage.calls(Call::ControllerPublishVolume) < 10 * ATTACHMENTS_OF_DRIVER {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(LIMIT, fails).await.expect("in time");
+    eventually(|| stage.calls(PUBLISH) >= 10 * ATTACHMENTS_OF_DRIVER).await;
     let notes = stage
         .patches()
         .iter()
@@ -448,12 +369,7 @@ async fn an_attach_that_waits_for_lists_rests_longer_and_longer() {
     for _ in 0..2 {
         expected.next_rest();
     }
-    let rests = async {
-        let queue = stage.engine.queue();
-        while queue.remember(&key, |memory| memory.list_rests) != Some(expected) {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    tokio::time::timeout(LIMIT, rests).await.expect("in time");
-    assert_eq!(stage.calls(Call::ControllerPublishVolume), 0);
+    let queue = stage.engine.queue();
+    eventually(|| queue.remember(&key, |memory| memory.list_rests) == Some(expected)).await;
+    assert_eq!(stage.calls(PUBLISH), 0);
 }

@@ -16,6 +16,9 @@ pub(in crate::driver) const MAX_PAGES: usize = 100_000;
 /// A page may be empty and not the last one, but so many of them in a row lead nowhere.
 pub(in crate::driver) const MAX_EMPTY_PAGES: usize = 1_000;
 
+/// How many pages' time a listing may take.
+const PAGES_OF_TIME: u32 = 10;
+
 /// Limits of a listing.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::driver) struct ListLimits {
@@ -25,6 +28,17 @@ pub(in crate::driver) struct ListLimits {
     pub deadline: Duration,
     /// How long all pages together may take.
     pub whole: Duration,
+}
+
+impl ListLimits {
+    /// By the settings of the driver: how many entries a page may have, and how long it may take.
+    pub fn new(max_entries: i32, deadline: Duration) -> Self {
+        Self {
+            max_entries,
+            deadline,
+            whole: deadline.saturating_mul(PAGES_OF_TIME),
+        }
+    }
 }
 
 /// Why a listing did not come to its end.

@@ -10,7 +10,6 @@ pub(super) mod span;
 mod tests;
 pub(super) mod turns;
 
-use jiff::Timestamp;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,6 +30,7 @@ use crate::decide::reconcile::{
 use crate::objects::{Attachment, AttachmentSource, InTreePlugin, VolumeSpec};
 use crate::telemetry::metrics::ReconcileSyncCounts;
 use csi_attacher_runtime::fence::CallFailure;
+use csi_attacher_runtime::report::whole_seconds;
 use csi_attacher_runtime::state::ReconcileSyncResult;
 use list::{ListError, ListLimits, ListProgress, list};
 use span::ReconcileSyncSpan;
@@ -40,8 +40,6 @@ const JITTER: f64 = 0.1;
 /// Attachments that are looked at without a pause.
 const AT_ONCE: usize = 256;
 
-/// How many pages' time a pass may take, if its interval is not longer.
-const PASS_PAGES: u32 = 10;
 /// Longest pause between two repairs that change nothing in what the driver lists, if its interval is not longer.
 const MAX_REPAIR_PAUSE: Duration = Duration::from_hours(1);
 /// How many mismatches of a pass become Events: a backend that lists nothing any more is one problem.
@@ -146,12 +144,9 @@ async fn run_pass(
         let nodes = work.context.store.node_ids(&work.facts.name);
         listing = listing.looking_for_unclaimed(pending.handles, nodes);
     }
-    let deadline = work.config.borrow().timeouts.list_volumes;
-    let limits = ListLimits {
-        max_entries: settings.max_entries,
-        deadline,
-        whole: deadline.saturating_mul(PASS_PAGES).max(settings.interval),
-    };
+    let mut limits = ListLimits::new(settings.max_entries, work.config.borrow().timeouts.list_volumes);
+    // A pass may take as long as its interval.
+    limits.whole = limits.whole.max(settings.interval);
     let listings = std::slice::from_mut(&mut listing);
     match list(|| work.client(), limits, listings, &mut trace.progress).await {
         Ok(()) => {}
@@ -236,9 +231,7 @@ fn apply_mismatches(work: &DriverContext, compared: Comparison, memory: &mut Rec
     // The mark of an attachment goes when the driver has answered its repair.
     let is_repaired = |expected: &Expectation| {
         let key = AttacherKey::Attachment(expected.name.clone());
-        let waits = work
-            .queue
-            .remember(&key, |memory| memory.forced.as_deref() == Some(&*expected.uid));
+        let waits = work.queue.remember(&key, |memory| memory.forces(&expected.uid));
         waits != Some(true)
     };
     let repairs = memory
@@ -431,8 +424,4 @@ fn report(work: &DriverContext, outcome: Result<Found, ListError>, took: Duratio
         }
     };
     work.publisher.reconcile_result(last);
-}
-
-fn whole_seconds(time: Timestamp) -> Timestamp {
-    Timestamp::from_second(time.as_second()).unwrap_or(time)
 }

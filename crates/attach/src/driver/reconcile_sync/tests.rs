@@ -47,6 +47,14 @@ impl Lister {
         }
     }
 
+    /// One that takes so long for each page.
+    fn taking(takes: Duration, pages: Pages) -> Self {
+        Self {
+            takes,
+            ..Self::of(pages)
+        }
+    }
+
     fn client(self: &Arc<Self>) -> FencedClient {
         let connection = DriverConnection::in_process(ControllerServer::from_arc(self.clone()));
         FencedClient::new(CsiClient::new(connection, Metrics::default()), None)
@@ -195,10 +203,8 @@ async fn fifty_thousand_pages_of_one_volume_are_read_to_their_end() {
 #[tokio::test(start_paused = true)]
 async fn a_pass_has_a_deadline_of_its_own() {
     let pages: Pages = Box::new(|number, _| Ok(page(&[("b", None)], &number.to_string())));
-    let slow = Arc::new(Lister {
-        takes: LIMITS.deadline.saturating_sub(Duration::from_secs(1)),
-        ..Lister::of(pages)
-    });
+    let takes = LIMITS.deadline.saturating_sub(Duration::from_secs(1));
+    let slow = Arc::new(Lister::taking(takes, pages));
     let mut listings = [Listing::about(vec![expected("a")])];
     let client = slow.client();
     let outcome = list(|| client.clone(), LIMITS, &mut listings, &mut ListProgress::default()).await;
@@ -227,10 +233,7 @@ fn what_is_not_told_is_neither_wrong_nor_right() {
 /// A driver that takes a second for its only page, with "a" at the node and "b" at another one.
 fn slow_lister() -> Arc<Lister> {
     let pages: Pages = Box::new(|_, _| Ok(page(&[("a", Some(&["n"])), ("b", Some(&["m"]))], "")));
-    Arc::new(Lister {
-        takes: Duration::from_secs(1),
-        ..Lister::of(pages)
-    })
+    Arc::new(Lister::taking(Duration::from_secs(1), pages))
 }
 
 /// A hundred requests may be judged at once.

@@ -19,7 +19,7 @@ use kube::client::Body;
 use tokio::time::Instant;
 
 use super::answer::About;
-use super::metrics::CountedByCaller;
+use super::connection::CountedByCaller;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::names::attr;
 use crate::telemetry::{Span, SpanKind};
@@ -99,10 +99,11 @@ impl Flow {
         let kind = RequestKind::from(format!("{method} {}", about.resource()));
         let retried = self.gate.wait(&kind).await;
         let verb = method.as_str();
-        let waited = match self.rank {
-            Rank::Poll => self.limits.wait_until_idle(&self.metrics, verb, &self.host).await,
-            rank => self.limits.wait(rank.can_wait(), &self.metrics, verb, &self.host).await,
-        };
+        if self.rank == Rank::Poll {
+            self.limits.wait_until_idle().await;
+        }
+        let can_wait = self.rank.can_wait();
+        let waited = self.limits.wait(can_wait, &self.metrics, verb, &self.host).await;
         let mut span = self.span(request, about, parent);
         let slot = self.acquire_slot(about, &method, node).await;
         let waited_for_slot = slot.as_ref().and_then(RequestSlot::waited);

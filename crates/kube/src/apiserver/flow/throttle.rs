@@ -127,15 +127,12 @@ impl RequestThrottles {
         self.driver.as_ref().map(|(driver, _)| driver)
     }
 
-    /// Waits until nothing else makes use of the limits, then as the last.
-    pub async fn wait_until_idle(&self, metrics: &Metrics, verb: &str, host: &str) -> Option<Duration> {
-        loop {
-            let of_driver = self.driver.as_ref().map(|(_, throttle)| throttle);
-            let busy = self.process.iter().chain(of_driver).map(Throttle::busy_for).max();
-            match busy {
-                Some(busy) if !busy.is_zero() => tokio::time::sleep(busy.min(MAX_IDLE_PAUSE)).await,
-                _ => return self.wait(true, metrics, verb, host).await,
-            }
+    /// Waits until nothing else makes use of the limits.
+    pub async fn wait_until_idle(&self) {
+        let of_driver = self.driver.as_ref().map(|(_, throttle)| throttle);
+        let busy = || self.process.iter().chain(of_driver).map(Throttle::busy_for).max();
+        while let Some(busy) = busy().filter(|busy| !busy.is_zero()) {
+            tokio::time::sleep(busy.min(MAX_IDLE_PAUSE)).await;
         }
     }
 

@@ -51,11 +51,17 @@ async fn get(client: &Client, path: &str) -> Result<usize, String> {
     Ok(String::from_utf8(body.to_bytes().to_vec()).unwrap().parse().unwrap())
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_request_over_a_swallowed_connection_fails_soon_and_the_next_one_is_answered() {
+/// A network, and a client that was answered over its first connection.
+async fn connected() -> (Network, Client) {
     let network = network();
     let client = network.client();
     assert_eq!(get(&client, "/").await, Ok(0));
+    (network, client)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_over_a_swallowed_connection_fails_soon_and_the_next_one_is_answered() {
+    let (network, client) = connected().await;
     network.swallow();
     let cut = Instant::now();
     let lost = timeout(LONG, get(&client, "/")).await.unwrap();
@@ -66,9 +72,7 @@ async fn a_request_over_a_swallowed_connection_fails_soon_and_the_next_one_is_an
 
 #[tokio::test(start_paused = true)]
 async fn an_idle_connection_that_is_swallowed_is_replaced_before_it_is_needed() {
-    let network = network();
-    let client = network.client();
-    assert_eq!(get(&client, "/").await, Ok(0));
+    let (network, client) = connected().await;
     sleep(MINUTE).await;
     assert_eq!(get(&client, "/").await, Ok(0), "it is kept while it is good");
     network.swallow();
@@ -90,6 +94,22 @@ async fn a_watch_notices_that_its_connection_is_swallowed() {
     let end = timeout(LONG, watch.frame()).await.unwrap();
     assert!(end.unwrap().is_err());
     assert!(cut.elapsed() <= WATCH_ENDED, "{:?}", cut.elapsed());
+}
+
+/// A watch keeps its stream for minutes, and a connection has only so many.
+#[tokio::test(start_paused = true)]
+async fn watches_take_no_stream_that_a_request_needs() {
+    let network = network();
+    let client = network.watch_client();
+    let mut watches = Vec::new();
+    for _ in 0..250 {
+        let watch = timeout(REPLACED, send(&client, "/watch")).await;
+        watches.push(watch.expect("each has a stream").unwrap());
+    }
+    assert_eq!(timeout(REPLACED, get(&client, "/")).await.unwrap(), Ok(5));
+    drop(watches.swap_remove(0));
+    assert_eq!(get(&client, "/").await, Ok(0), "its stream is free");
+    assert_eq!(network.opened(), 6);
 }
 
 /// The API server, or the network, stands still. A watch that breaks lists everything again, when there is too much to do already.
@@ -130,9 +150,7 @@ async fn a_slow_connection_is_kept() {
 /// What a process finds when it was stopped, or its machine was suspended: much time is gone, nothing else.
 #[tokio::test(start_paused = true)]
 async fn a_connection_outlives_a_standstill_of_the_process() {
-    let network = network();
-    let client = network.client();
-    assert_eq!(get(&client, "/").await, Ok(0));
+    let (_network, client) = connected().await;
     sleep(Duration::from_millis(1700)).await;
     tokio::time::advance(Duration::from_mins(1)).await;
     sleep(Duration::from_secs(10)).await;
@@ -142,9 +160,7 @@ async fn a_connection_outlives_a_standstill_of_the_process() {
 /// Something between us and the API server answers pings and nothing else.
 #[tokio::test(start_paused = true)]
 async fn the_next_request_after_one_that_was_given_up_takes_a_new_connection() {
-    let network = network();
-    let client = network.client();
-    assert_eq!(get(&client, "/").await, Ok(0));
+    let (network, client) = connected().await;
     let mut watch = send(&client, "/watch").await.unwrap().into_body();
     assert!(watch.frame().await.unwrap().is_ok());
     assert!(timeout(Duration::from_secs(5), get(&client, "/hang")).await.is_err());
@@ -170,9 +186,7 @@ async fn many_requests_that_are_given_up_together_cost_one_connection() {
 /// One that is let go early, as its object is gone or its driver ends, says nothing about the connection.
 #[tokio::test(start_paused = true)]
 async fn a_request_that_is_let_go_early_leaves_the_connection() {
-    let network = network();
-    let client = network.client();
-    assert_eq!(get(&client, "/").await, Ok(0));
+    let (network, client) = connected().await;
     assert!(
         timeout(Duration::from_millis(300), get(&client, "/hang"))
             .await

@@ -50,6 +50,10 @@ enum Act {
     Close,
 }
 
+const fn go_away(last: u32, reason: u32, answers: bool) -> Act {
+    Act::GoAway { last, reason, answers }
+}
+
 /// A request as the server saw it.
 type Seen = (usize, u32, Vec<u8>);
 
@@ -166,15 +170,10 @@ async fn send(client: &Client, method: Method, body: &'static str) -> Result<u16
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_was_refused_unprocessed_is_sent_again_unseen() {
-    let gone = |reason, answers| Act::GoAway {
-        last: 0,
-        reason,
-        answers,
-    };
     for act in [
-        gone(NO_ERROR, true),
-        gone(NO_ERROR, false),
-        gone(ENHANCE_YOUR_CALM, false),
+        go_away(0, NO_ERROR, true),
+        go_away(0, NO_ERROR, false),
+        go_away(0, ENHANCE_YOUR_CALM, false),
         Act::Reset(REFUSED_STREAM),
     ] {
         for method in [Method::PATCH, Method::GET, Method::POST, Method::PUT] {
@@ -201,21 +200,9 @@ async fn a_request_that_may_have_been_processed_is_not_sent_again() {
     for act in [
         Act::Close,
         Act::Reset(INTERNAL_ERROR),
-        Act::GoAway {
-            last: 1,
-            reason: NO_ERROR,
-            answers: false,
-        },
-        Act::GoAway {
-            last: u32::MAX >> 1,
-            reason: NO_ERROR,
-            answers: false,
-        },
-        Act::GoAway {
-            last: 1,
-            reason: INTERNAL_ERROR,
-            answers: false,
-        },
+        go_away(1, NO_ERROR, false),
+        go_away(u32::MAX >> 1, NO_ERROR, false),
+        go_away(1, INTERNAL_ERROR, false),
     ] {
         let server = Server::new(vec![vec![act]], Act::Answer);
         let client = server.client();
@@ -229,11 +216,7 @@ async fn a_request_that_may_have_been_processed_is_not_sent_again() {
 /// As with a thousand attaches at once: one request in fifty ends the connection of all.
 #[tokio::test(start_paused = true)]
 async fn of_many_requests_those_that_were_not_processed_are_sent_again() {
-    let last = Act::GoAway {
-        last: 3,
-        reason: NO_ERROR,
-        answers: true,
-    };
+    let last = go_away(3, NO_ERROR, true);
     let server = Server::new(vec![vec![Act::Answer, last]], Act::Answer);
     let client = server.client();
     let all = (0..10).map(|_| send(&client, Method::PATCH, "{}"));
@@ -246,11 +229,7 @@ async fn of_many_requests_those_that_were_not_processed_are_sent_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_refuses_everything_is_not_asked_for_ever() {
-    let refuse = Act::GoAway {
-        last: 0,
-        reason: NO_ERROR,
-        answers: false,
-    };
+    let refuse = go_away(0, NO_ERROR, false);
     let server = Server::new(Vec::new(), refuse);
     let refused = send(&server.client(), Method::PATCH, "{}").await.unwrap_err();
     assert!(refused.contains("not a result of an error"), "{refused}");

@@ -33,6 +33,8 @@ use crate::watch_answers::WatchAnswers;
 
 /// What may be under way in one direction.
 const BUFFER: usize = 64 << 10;
+/// As many as kube-apiserver allows.
+const MAX_CONCURRENT_STREAMS: u32 = 100;
 
 type Answer = Response<UnsyncBoxBody<Bytes, BoxError>>;
 type Handler = Arc<dyn Fn(usize, Request<Body>) -> BoxFuture<'static, Answer> + Send + Sync>;
@@ -139,7 +141,8 @@ impl Network {
             }
         });
         tokio::spawn(async move {
-            let server_side = auto::Builder::new(TokioExecutor::new()).http2_only();
+            let mut server_side = auto::Builder::new(TokioExecutor::new()).http2_only();
+            server_side.http2().max_concurrent_streams(MAX_CONCURRENT_STREAMS);
             drop(server_side.serve_connection(TokioIo::new(server), service).await);
         });
         Ok(Wire(TokioIo::new(client)))

@@ -12,6 +12,7 @@ use std::time::Duration;
 use tower::{Service, ServiceExt};
 
 use crate::apiserver::list_watch::ListWatchService;
+use crate::objects::ResourceVersion;
 use crate::watch_answers::WatchAnswers;
 
 /// Asks for the pages of a list of objects of so many bytes, 500 at a time; how many objects were asked for each time, and the
@@ -139,7 +140,36 @@ async fn after_a_page_that_came_too_late_the_list_is_asked_for_as_a_whole_once()
 
 #[tokio::test]
 async fn a_list_that_is_too_large_as_a_whole_has_pages_again() {
-    let (asked, statuses) = asked_too_late(&[FIRST, FURTHER, FIRST, FIRST], 64 << 20).await;
-    assert_eq!(asked, ["&limit=100", FURTHER, "&limit=0", FIRST]);
-    assert_eq!(statuses, [Some(200), Some(410), None, Some(200)]);
+    for (mebibytes, whole) in [(31, Some(200)), (33, None)] {
+        let (asked, statuses) = asked_too_late(&[FIRST, FURTHER, FIRST, FIRST], mebibytes << 20).await;
+        assert_eq!(asked, ["&limit=100", FURTHER, "&limit=0", FIRST], "{mebibytes} MiB");
+        assert_eq!(statuses, [Some(200), Some(410), whole, Some(200)], "{mebibytes} MiB");
+    }
+}
+
+/// The watch that follows a list begins from the version of its last page. Lists that no watch of the kind follows do not count.
+#[tokio::test]
+async fn the_version_of_the_list_that_a_watch_follows_is_known() {
+    let server = tower::service_fn(|request: Request<Body>| {
+        let mut pairs = request.uri().query().unwrap_or_default().split('&');
+        let version = pairs.find_map(|pair| pair.strip_prefix("version="));
+        let metadata = json!({"resourceVersion": version.unwrap_or_default()});
+        let list = json!({"kind": "CSINodeList", "metadata": metadata, "items": []}).to_string();
+        async move { Ok::<_, io::Error>(Response::new(Full::<Bytes>::from(list))) }
+    });
+    let (path, answers) = ("/apis/storage.k8s.io/v1/csinodes", WatchAnswers::default());
+    let mut service = ListWatchService::new(server, Duration::from_mins(1), answers.clone());
+    for (query, known) in [
+        ("&limit=500&version=7", 7),
+        ("&limit=1&version=9", 7),
+        ("&limit=500&fieldSelector=metadata.name%3Dx&version=9", 7),
+        ("&limit=500&continue=next&version=8", 8),
+        ("&limit=500&version=x", 0),
+        ("&limit=500&version=7", 7),
+        ("&limit=500", 0),
+    ] {
+        let request = Request::get(format!("{path}?{query}")).body(Body::empty()).unwrap();
+        service.ready().await.unwrap().call(request).await.unwrap();
+        assert_eq!(answers.list_version(path), ResourceVersion(known), "{query}");
+    }
 }

@@ -295,25 +295,19 @@ async fn a_watch_that_ends_before_its_time_was_cut_off() {
 /// Else all objects of the kind would look gone.
 #[tokio::test(start_paused = true)]
 async fn a_list_of_another_kind_is_no_answer() {
+    let attachments = "/apis/storage.k8s.io/v1/volumeattachments?limit=500";
+    let volumes = "/api/v1/persistentvolumes?limit=500";
     for (path, kind, is_taken) in [
-        (
-            "/apis/storage.k8s.io/v1/volumeattachments?limit=500",
-            "VolumeAttachmentList",
-            true,
-        ),
-        ("/api/v1/persistentvolumes?limit=500", "PersistentVolumeList", true),
+        (attachments, "VolumeAttachmentList", true),
+        (volumes, "PersistentVolumeList", true),
         ("/apis/storage.k8s.io/v1/csinodes?limit=500", "CSINodeList", true),
         (
             "/apis/attacher.csi.dev/v1alpha1/attacherconfigs?limit=1",
             "AttacherConfigList",
             true,
         ),
-        (
-            "/apis/storage.k8s.io/v1/volumeattachments?limit=500",
-            "PersistentVolumeList",
-            false,
-        ),
-        ("/apis/storage.k8s.io/v1/volumeattachments?limit=500", "Status", false),
+        (attachments, "PersistentVolumeList", false),
+        (attachments, "Status", false),
         (
             "/apis/storage.k8s.io/v1/volumeattachments/one",
             "VolumeAttachment",
@@ -322,11 +316,7 @@ async fn a_list_of_another_kind_is_no_answer() {
         ("/api/v1/nodes?limit=500", "PartialObjectMetadataList", true),
         ("/api/v1/nodes?limit=500", "NodeList", true),
         ("/api/v1/nodes?limit=500", "PersistentVolumeList", false),
-        (
-            "/api/v1/persistentvolumes?limit=500",
-            "PartialObjectMetadataList",
-            false,
-        ),
+        (volumes, "PartialObjectMetadataList", false),
     ] {
         let body = json!({"kind": kind, "metadata": {"resourceVersion": "1"}, "items": []}).to_string();
         let server = tower::service_fn(move |_: Request<Body>| {

@@ -1,69 +1,20 @@
-//! Why a certificate of an API server is not accepted, and what to do about it.
+//! Why there is no TLS connection to an API server, and what to do about it.
 
 use std::error::Error as StdError;
 use std::io;
 
-use jiff::Timestamp;
-use rustls::{AlertDescription, CertificateError};
+use rustls::AlertDescription;
 use thiserror::Error;
 use tower::BoxError;
 
-/// Why the certificate of an API server is not accepted.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum ServerCertificateError {
-    #[error(
-        "the certificate of the API server is not for {name}, only for {presented}: use one of these in the URL of the \
-         API server, set tls-server-name in the kubeconfig, or add the name to the certificate"
-    )]
-    Name { name: String, presented: String },
-    #[error(
-        "the certificate of the API server is not signed by the CA data: add the certificate of its issuer ({issuer}) to \
-         the CA data"
-    )]
-    UnknownIssuer { issuer: String },
-    #[error("the certificate of the API server is signed by {issuer}, which is in the CA data but {problem}")]
-    Issuer { issuer: String, problem: IssuerProblem },
-    #[error("the certificate of the API server, or of an intermediate CA, expired at {at}: renew it")]
-    Expired { at: Timestamp },
-    #[error(
-        "the certificate of the API server, or of an intermediate CA, is not valid before {at}: compare the clocks of \
-         the machines"
-    )]
-    NotYetValid { at: Timestamp },
-    #[error(
-        "the certificate of the API server, or of an intermediate CA, is not for servers: its extended key usage lacks \
-         serverAuth"
-    )]
-    Usage,
-    #[error("the certificate of the API server has an RSA key of {bits} bits: at least 2048 are needed")]
-    ShortKey { bits: usize },
-    #[error(
-        "the certificate of the API server, or of a CA, has a key or signature of an unsupported kind: RSA of 2048 to \
-         8192 bits, ECDSA with P-256, P-384 or P-521, and Ed25519 are supported, with SHA-256 or stronger"
-    )]
-    Algorithm,
-    #[error("the certificate of the API server is invalid: {0}")]
-    Invalid(webpki::Error),
-}
+use crate::server_certificate::{ServerCertificateError, Terms};
 
-/// Why a certificate of the CA data can issue none for servers.
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-pub enum IssuerProblem {
-    #[error("expired: put the new certificate of the CA there")]
-    Expired,
-    #[error("is not valid yet: compare the clocks of the machines")]
-    NotYetValid,
-    #[error("is no CA (its basic constraints lack CA:TRUE): put the certificate of a CA there")]
-    NotCa,
-    #[error("may not sign certificates (its key usage lacks keyCertSign): put the certificate of a CA there")]
-    NotSigner,
-    #[error("is not a CA for servers (its extended key usage lacks serverAuth)")]
-    Usage,
-    #[error("has an unknown critical extension, or cannot be read")]
-    Unreadable,
-    #[error("has an RSA key of less than 2048 bits")]
-    ShortKey,
-}
+/// How errors speak of an API server.
+pub(super) const API_SERVER: Terms = Terms {
+    server: "the API server",
+    trusted: "the CA data",
+    rename: "use one of these in the URL of the API server, set tls-server-name in the kubeconfig",
+};
 
 /// Why a TLS connection was not made, where the library's words do not say what to do.
 #[derive(Debug, Error)]
@@ -102,10 +53,7 @@ pub(in crate::apiserver) fn explain(failure: BoxError) -> BoxError {
 fn explained(error: &rustls::Error) -> Option<BoxError> {
     use AlertDescription as Alert;
     match error {
-        rustls::Error::InvalidCertificate(CertificateError::Other(other)) => {
-            let known = other.0.downcast_ref::<ServerCertificateError>()?;
-            Some(Box::new(known.clone()))
-        }
+        rustls::Error::InvalidCertificate(error) => Some(Box::new(ServerCertificateError::of(error)?.clone())),
         rustls::Error::AlertReceived(alert) => match alert {
             Alert::BadCertificate
             | Alert::UnsupportedCertificate

@@ -28,7 +28,7 @@ use crate::apiserver::token::Token;
 use crate::pem::{self, PemError};
 
 /// As whom the requests of a connection come: its client certificate and their token, if there are any that can be refreshed.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Identity {
     certificate: Option<Arc<ClientIdentity>>,
     token: Option<Token>,
@@ -88,24 +88,22 @@ impl fmt::Debug for ClientIdentity {
 }
 
 impl Identity {
-    /// A plugin is run where something is wanted of it, for a pair if it has one, or else for a token.
+    /// As in client-go, a plugin is run where the kubeconfig has nothing else: for a pair if it has one, or else for a token.
     pub(super) fn new(auth: &AuthInfo, provider: &Provider) -> Result<Self, IdentityError> {
         let mut identity = Self {
             certificate: ClientIdentity::of_kubeconfig(auth, provider)?.map(Arc::new),
             token: auth.token_file.as_deref().map(Token::of_file),
         };
-        let (wants_pair, wants_token) = (identity.certificate.is_none(), !has_other_credentials(auth));
-        let Some(exec) = auth.exec.as_ref().filter(|_| wants_pair || wants_token) else {
+        let is_known = identity.certificate.is_some() || has_other_credentials(auth);
+        let Some(exec) = auth.exec.as_ref().filter(|_| !is_known) else {
             return Ok(identity);
         };
         let (plugin, answer) = Plugin::first(exec)?;
-        match (answer.pair, answer.token) {
-            (Some(texts), _) if wants_pair => {
-                let certificate = ClientIdentity::with(Origin::Plugin(plugin), &texts, provider)?;
-                identity.certificate = Some(Arc::new(certificate));
-            }
-            (_, Some(token)) if wants_token => identity.token = Some(Token::of_plugin(plugin, token)),
-            _ => {}
+        if let Some(texts) = answer.pair {
+            let certificate = ClientIdentity::with(Origin::Plugin(plugin), &texts, provider)?;
+            identity.certificate = Some(Arc::new(certificate));
+        } else {
+            identity.token = answer.token.map(|token| Token::of_plugin(plugin, token));
         }
         Ok(identity)
     }
@@ -137,7 +135,7 @@ impl Identity {
     }
 }
 
-/// Whether a kubeconfig has credentials for the requests that kube takes before those of a plugin.
+/// Whether a kubeconfig has credentials that each request bears.
 fn has_other_credentials(auth: &AuthInfo) -> bool {
     let is_basic = auth.username.is_some() && auth.password.is_some();
     auth.auth_provider.is_some() || is_basic || auth.token.is_some() || auth.token_file.is_some()
@@ -184,9 +182,7 @@ impl ClientIdentity {
     fn number(self: &Arc<Self>) -> u64 {
         let mut pair = self.pair.lock();
         match &self.origin {
-            Origin::Kubeconfig { certificate, key } if pair.looked_at.elapsed() >= LOOK_INTERVAL => {
-                self.look(certificate, key, &mut pair);
-            }
+            Origin::Kubeconfig { .. } if pair.looked_at.elapsed() >= LOOK_INTERVAL => self.look(&mut pair),
             Origin::Plugin(plugin) if plugin.ends_soon() => self.run_again(plugin),
             Origin::Kubeconfig { .. } | Origin::Plugin(_) => {}
         }
@@ -197,12 +193,16 @@ impl ClientIdentity {
     fn refused(self: &Arc<Self>) {
         let mut pair = self.pair.lock();
         match &self.origin {
-            Origin::Kubeconfig { certificate, key } => self.look(certificate, key, &mut pair),
+            Origin::Kubeconfig { .. } => self.look(&mut pair),
             Origin::Plugin(plugin) => self.run_again(plugin),
         }
     }
 
-    fn look(&self, certificate: &Source, key: &Source, pair: &mut Pair) {
+    /// Reads the pair again, if it is in files.
+    fn look(&self, pair: &mut Pair) {
+        let Origin::Kubeconfig { certificate, key } = &self.origin else {
+            return;
+        };
         pair.looked_at = Instant::now();
         if matches!((certificate, key), (Source::Data(_), Source::Data(_))) {
             return;
@@ -270,9 +270,7 @@ impl ResolvesClientCert for ClientIdentity {
     /// The pair that the files have now.
     fn resolve(&self, _root_hint_subjects: &[&[u8]], _sigschemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
         let mut pair = self.pair.lock();
-        if let Origin::Kubeconfig { certificate, key } = &self.origin {
-            self.look(certificate, key, &mut pair);
-        }
+        self.look(&mut pair);
         Some(pair.current.clone())
     }
 

@@ -2,11 +2,9 @@
 //!
 //! What is accepted is what Go's client accepts, because clusters are set up for kubectl and the Go sidecars.
 
-mod end_entity;
 mod error;
 mod identity;
 mod plugin;
-mod rules;
 mod source;
 mod trust;
 
@@ -21,33 +19,24 @@ use rustls::client::Resumption;
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::default_provider;
 
+use super::connect_error::ConnectError;
+use crate::server_certificate::ServerVerifier;
+use error::API_SERVER;
 pub(super) use error::explain;
-pub(super) use identity::Identity;
-use identity::IdentityError;
+pub(super) use identity::{Identity, IdentityError};
 pub(super) use plugin::{Plugin, PluginAnswer, PluginError};
 pub(super) use source::Source;
-use trust::ServerVerifier;
+use trust::CaData;
 pub(super) use trust::{TrustError, authorities, pem_of};
 
-/// Why TLS cannot be set up.
-#[derive(Debug, thiserror::Error)]
-pub enum TlsError {
-    #[error(transparent)]
-    Trust(TrustError),
-    #[error(transparent)]
-    Identity(IdentityError),
-    #[error("cannot set up TLS: {0}")]
-    Protocol(rustls::Error),
-}
-
 /// How TLS is spoken to this API server, and as whom we come.
-pub(super) fn client_config(config: &Config) -> Result<(ClientConfig, Identity), TlsError> {
+pub(super) fn client_config(config: &Config) -> Result<(ClientConfig, Identity), ConnectError> {
     let provider = Arc::new(default_provider());
-    let verifier = Arc::new(ServerVerifier::new(config, &provider).map_err(TlsError::Trust)?);
-    let identity = Identity::new(&config.auth_info, &provider).map_err(TlsError::Identity)?;
+    let verifier = Arc::new(ServerVerifier::new(CaData::new(config)?, API_SERVER, &provider));
+    let identity = Identity::new(&config.auth_info, &provider)?;
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(TlsError::Protocol)?
+        .map_err(ConnectError::Protocol)?
         .dangerous()
         .with_custom_certificate_verifier(verifier);
     let mut tls = match identity.certificate() {

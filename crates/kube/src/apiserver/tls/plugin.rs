@@ -40,9 +40,13 @@ pub enum PluginError {
     Failed { command: String, status: ExitStatus },
     #[error("credential plugin {command} printed no ExecCredential with a status")]
     Unreadable { command: String },
+    #[error("credential plugin {command} gave neither a token nor a client certificate with its key")]
+    Nothing { command: String },
+    #[error("credential plugin {command} gave only one of a client certificate and its key")]
+    Half { command: String },
 }
 
-/// What a plugin gives. It cannot be printed.
+/// What a plugin gives: a pair or a token, or both. It cannot be printed.
 pub(in crate::apiserver) struct PluginAnswer {
     /// A client certificate and its key as PEM.
     pub pair: Option<(Vec<u8>, Vec<u8>)>,
@@ -178,13 +182,26 @@ fn run(exec: &ExecConfig) -> Result<PluginAnswer, PluginError> {
             status,
         });
     }
-    let answer = serde_json::from_slice::<Answer>(&printed).ok();
+    answer_of(&printed, name)
+}
+
+/// What stands in the output of a plugin. As in client-go, an empty value is none, and a plugin that gives nothing has failed.
+fn answer_of(printed: &[u8], command: &str) -> Result<PluginAnswer, PluginError> {
+    let command = || command.to_owned();
+    let answer = serde_json::from_slice::<Answer>(printed).ok();
     let status = answer.and_then(|answer| answer.status);
     let status = status.ok_or_else(|| PluginError::Unreadable { command: command() })?;
-    let pair = status.client_certificate_data.zip(status.client_key_data);
+    let filled = |value: Option<String>| value.filter(|value| !value.is_empty());
+    let token = filled(status.token);
+    let pair = match (filled(status.client_certificate_data), filled(status.client_key_data)) {
+        (Some(certificate), Some(key)) => Some((certificate.into_bytes(), key.into_bytes())),
+        (None, None) if token.is_some() => None,
+        (None, None) => return Err(PluginError::Nothing { command: command() }),
+        (Some(_), None) | (None, Some(_)) => return Err(PluginError::Half { command: command() }),
+    };
     Ok(PluginAnswer {
-        pair: pair.map(|(certificate, key)| (certificate.into_bytes(), key.into_bytes())),
-        token: status.token.filter(|token| !token.is_empty()),
+        pair,
+        token,
         expires: status.expiration_timestamp,
     })
 }
@@ -268,6 +285,37 @@ mod tests {
         rested();
         plugin.run_again(asks(true));
         assert_eq!(given.recv().unwrap().as_deref(), Some("one"));
+    }
+
+    #[test]
+    fn an_empty_value_of_a_plugin_is_none_and_nothing_at_all_is_an_error() {
+        let (certificate, key) = ("clientCertificateData", "clientKeyData");
+        let nothing = "gave neither a token nor a client certificate";
+        let half = "gave only one of a client certificate and its key";
+        for (status, wanted) in [
+            (json!({ "token": "t", certificate: "", key: "" }), Ok((false, true))),
+            (json!({ "token": "t", certificate: null }), Ok((false, true))),
+            (json!({ "token": "", certificate: "c", key: "k" }), Ok((true, false))),
+            (json!({ "token": "t", certificate: "c", key: "k" }), Ok((true, true))),
+            (json!({}), Err(nothing)),
+            (json!({ "token": "", certificate: "", key: "" }), Err(nothing)),
+            (json!({ "token": "t", certificate: "c", key: "" }), Err(half)),
+            (json!({ certificate: "c" }), Err(half)),
+            (json!({ key: "k" }), Err(half)),
+            (json!(null), Err("printed no ExecCredential with a status")),
+        ] {
+            let printed = json!({ "kind": "ExecCredential", "status": status }).to_string();
+            match (answer_of(printed.as_bytes(), "login"), wanted) {
+                (Ok(answer), Ok(wanted)) => {
+                    assert_eq!((answer.pair.is_some(), answer.token.is_some()), wanted, "{printed}");
+                }
+                (Err(error), Err(words)) => {
+                    assert!(error.to_string().contains(words), "{printed}: {error}");
+                }
+                (Ok(_), Err(words)) => panic!("{printed}: accepted, not: {words}"),
+                (Err(error), Ok(_)) => panic!("{printed}: {error}"),
+            }
+        }
     }
 
     fn run(script: &str, limit: Option<Duration>) -> Option<(ExitStatus, Vec<u8>)> {

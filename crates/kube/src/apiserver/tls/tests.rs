@@ -7,8 +7,10 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use serde::Deserialize;
 
+use super::error::API_SERVER;
+use super::pem_of;
 use super::trust::authorities;
-use super::{pem_of, rules};
+use crate::server_certificate::{self, ServerCertificateError};
 
 /// Within the validity of all certificates that are not made to be outside of theirs.
 const NOW: UnixTime = UnixTime::since_unix_epoch(Duration::from_hours(500_000));
@@ -54,7 +56,10 @@ fn verify(form: &Trial) -> Result<(), String> {
     let (server, sent) = chain.split_first().unwrap();
     let algorithms = default_provider().signature_verification_algorithms.all;
     let name = ServerName::try_from(form.name.as_str()).unwrap();
-    rules::verify(&trusted, algorithms, (server, sent), &name, NOW).map_err(|error| error.to_string())
+    server_certificate::verify(&trusted, algorithms, (server, sent), &name, NOW).map_err(|problem| {
+        let terms = API_SERVER;
+        ServerCertificateError { terms, problem }.to_string()
+    })
 }
 
 #[test]
@@ -91,6 +96,7 @@ fn what_is_wrong_is_said_with_what_to_do() {
             "CA data holds another certificate of the server's key",
             "(\"CN=root\") to the CA data",
         ),
+        ("CA of the same name with another key", "(\"CN=issuer\") to the CA data"),
         (
             "issuer in the CA data has CA:FALSE",
             "signed by \"CN=issuer\", which is in the CA data but is no CA",
@@ -141,11 +147,12 @@ fn a_changed_certificate_with_ca_true_is_refused() {
         changed[at] ^= 1;
         let changed = CertificateDer::from(changed);
         assert!(
-            rules::verify(&trusted, algorithms, (&changed, &[]), &name, NOW).is_err(),
+            server_certificate::verify(&trusted, algorithms, (&changed, &[]), &name, NOW).is_err(),
             "accepted with another byte {at}"
         );
     }
-    assert_eq!(rules::verify(&trusted, algorithms, (&server, &[]), &name, NOW), Ok(()));
+    let verified = server_certificate::verify(&trusted, algorithms, (&server, &[]), &name, NOW);
+    assert_eq!(verified, Ok(()));
 }
 
 #[test]

@@ -6,16 +6,13 @@ use std::sync::Arc;
 use http::uri::Scheme;
 use kube::Config;
 use parking_lot::Mutex;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{CertificateError, DigitallySignedStruct, OtherError, SignatureScheme};
 use thiserror::Error;
 use tracing::{info, warn};
 
 use super::source::SourceError;
-use super::{Provider, rules};
+use crate::server_certificate::{Trust, TrustedCertificates, is_certificate};
 
 /// How a certificate begins in PEM form.
 const BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";
@@ -28,8 +25,8 @@ pub enum TrustError {
     #[error("{from} of the kubeconfig holds no certificate in PEM form")]
     Empty { from: &'static str },
     #[error(
-        "the kubeconfig has no CA data, and there are no certificates of public CAs: set certificate-authority or \
-         certificate-authority-data"
+        "there is no CA data, and there are no certificates of public CAs: set certificate-authority or \
+         certificate-authority-data in the kubeconfig, or mount ca.crt of the service account"
     )]
     NoSystemAuthorities,
 }
@@ -40,7 +37,7 @@ pub(in crate::apiserver) fn authorities(text: &[u8]) -> Vec<CertificateDer<'stat
     let ends = starts.iter().skip(1).copied().chain([text.len()]);
     let parts = starts.iter().zip(ends).map(|(start, end)| &text[*start..end]);
     let read = parts.filter_map(|part| CertificateDer::from_pem_slice(part).ok());
-    read.filter(rules::is_certificate).collect()
+    read.filter(is_certificate).collect()
 }
 
 /// The same certificates as a text with nothing else.
@@ -55,20 +52,17 @@ pub(in crate::apiserver) fn pem_of(certificates: &[CertificateDer<'_>]) -> Strin
     text
 }
 
-type Authorities = Arc<[CertificateDer<'static>]>;
-
-/// Accepts the certificates that Go's client accepts.
+/// The CA data of a kubeconfig.
 #[derive(Debug)]
-pub(super) struct ServerVerifier {
-    /// Where the CA data is; nowhere if it cannot change.
+pub(super) struct CaData {
+    /// Where it is; nowhere if it cannot change.
     file: Option<PathBuf>,
     /// What was read last; nothing is asked for without.
-    trusted: Option<Mutex<Authorities>>,
-    algorithms: WebPkiSupportedAlgorithms,
+    trusted: Option<Mutex<TrustedCertificates>>,
 }
 
-impl ServerVerifier {
-    pub(super) fn new(config: &Config, provider: &Provider) -> Result<Self, TrustError> {
+impl CaData {
+    pub(super) fn new(config: &Config) -> Result<Self, TrustError> {
         let trusted = match &config.root_cert {
             _ if config.accept_invalid_certs => None,
             // Nothing is asked for where no TLS is spoken.
@@ -82,13 +76,12 @@ impl ServerVerifier {
         Ok(Self {
             file: config.root_cert_file.clone(),
             trusted: trusted.map(Mutex::new),
-            algorithms: provider.signature_verification_algorithms,
         })
     }
 }
 
 /// What is in the file now; what was in it before, if there is nothing now.
-fn read_again(path: &Path, trusted: &Mutex<Authorities>) {
+fn read_again(path: &Path, trusted: &Mutex<TrustedCertificates>) {
     let found = match std::fs::read(path) {
         Ok(text) => authorities(&text),
         Err(error) => {
@@ -105,51 +98,19 @@ fn read_again(path: &Path, trusted: &Mutex<Authorities>) {
     }
 }
 
-impl ServerCertVerifier for ServerVerifier {
-    fn verify_server_cert(
-        &self,
-        server: &CertificateDer<'_>,
-        sent: &[CertificateDer<'_>],
-        name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        if let Some(trusted) = &self.trusted {
-            if let Some(path) = &self.file {
-                read_again(path, trusted);
-            }
-            let trusted = trusted.lock().clone();
-            rules::verify(&trusted, self.algorithms.all, (server, sent), name, now)
-                .map_err(|error| CertificateError::Other(OtherError(Arc::new(error))))?;
+impl Trust for CaData {
+    fn current(&self) -> Option<TrustedCertificates> {
+        let trusted = self.trusted.as_ref()?;
+        if let Some(path) = &self.file {
+            read_again(path, trusted);
         }
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, certificate, signed, &self.algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signed, &self.algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.algorithms.supported_schemes()
+        let current = trusted.lock().clone();
+        Some(current)
     }
 }
 
 /// The public CAs that the system knows: what Go takes where a kubeconfig names none.
-fn of_system() -> Result<Authorities, TrustError> {
+fn of_system() -> Result<TrustedCertificates, TrustError> {
     let found = rustls_native_certs::load_native_certs().certs;
     if found.is_empty() {
         return Err(TrustError::NoSystemAuthorities);

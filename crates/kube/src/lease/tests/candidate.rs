@@ -31,6 +31,14 @@ impl World {
         Self::with(server)
     }
 
+    /// The same, with a candidate that leads.
+    pub async fn led() -> (Self, LeaderElectionHandle) {
+        let world = Self::new();
+        let candidate = world.candidate("a");
+        leads(&candidate).await;
+        (world, candidate)
+    }
+
     pub fn with(server: ApiServer) -> Self {
         Self {
             server,
@@ -89,6 +97,16 @@ pub(super) async fn leads(candidate: &LeaderElectionHandle) {
     timeout(seconds(120), wait).await.expect("it leads");
 }
 
+/// One that reports, or not, and is no namesake.
+pub(super) fn held_by(identity: &str, namespace: &str, reports: bool) -> LeaseHolder {
+    LeaseHolder {
+        identity: identity.to_owned(),
+        namespace: namespace.to_owned(),
+        reports,
+        namesake: false,
+    }
+}
+
 /// Resolves when the Lease is not held, or not surely.
 pub(super) async fn not_leading(candidate: &LeaderElectionHandle) {
     if let Some(term) = candidate.term() {
@@ -103,9 +121,7 @@ pub(super) async fn pass(time: Duration) {
 
 #[tokio::test(start_paused = true)]
 async fn the_first_takes_the_lease_and_renews_it_without_reading() {
-    let world = World::new();
-    let candidate = world.candidate("a");
-    leads(&candidate).await;
+    let (world, candidate) = World::led().await;
     assert_eq!(world.master_status().as_deref(), Some("1"));
     let lease = world.server.lease().unwrap();
     assert_eq!(lease.metadata.labels.unwrap()["app"], "attacher");
@@ -129,22 +145,11 @@ async fn the_first_takes_the_lease_and_renews_it_without_reading() {
 
 #[tokio::test(start_paused = true)]
 async fn one_that_resigns_is_succeeded_by_the_next_look_of_another() {
-    let world = World::new();
-    let first = world.candidate("a");
-    leads(&first).await;
+    let (world, first) = World::led().await;
     let second = world.candidate("b");
     pass(seconds(60)).await;
-    assert_eq!(
-        second.state(),
-        LeaderState::Waiting {
-            holder: Some(LeaseHolder {
-                identity: "a".to_owned(),
-                namespace: NAMESPACE.to_owned(),
-                reports: true,
-                namesake: false,
-            })
-        }
-    );
+    let holder = Some(held_by("a", NAMESPACE, true));
+    assert_eq!(second.state(), LeaderState::Waiting { holder });
     first.release_and_stop().await;
     let spec = world.server.lease().unwrap().spec.unwrap();
     assert_eq!(
@@ -164,9 +169,7 @@ async fn one_that_resigns_is_succeeded_by_the_next_look_of_another() {
 
 #[tokio::test(start_paused = true)]
 async fn one_that_vanishes_is_succeeded_when_its_time_is_over_and_not_before() {
-    let world = World::new();
-    let first = world.candidate("a");
-    leads(&first).await;
+    let (world, first) = World::led().await;
     let second = world.candidate("b");
     pass(seconds(33)).await;
     drop(first);
@@ -180,9 +183,7 @@ async fn one_that_vanishes_is_succeeded_when_its_time_is_over_and_not_before() {
 
 #[tokio::test(start_paused = true)]
 async fn one_that_starts_again_under_its_name_leads_at_once() {
-    let world = World::new();
-    let first = world.candidate("a");
-    leads(&first).await;
+    let (world, first) = World::led().await;
     drop(first);
     let again = Instant::now();
     leads(&world.candidate("a")).await;
@@ -192,9 +193,7 @@ async fn one_that_starts_again_under_its_name_leads_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_cannot_be_renewed_is_lost_before_another_may_take_it() {
-    let world = World::new();
-    let candidate = world.candidate("a");
-    leads(&candidate).await;
+    let (world, candidate) = World::led().await;
     let led = Instant::now();
     let term = candidate.term().unwrap();
     // The last renewal is that after 5 s.
@@ -218,9 +217,7 @@ async fn a_lease_that_cannot_be_renewed_is_lost_before_another_may_take_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_short_outage_costs_nothing() {
-    let world = World::new();
-    let candidate = world.candidate("a");
-    leads(&candidate).await;
+    let (world, candidate) = World::led().await;
     pass(seconds(7)).await;
     world.server.set_down(true);
     let deposed = not_leading(&candidate);
@@ -231,9 +228,7 @@ async fn a_short_outage_costs_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_another_took_is_lost_at_the_next_renewal() {
-    let world = World::new();
-    let candidate = world.candidate("a");
-    leads(&candidate).await;
+    let (world, candidate) = World::led().await;
     world.server.change(|lease| {
         let spec = lease.spec.get_or_insert_with(LeaseSpec::default);
         spec.holder_identity = Some("sidecar".to_owned());
@@ -257,12 +252,7 @@ async fn an_observer_sees_who_holds_the_lease_and_writes_nothing() {
     observer.differs_from(&LeaderState::Unknown).await;
     assert_eq!(observer.state(), LeaderState::Observing { holder: None });
     let sees = async |identity: Option<&str>, reports| {
-        let holder = identity.map(|identity| LeaseHolder {
-            identity: identity.to_owned(),
-            namespace: NAMESPACE.to_owned(),
-            reports,
-            namesake: false,
-        });
+        let holder = identity.map(|identity| held_by(identity, NAMESPACE, reports));
         let mut follow = observer.subscribe();
         let wait = follow.wait_for(|lease_state| *lease_state == LeaderState::Observing { holder: holder.clone() });
         timeout(seconds(60), wait).await.expect("it sees that").unwrap();
@@ -347,9 +337,7 @@ async fn one_that_stands_down_goes_on_watching_and_comes_back() {
 #[tokio::test(start_paused = true)]
 async fn one_that_cannot_release_the_lease_says_so_and_does_not_try_for_ever() {
     for stops in [false, true] {
-        let world = World::new();
-        let candidate = world.candidate("a");
-        leads(&candidate).await;
+        let (world, candidate) = World::led().await;
         world.server.set_down(true);
         let began = Instant::now();
         if stops {
@@ -391,9 +379,7 @@ fn health_fails_when_a_held_lease_is_long_not_renewed() {
 /// The driver goes away while the API server hangs: the candidate is dropped, as it cannot release the Lease in time.
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_could_not_be_released_in_time_is_not_thought_to_be_held() {
-    let world = World::new();
-    let candidate = world.candidate("a");
-    leads(&candidate).await;
+    let (world, candidate) = World::led().await;
     world.server.set_slow(seconds(3600));
     assert!(!candidate.release().await);
     drop(candidate);

@@ -1,9 +1,16 @@
-//! The Lease when connections to the API server are swallowed. The clock is paused.
+//! The Lease when connections to the API server are swallowed, or are full. The clock is paused.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use futures::stream;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Bytes, Frame};
+use kube::client::Body;
+use serde_json::json;
 use tokio::time::{sleep, timeout};
+use tower::BoxError;
 
 use super::candidate::{LEASE, leads, not_leading};
 use super::{seconds, usual};
@@ -48,4 +55,46 @@ async fn a_swallowed_connection_costs_no_lease() {
             "{timing:?}, pings are answered: {pings}, cut after {tenths} tenths of a second"
         );
     }
+}
+
+/// A replica watches each Lease that it waits for. An API server allows a connection 100 streams.
+#[tokio::test(start_paused = true)]
+async fn watches_of_many_leases_hold_up_no_request_about_another() {
+    const WATCHED: usize = 120;
+    let server = ApiServer::default();
+    server.release_in(NAMESPACE);
+    let leases = server.client();
+    let watches = Arc::new(AtomicUsize::new(0));
+    let begun = watches.clone();
+    let network = Network::new(move |_, request: Request<Body>| {
+        let (leases, begun) = (leases.clone(), begun.clone());
+        async move {
+            let query = request.uri().query().unwrap_or_default();
+            if query.contains("watch=true") {
+                begun.fetch_add(1, Ordering::Relaxed);
+                let silent = stream::pending::<Result<Frame<Bytes>, BoxError>>();
+                return Response::new(StreamBody::new(silent).boxed_unsync());
+            }
+            if query.contains("fieldSelector") {
+                let none = json!({"kind": "LeaseList", "metadata": {"resourceVersion": "1"}, "items": []});
+                let none = Full::new(Bytes::from(none.to_string()));
+                return Response::new(none.map_err(|never| match never {}).boxed_unsync());
+            }
+            let answer = leases.send(request).await.unwrap();
+            answer.map(|body| body.map_err(BoxError::from).boxed_unsync())
+        }
+    });
+    let client = network.watch_client();
+    let election = |identity: &str| {
+        let elections = LeaderElections::new(client.clone(), identity.to_owned());
+        elections.config_for(NAMESPACE, usual())
+    };
+    let watched = (0..WATCHED).map(|number| format!("{LEASE}-{number}"));
+    let observers = watched.map(|lease| LeaderElectionHandle::observe(election("b"), lease, Metrics::default()));
+    let _observers: Vec<_> = observers.collect();
+    sleep(seconds(3)).await;
+    let candidate = LeaderElectionHandle::start(election("a"), LEASE.to_owned(), Metrics::default());
+    let led = timeout(seconds(1), leads(&candidate)).await;
+    led.expect("no request waits for a watch to end");
+    assert!(watches.load(Ordering::Relaxed) >= WATCHED);
 }

@@ -33,9 +33,7 @@ async fn who_creates_a_lease_waits_for_its_duration() {
 
 #[tokio::test(start_paused = true)]
 async fn who_creates_a_lease_again_in_its_term_works_on_and_has_it_back_when_it_starts_again() {
-    let world = World::new();
-    let candidate = world.candidate("a");
-    leads(&candidate).await;
+    let (world, candidate) = World::led().await;
     let term = candidate.term();
     world.server.remove();
     // The next renewal creates it, and the one after that counts.
@@ -51,9 +49,7 @@ async fn who_creates_a_lease_again_in_its_term_works_on_and_has_it_back_when_it_
 /// The request was sent in a term, and is carried out when that is long over: another replica may have worked meanwhile.
 #[tokio::test(start_paused = true)]
 async fn who_finds_that_an_old_request_of_its_own_has_created_the_lease_waits() {
-    let world = World::new();
-    let first = world.candidate("a");
-    leads(&first).await;
+    let (world, first) = World::led().await;
     world.server.0.lock().late_creation = LateCreation::Awaited;
     world.server.remove();
     // Its renewal finds no Lease, and is under way when it ends.
@@ -76,9 +72,7 @@ async fn who_finds_that_an_old_request_of_its_own_has_created_the_lease_waits() 
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_is_not_of_the_api_server_does_not_say_that_the_lease_is_gone() {
-    let world = World::new();
-    let first = world.candidate("a");
-    leads(&first).await;
+    let (world, first) = World::led().await;
     let second = world.candidate("b");
     pass(seconds(3)).await;
     world.server.0.lock().proxy_lost_its_way = true;

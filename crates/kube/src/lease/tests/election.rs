@@ -226,17 +226,15 @@ fn only_a_change_of_the_record_shows_life() {
     assert!(is_free(&election, 29));
     // Gone is free when its holder must have noticed: it renews what it does not know to be gone, and may have renewed it just
     // before, unseen.
+    let waits = |election: &ElectionState, second| {
+        let next = election.next(at(second), clock(0), false);
+        matches!(next, LeaseAction::Wait { .. })
+    };
     for second in [20, 28] {
         election.observe(None, at(second));
-        assert!(matches!(
-            election.next(at(second), clock(0), false),
-            LeaseAction::Wait { .. }
-        ));
+        assert!(waits(&election, second), "{second}");
     }
-    assert!(matches!(
-        election.next(at(34), clock(0), false),
-        LeaseAction::Wait { .. }
-    ));
+    assert!(waits(&election, 34));
     assert!(matches!(election.next(at(35), clock(0), false), LeaseAction::Create(_)));
     // What nobody held is free at once.
     election.observe(Some(held_by("", 1)), at(30));

@@ -6,16 +6,14 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use tokio::time::{Instant, timeout};
 
-use super::candidate::{LEASE, World, leads, not_leading, pass};
+use super::candidate::{LEASE, World, held_by, leads, not_leading, pass};
 use super::{seconds, usual};
 use crate::lease::{LeaderElectionHandle, LeaderState, LeaseHolder};
 use csi_attacher_testbed::lease_server::NAMESPACE;
 
 #[tokio::test(start_paused = true)]
 async fn a_free_lease_is_taken_after_a_short_pause_by_one_of_several_that_leads_others() {
-    let world = World::new();
-    let first = world.candidate("a");
-    leads(&first).await;
+    let (world, first) = World::led().await;
     // It leads another driver, and sees who leads this one.
     let elections = world.elections("b");
     let [election, another] = [usual(), usual()].map(|timing| elections.config_for(NAMESPACE, timing));
@@ -64,9 +62,7 @@ async fn a_sidecar_and_a_single_replica_do_not_pause() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_vanished_is_not_taken_from_its_holder() {
-    let world = World::new();
-    let first = world.candidate("a");
-    leads(&first).await;
+    let (world, first) = World::led().await;
     let second = world.candidate("b");
     pass(seconds(17)).await;
     world.server.remove();
@@ -89,9 +85,7 @@ async fn a_lease_that_vanished_is_not_taken_from_its_holder() {
 
 #[tokio::test(start_paused = true)]
 async fn of_two_processes_of_one_name_at_most_one_leads() {
-    let world = World::new();
-    let first = world.candidate("a");
-    leads(&first).await;
+    let (world, first) = World::led().await;
     pass(seconds(17)).await;
     let second = world.candidate("a");
     leads(&second).await;
@@ -104,10 +98,8 @@ async fn of_two_processes_of_one_name_at_most_one_leads() {
     let metrics = world.metrics.encode_prometheus();
     assert!(metrics.lines().any(|line| line == counted), "{metrics}");
     let holder = Some(LeaseHolder {
-        identity: "a".to_owned(),
-        namespace: NAMESPACE.to_owned(),
-        reports: false,
         namesake: true,
+        ..held_by("a", NAMESPACE, false)
     });
     assert_eq!(first.state(), LeaderState::Waiting { holder });
     // It takes over as from anybody else.
@@ -118,9 +110,7 @@ async fn of_two_processes_of_one_name_at_most_one_leads() {
 /// The clock of the other process is behind. What tells it from a record of before, to which the API server went back, is that it is renewed.
 #[tokio::test(start_paused = true)]
 async fn a_namesake_is_told_when_it_renews_whatever_its_clock_says() {
-    let world = World::new();
-    let candidate = world.candidate("a");
-    leads(&candidate).await;
+    let (world, candidate) = World::led().await;
     let renew_at = |second: i64| {
         let renewed = Timestamp::from_second(second).unwrap();
         world.server.change(|lease| {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 #[test]
 fn times_must_leave_room_for_a_second_try_and_for_the_end() {
+    use LeaseTimingsError::{LeaseDuration, RenewDeadline, RetryPeriod, Zero};
     let millis = Duration::from_millis;
     let rows = [
         (seconds(15), seconds(10), seconds(5), Ok(seconds(15))),
@@ -12,27 +13,12 @@ fn times_must_leave_room_for_a_second_try_and_for_the_end() {
         (seconds(3), seconds(2), seconds(1), Ok(seconds(3))),
         // The Lease counts whole seconds.
         (millis(3900), seconds(2), seconds(1), Ok(seconds(3))),
-        (
-            millis(900),
-            millis(500),
-            millis(100),
-            Err(LeaseTimingsError::LeaseDuration),
-        ),
-        (
-            seconds(10),
-            seconds(10),
-            seconds(5),
-            Err(LeaseTimingsError::RenewDeadline),
-        ),
-        (
-            millis(10_900),
-            millis(10_500),
-            seconds(5),
-            Err(LeaseTimingsError::RenewDeadline),
-        ),
-        (seconds(15), seconds(6), seconds(5), Err(LeaseTimingsError::RetryPeriod)),
+        (millis(900), millis(500), millis(100), Err(LeaseDuration)),
+        (seconds(10), seconds(10), seconds(5), Err(RenewDeadline)),
+        (millis(10_900), millis(10_500), seconds(5), Err(RenewDeadline)),
+        (seconds(15), seconds(6), seconds(5), Err(RetryPeriod)),
         (seconds(15), millis(6001), seconds(5), Ok(seconds(15))),
-        (seconds(15), seconds(10), seconds(0), Err(LeaseTimingsError::Zero)),
+        (seconds(15), seconds(10), seconds(0), Err(Zero)),
     ];
     for (lease, renew, retry, expected) in rows {
         let timing = LeaseTimings::new(lease, renew, retry);

@@ -5,10 +5,10 @@ use std::time::Duration;
 use http::StatusCode;
 use tokio::time::Instant;
 
-use super::candidate::{LEASE, World, leads, not_leading, pass};
+use super::candidate::{LEASE, World, held_by, leads, not_leading, pass};
 use super::seconds;
 use crate::api::names::NEW_LEASE_HOLDER;
-use crate::lease::{LeaderElectionHandle, LeaderState, LeaseHolder};
+use crate::lease::{LeaderElectionHandle, LeaderState};
 use csi_attacher_testbed::lease_server::{ApiServer, NAMESPACE};
 
 /// The namespace of the operator; that of the sidecar is [`NAMESPACE`].
@@ -29,6 +29,14 @@ fn replica(world: &World, identity: &str) -> LeaderElectionHandle {
     LeaderElectionHandle::start(election, LEASE.to_owned(), world.metrics.clone())
 }
 
+/// The same, and a replica that leads.
+async fn led() -> (World, LeaderElectionHandle) {
+    let world = world();
+    let replica = replica(&world, "a");
+    leads(&replica).await;
+    (world, replica)
+}
+
 #[tokio::test(start_paused = true)]
 async fn nobody_serves_beside_a_sidecar_that_renews_its_lease() {
     let world = world();
@@ -39,15 +47,9 @@ async fn nobody_serves_beside_a_sidecar_that_renews_its_lease() {
         pass(seconds(1)).await;
         assert!(!replica.is_leader() && sidecar.is_leader());
     }
-    let holder = Some(LeaseHolder {
-        identity: "sidecar".to_owned(),
-        namespace: NAMESPACE.to_owned(),
-        reports: false,
-        namesake: false,
-    });
     let state = LeaderState::OwnHeld {
         namespace: NAMESPACE.to_owned(),
-        holder,
+        holder: Some(held_by("sidecar", NAMESPACE, false)),
     };
     assert_eq!(replica.state(), state, "and shows for whom");
     sidecar.release_and_stop().await;
@@ -77,12 +79,7 @@ async fn of_two_replicas_that_wait_for_a_sidecar_the_other_one_shows_the_first()
     pass(seconds(60)).await;
     let held = |state: LeaderState| matches!(state, LeaderState::OwnHeld { namespace, .. } if namespace == NAMESPACE);
     assert!(held(first.state()), "{:?}", first.state());
-    let holder = Some(LeaseHolder {
-        identity: "a".to_owned(),
-        namespace: OWN.to_owned(),
-        reports: true,
-        namesake: false,
-    });
+    let holder = Some(held_by("a", OWN, true));
     assert_eq!(second.state(), LeaderState::Waiting { holder });
 }
 
@@ -136,9 +133,7 @@ async fn the_leases_of_sidecars_do_not_slow_a_hand_over_down() {
 
 #[tokio::test(start_paused = true)]
 async fn of_several_replicas_one_holds_all_leases() {
-    let world = world();
-    let first = replica(&world, "a");
-    leads(&first).await;
+    let (world, first) = led().await;
     let second = replica(&world, "b");
     pass(seconds(30)).await;
     assert!(matches!(second.state(), LeaderState::Waiting { holder: Some(holder) } if holder.identity == "a"));
@@ -153,9 +148,7 @@ async fn of_several_replicas_one_holds_all_leases() {
 #[tokio::test(start_paused = true)]
 async fn who_loses_one_lease_works_no_more() {
     for (lost, other) in [(OWN, NAMESPACE), (NAMESPACE, OWN)] {
-        let world = world();
-        let replica = replica(&world, "a");
-        leads(&replica).await;
+        let (world, replica) = led().await;
         let term = replica.term().unwrap();
         world.server.change_in(lost, |lease| {
             lease.spec.get_or_insert_default().holder_identity = Some("another".to_owned());
@@ -173,9 +166,7 @@ async fn who_loses_one_lease_works_no_more() {
 
 #[tokio::test(start_paused = true)]
 async fn the_lease_of_a_sidecar_is_released_when_no_call_can_run_any_more() {
-    let world = world();
-    let replica = replica(&world, "a");
-    leads(&replica).await;
+    let (world, replica) = led().await;
     let term = replica.term().unwrap();
     world.server.0.lock().forbidden.insert(OWN.to_owned());
     not_leading(&replica).await;
@@ -228,9 +219,7 @@ async fn what_admission_says_of_the_lease_is_told() {
 
 #[tokio::test(start_paused = true)]
 async fn a_namespace_that_is_gone_has_no_sidecar() {
-    let world = world();
-    let first = replica(&world, "a");
-    leads(&first).await;
+    let (world, first) = led().await;
     let term = first.term();
     // With the namespace goes the Lease.
     world.server.remove();
@@ -250,9 +239,7 @@ async fn a_namespace_that_is_gone_has_no_sidecar() {
 /// With a namespace goes the Role that permits to look at its Leases, so that the API server does not say that it is gone.
 #[tokio::test(start_paused = true)]
 async fn a_namespace_that_is_gone_with_its_role_is_to_be_taken_off_the_list() {
-    let world = world();
-    let replica = replica(&world, "a");
-    leads(&replica).await;
+    let (world, replica) = led().await;
     world.server.remove();
     world.server.0.lock().gone.insert(NAMESPACE.to_owned());
     world.server.0.lock().forbidden.insert(NAMESPACE.to_owned());

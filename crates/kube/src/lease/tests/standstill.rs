@@ -11,9 +11,7 @@ use super::seconds;
 /// has passed. What was known is not to be worked with.
 #[tokio::test(start_paused = true)]
 async fn one_that_was_suspended_begins_a_new_term_though_nobody_took_the_lease() {
-    let world = World::new();
-    let candidate = world.candidate("a");
-    leads(&candidate).await;
+    let (world, candidate) = World::led().await;
     let term = candidate.term().unwrap();
     pass(seconds(1)).await;
     world.clock.boot_jumps(seconds(11));
@@ -33,9 +31,7 @@ async fn one_that_was_suspended_begins_a_new_term_though_nobody_took_the_lease()
 /// A standstill below the renew deadline costs nothing.
 #[tokio::test(start_paused = true)]
 async fn one_that_was_suspended_for_a_moment_keeps_its_term() {
-    let world = World::new();
-    let candidate = world.candidate("a");
-    leads(&candidate).await;
+    let (world, candidate) = World::led().await;
     let term = candidate.term().unwrap();
     for _ in 0..5 {
         pass(seconds(6)).await;
@@ -47,9 +43,7 @@ async fn one_that_was_suspended_for_a_moment_keeps_its_term() {
 /// The request was sent, then the process stood still, and then the answer is read.
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_is_taken_in_after_a_standstill_renews_nothing() {
-    let world = World::new();
-    let candidate = world.candidate("a");
-    leads(&candidate).await;
+    let (world, candidate) = World::led().await;
     let term = candidate.term().unwrap();
     world.server.set_slow(seconds(2));
     // The renewal is sent after 5 s and answered after 7 s. The machine is suspended in between.
@@ -71,9 +65,7 @@ async fn an_answer_that_is_taken_in_after_a_standstill_renews_nothing() {
 /// Nothing is begun any more when the Lease is about to be released, whoever still has the term.
 #[tokio::test(start_paused = true)]
 async fn a_term_ends_before_the_lease_is_released() {
-    let world = World::new();
-    let candidate = world.candidate("a");
-    leads(&candidate).await;
+    let (world, candidate) = World::led().await;
     let term = candidate.term().unwrap();
     world.server.set_down(true);
     let stands_down = tokio::spawn(async move { candidate.release().await });

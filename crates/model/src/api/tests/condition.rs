@@ -17,6 +17,12 @@ fn ready(holds: bool, reason: ConditionReason) -> ConditionUpdate {
     ConditionUpdate::new(ConditionType::Ready, holds, reason, "because")
 }
 
+/// With an update at this hour of a day.
+fn updated(current: &[Condition], update: ConditionUpdate, generation: i64, hour: u8) -> Vec<Condition> {
+    let time = at(&format!("2026-11-01T{hour}:00:00Z"));
+    merge(current, &[update], Some(generation), time)
+}
+
 #[test]
 fn a_new_condition_gets_the_time_and_the_generation() {
     let merged = merge(
@@ -36,27 +42,12 @@ fn a_new_condition_gets_the_time_and_the_generation() {
 
 #[test]
 fn the_transition_time_changes_only_with_the_status() {
-    let first = merge(
-        &[],
-        &[ready(false, ConditionReason::Connecting)],
-        Some(1),
-        at("2026-11-01T10:00:00Z"),
-    );
-    let same_status = merge(
-        &first,
-        &[ready(false, ConditionReason::DriverUnreachable)],
-        Some(2),
-        at("2026-11-01T11:00:00Z"),
-    );
+    let first = updated(&[], ready(false, ConditionReason::Connecting), 1, 10);
+    let same_status = updated(&first, ready(false, ConditionReason::DriverUnreachable), 2, 11);
     assert_eq!(same_status[0].last_transition_time, first[0].last_transition_time);
     assert_eq!(same_status[0].reason, "DriverUnreachable");
     assert_eq!(same_status[0].observed_generation, Some(2));
-    let other_status = merge(
-        &same_status,
-        &[ready(true, ConditionReason::Running)],
-        Some(2),
-        at("2026-11-01T12:00:00Z"),
-    );
+    let other_status = updated(&same_status, ready(true, ConditionReason::Running), 2, 12);
     assert_eq!(other_status[0].last_transition_time, Time(at("2026-11-01T12:00:00Z")));
     let unknown = ConditionUpdate::new(
         ConditionType::Ready,
@@ -64,7 +55,7 @@ fn the_transition_time_changes_only_with_the_status() {
         ConditionReason::Syncing,
         "",
     );
-    let unknown = merge(&other_status, &[unknown], Some(2), at("2026-11-01T13:00:00Z"));
+    let unknown = updated(&other_status, unknown, 2, 13);
     assert_eq!(
         (unknown[0].status.as_str(), unknown[0].message.as_str()),
         ("Unknown", "")
@@ -92,11 +83,11 @@ fn other_conditions_stay_in_their_place() {
         "lastTransitionTime": "2020-01-01T00:00:00Z",
     }))
     .expect("a condition");
-    let current = merge(
+    let current = updated(
         std::slice::from_ref(&foreign),
-        &[ready(true, ConditionReason::Running)],
-        Some(1),
-        at("2026-11-01T10:00:00Z"),
+        ready(true, ConditionReason::Running),
+        1,
+        10,
     );
     let stalled = ConditionUpdate::new(
         ConditionType::Stalled,
@@ -104,7 +95,7 @@ fn other_conditions_stay_in_their_place() {
         ConditionReason::InvalidSpec,
         "spec.endpoint: …",
     );
-    let merged = merge(&current, &[stalled], Some(2), at("2026-11-01T11:00:00Z"));
+    let merged = updated(&current, stalled, 2, 11);
     let types: Vec<&str> = merged.iter().map(|condition| condition.type_.as_str()).collect();
     assert_eq!(types, ["example.com/Approved", "Ready", "Stalled"]);
     assert_eq!(merged[..2], current[..]);
@@ -112,12 +103,7 @@ fn other_conditions_stay_in_their_place() {
 
 #[test]
 fn a_duplicate_type_is_dropped_because_the_api_server_would_refuse_it() {
-    let one = merge(
-        &[],
-        &[ready(true, ConditionReason::Running)],
-        Some(1),
-        at("2026-11-01T10:00:00Z"),
-    );
+    let one = updated(&[], ready(true, ConditionReason::Running), 1, 10);
     let twice = [one[0].clone(), one[0].clone()];
     assert_eq!(merge(&twice, &[], Some(1), at("2026-11-01T10:00:00Z")), one);
 }

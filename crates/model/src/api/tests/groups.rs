@@ -24,7 +24,7 @@ fn spec(endpoint: &str, tls: Option<TlsSpec>) -> AttacherConfigSpec {
     }
 }
 
-fn problems(spec: &AttacherConfigSpec) -> Vec<(String, SpecProblem)> {
+pub fn problems(spec: &AttacherConfigSpec) -> Vec<(String, SpecProblem)> {
     let errors = DriverConfig::try_from(spec).err();
     let errors = errors.iter().flat_map(crate::api::validated::ConfigErrors::errors);
     errors

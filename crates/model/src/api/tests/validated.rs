@@ -19,14 +19,7 @@ fn valid() -> AttacherConfigSpec {
 fn problems(change: impl FnOnce(&mut AttacherConfigSpec)) -> Vec<(String, SpecProblem)> {
     let mut spec = valid();
     change(&mut spec);
-    match DriverConfig::try_from(&spec) {
-        Ok(_) => Vec::new(),
-        Err(errors) => errors
-            .errors()
-            .iter()
-            .map(|error| (error.field.clone(), error.problem.clone()))
-            .collect(),
-    }
+    super::groups::problems(&spec)
 }
 
 fn endpoint(text: &str) -> Result<Endpoint, SpecProblem> {
@@ -223,7 +216,14 @@ fn file_system_types() {
 
 #[test]
 fn durations_have_limits() {
+    type Set = fn(&mut AttacherConfigSpec, GoDuration);
     let read = |text: &str| text.parse::<GoDuration>().expect("a duration");
+    let times: [(&str, Set); 4] = [
+        ("publish", |spec, time| spec.timeouts.publish = time),
+        ("unpublish", |spec, time| spec.timeouts.unpublish = time),
+        ("probe", |spec, time| spec.timeouts.probe = time),
+        ("identity", |spec, time| spec.timeouts.identity = time),
+    ];
     for text in ["1ms", "24h", "1m30s"] {
         assert_eq!(problems(|spec| spec.timeouts.probe = read(text)), [], "{text}");
     }
@@ -235,27 +235,10 @@ fn durations_have_limits() {
         "2562047h47m16.854775807s",
         "-2562047h47m16.854775808s",
     ] {
-        let wanted = |field: &str| [(format!("spec.{field}"), SpecProblem::DurationRange)];
-        assert_eq!(
-            problems(|spec| spec.timeouts.publish = read(text)),
-            wanted("timeouts.publish"),
-            "{text}"
-        );
-        assert_eq!(
-            problems(|spec| spec.timeouts.unpublish = read(text)),
-            wanted("timeouts.unpublish"),
-            "{text}"
-        );
-        assert_eq!(
-            problems(|spec| spec.timeouts.probe = read(text)),
-            wanted("timeouts.probe"),
-            "{text}"
-        );
-        assert_eq!(
-            problems(|spec| spec.timeouts.identity = read(text)),
-            wanted("timeouts.identity"),
-            "{text}"
-        );
+        for (field, set) in times {
+            let wanted = [(format!("spec.timeouts.{field}"), SpecProblem::DurationRange)];
+            assert_eq!(problems(|spec| set(spec, read(text))), wanted, "{text}");
+        }
     }
 }
 

@@ -50,8 +50,10 @@ pub fn apply(object: &Value, write: &Write) -> Result<Value, String> {
 fn patch_json(object: &mut Value, body: &Value) -> Result<(), String> {
     for operation in body.as_array().unwrap() {
         let path = operation["path"].as_str().unwrap();
-        let missing = object.pointer(path).is_none_or(Value::is_null);
-        if operation["op"] == "test" && operation["value"].is_null() && missing {
+        // What is missing is null for a test, in a map that is there only.
+        let there = |path: &str| object.pointer(path).is_some_and(|found| !found.is_null());
+        let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
+        if operation["op"] == "test" && operation["value"].is_null() && !there(path) && there(parent) {
             continue;
         }
         let single: json_patch::Patch = serde_json::from_value(json!([operation])).unwrap();

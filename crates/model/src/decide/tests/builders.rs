@@ -38,7 +38,7 @@ object!(Va);
 object!(Pv);
 
 /// Sets a value, making the objects on the way to it.
-fn put(target: &mut Value, pointer: &str, value: Value) {
+pub fn put(target: &mut Value, pointer: &str, value: Value) {
     let mut place = target;
     for part in pointer.split('/').skip(1) {
         place = &mut place[part.replace("~1", "/").replace("~0", "~").as_str()];

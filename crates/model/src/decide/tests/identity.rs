@@ -3,10 +3,9 @@
 use serde_json::json;
 
 use super::builders::{FINALIZER, NODE_ID, Pv, Va, attachment, volume};
-use super::table::{play, row};
-use super::world::{DecideModel, Requeue, world};
+use super::table::{done, play, retried};
+use super::world::{Requeue, on_node, ready, world};
 use crate::api::names::NODE_ID_ANNOTATION;
-use crate::decide::{self, SecretState};
 
 const OTHER: &str = "someone/else";
 /// When the attachments of these tables were created.
@@ -60,13 +59,7 @@ fn noted_wrongly() -> Va {
     of_sidecar().noted_volume(&json!({"handle": "handleX"}))
 }
 
-fn forced(mut world: DecideModel) -> DecideModel {
-    world.forced = true;
-    world
-}
-
 #[test]
-#[allow(clippy::too_many_lines, reason = "a table")]
 fn a_blank_id_is_no_id() {
     let blank = |id: &str| of_operator().annotation(NODE_ID_ANNOTATION, id).deleting();
     let no_place = format!(
@@ -76,62 +69,40 @@ fn a_blank_id_is_no_id() {
     let no_place: &'static str = Box::leak(no_place.into_boxed_str());
     let blank_node =
         "AERR(CSINode node1 has a blank node ID for driver csi/test; restart the driver's pod on that node)";
-    play(
-        vec![
-            row(
+    play(vec![
+        retried(no_place).when(vec![
+            (
                 "the annotation is empty, and the CSINode gone",
                 world().pv(former()).va(blank("")),
-                no_place,
-                "R",
             ),
-            row("it is one space", world().pv(former()).va(blank(" ")), no_place, "R"),
-            row(
-                "the CSINode says where the node is",
-                world().pv(former()).node().va(blank("")),
-                "unpub handle1 nodeID1 | FIN- | DET",
-                "F",
-            ),
-            row(
-                "the CSINode has a blank ID",
-                world().pv(former()).node_of(Some(" ")).va(attachment()),
-                blank_node,
-                "R",
-            ),
-            row(
+            ("it is one space", world().pv(former()).va(blank(" "))),
+        ]),
+        done("unpub handle1 nodeID1 | FIN- | DET").when(vec![
+            ("the CSINode says where the node is", on_node(former()).va(blank(""))),
+            (
                 "the CSINode has a blank ID, and the annotation says where it was attached",
                 world().pv(former()).node_of(Some("")).va(of_operator().deleting()),
-                "unpub handle1 nodeID1 | FIN- | DET",
-                "F",
             ),
-            row(
+            (
                 "the note names no volume",
-                world()
-                    .pv(former())
-                    .node()
-                    .va(of_sidecar().noted_volume(&json!({"handle": ""})).deleting()),
-                "unpub handle1 nodeID1 | FIN- | DET",
-                "F",
+                on_node(former()).va(of_sidecar().noted_volume(&json!({"handle": ""})).deleting()),
             ),
-            row(
+            (
                 "a former place is blank",
-                world().pv(former()).node().va(of_sidecar()
+                on_node(former()).va(of_sidecar()
                     .noted_volume(&json!({"handle": "handle1", "former": [{"handle": "handle1", "nodeID": ""}]}))
                     .deleting()),
-                "unpub handle1 nodeID1 | FIN- | DET",
-                "F",
             ),
-            row(
-                "the handle of the volume is one space",
-                world()
-                    .pv(former().set("/spec/csi/volumeHandle", " "))
-                    .node()
-                    .va(attachment()),
-                "AERR(the volumeHandle of the volume is blank)",
-                "R",
-            ),
-        ],
-        DecideModel::attempt,
-    );
+        ]),
+        retried(blank_node).when(vec![(
+            "the CSINode has a blank ID",
+            world().pv(former()).node_of(Some(" ")).va(attachment()),
+        )]),
+        retried("AERR(the volumeHandle of the volume is blank)").when(vec![(
+            "the handle of the volume is one space",
+            on_node(former().set("/spec/csi/volumeHandle", " ")).va(attachment()),
+        )]),
+    ]);
 }
 
 #[test]
@@ -142,104 +113,117 @@ fn what_is_attached_is_never_published_as_another_volume() {
                         pv1, which was there before and never changes its handle, is volume handle1: the annotation is wrong; a detach \
                         takes both volumes from the node; run kubectl annotate volumeattachment pv1-node1 attacher.csi.dev/volume- to \
                         have it written again)";
-    play(
-        vec![
-            row(
-                "the driver lists the former one elsewhere",
-                forced(world().pv(remade().protected()).node().va(of_operator())),
-                replaced,
-                "R",
-            ),
-            row(
-                "the same volume is published again",
-                forced(world().pv(former()).node().va(of_operator())),
-                "pub handle1 nodeID1 rw | ATT",
-                "F",
-            ),
-            row(
-                "it stands there without being compared",
-                world().pv(remade().protected()).node().va(of_operator()),
-                "",
-                "F",
-            ),
-            row(
-                "the volume was not made again, and its note was changed",
-                forced(world().pv(older()).node().va(noted_wrongly())),
-                contradicted,
-                "R",
-            ),
-        ],
-        DecideModel::attempt,
-    );
+    play(vec![
+        retried(replaced).when(vec![(
+            "the driver lists the former one elsewhere",
+            on_node(remade().protected()).va(of_operator()).forced(),
+        )]),
+        done("pub handle1 nodeID1 rw | ATT").when(vec![(
+            "the same volume is published again",
+            on_node(former()).va(of_operator()).forced(),
+        )]),
+        done("").when(vec![(
+            "it stands there without being compared",
+            on_node(remade().protected()).va(of_operator()),
+        )]),
+        retried(contradicted).when(vec![(
+            "the volume was not made again, and its note was changed",
+            on_node(older()).va(noted_wrongly()).forced(),
+        )]),
+    ]);
 }
 
 #[test]
 fn a_note_that_an_older_volume_contradicts_does_not_outweigh_it() {
     let not_attached = || noted_wrongly().set("/status/attached", false);
     let in_tree = |pv: Pv| pv.in_tree("cinder").set("/spec/cinder/volumeID", "handle1");
-    play(
-        vec![
-            row(
+    play(vec![
+        done("unpub handleX nodeID1 | FIN- | DET").when(vec![
+            (
                 "it was made in the second of the attachment, before it or again after it",
-                world().pv(former()).node().va(noted_wrongly().deleting()),
-                "unpub handleX nodeID1 | FIN- | DET",
-                "F",
+                on_node(former()).va(noted_wrongly().deleting()),
             ),
-            row(
-                "it was made long before, and has lost our finalizer",
-                world().pv(older()).node().va(noted_wrongly().deleting()),
-                "unpub handleX nodeID1 | unpub handle1 nodeID1 | FIN- | DET",
-                "F",
-            ),
-            row(
-                "it may be attached",
-                world().pv(older()).node().va(not_attached().deleting()),
-                "unpub handleX nodeID1 | unpub handle1 nodeID1 | FIN- | DET",
-                "F",
-            ),
-            row(
+            (
                 "it is not known when it was made",
-                world().pv(volume()).node().va(noted_wrongly().deleting()),
-                "unpub handleX nodeID1 | FIN- | DET",
-                "F",
+                on_node(volume()).va(noted_wrongly().deleting()),
             ),
-            row(
+            (
                 "what is translated from an in-tree volume may have another handle",
-                world().pv(in_tree(older())).node().va(noted_wrongly().deleting()),
-                "unpub handleX nodeID1 | FIN- | DET",
-                "F",
+                on_node(in_tree(older())).va(noted_wrongly().deleting()),
             ),
-        ],
-        DecideModel::attempt,
-    );
+        ]),
+        done("unpub handleX nodeID1 | unpub handle1 nodeID1 | FIN- | DET").when(vec![
+            (
+                "it was made long before, and has lost our finalizer",
+                on_node(older()).va(noted_wrongly().deleting()),
+            ),
+            ("it may be attached", on_node(older()).va(not_attached().deleting())),
+        ]),
+    ]);
 }
 
 /// What the error asks for is not waited for until the backoff is over.
 #[test]
 fn the_note_of_a_person_shows_in_the_fingerprint() {
-    let fingerprint = |va: Va| {
-        let world = world().pv(remade()).node().va(va);
-        let snapshot = world.snapshot().unwrap();
-        let observed = decide::observe(&snapshot, &world.driver, &world.policy, SecretState::NotLoaded);
-        decide::attachment_fingerprint(&observed)
-    };
+    let fingerprint = |va: Va| on_node(remade()).va(va).fingerprint();
     let claimed = of_sidecar().set("/status", json!({ "attached": false }));
     let noted = claimed.clone().noted_volume(&noted());
     assert_ne!(fingerprint(claimed.clone()), fingerprint(noted.clone()));
     assert_ne!(fingerprint(claimed.deleting()), fingerprint(noted.deleting()));
 }
 
+/// The error where nobody knows which volume was attached.
+fn unknown(error: &str) -> &'static str {
+    let text = format!(
+        "{error}(PersistentVolume pv1 was created after VolumeAttachment pv1-node1 was attached, and nothing says which \
+         volume was: it may be another one than handle2; find out which one is attached to node node1, and run kubectl annotate \
+         volumeattachment pv1-node1 'attacher.csi.dev/volume={{\"handle\":\"ID\"}}')"
+    );
+    Box::leak(text.into_boxed_str())
+}
+
+/// A detach has to be given the Secret of the attach, and a person pastes the command as it stands.
+#[test]
+fn the_note_that_a_person_is_asked_for_has_the_secret_of_the_volume() {
+    let noting = |name: &str| -> &'static str {
+        let secret = format!(r#"{{"handle":"ID","secret":{{"namespace":"default","name":"{name}"}}}}"#);
+        let text = unknown("DERR").replace(r#"{"handle":"ID"}"#, &secret);
+        Box::leak(text.into_boxed_str())
+    };
+    let detaching = |volume: Pv| on_node(volume).va(of_sidecar().deleting());
+    let noted = json!({"handle": "handle1", "secret": {"namespace": "default", "name": "secret"}});
+    play(vec![
+        retried(noting("secret")).when(vec![(
+            "the PersistentVolume names a Secret",
+            detaching(remade().secret("secret")),
+        )]),
+        retried(noting("NAME")).when(vec![(
+            "a shell would not take its name as it is",
+            detaching(remade().secret("it's")),
+        )]),
+        retried(unknown("DERR")).when(vec![
+            (
+                "the driver may not be given it",
+                detaching(remade().set(
+                    "/spec/csi/controllerPublishSecretRef",
+                    json!({"namespace": "other", "name": "secret"}),
+                )),
+            ),
+            (
+                "it is that of another driver",
+                detaching(remade().secret("secret").set("/spec/csi/driver", "other")),
+            ),
+        ]),
+        done(r#"SEC(secret) | unpub handle1 nodeID1 secrets{"foo": "bar"} | FIN- | DET"#).when(vec![(
+            "a person wrote that note",
+            on_node(remade().secret("secret")).va(of_sidecar().noted_volume(&noted).deleting()),
+        )]),
+    ]);
+}
+
 #[test]
 #[allow(clippy::too_many_lines, reason = "a table")]
 fn a_volume_that_was_made_later_is_not_the_one_that_was_attached() {
-    let unknown = |error: &str| -> &'static str {
-        let text = format!(
-            "{error}(PersistentVolume pv1 was created after VolumeAttachment pv1-node1 was attached, and nothing says which \
-             volume was: it may be another one than handle2; find out which one is attached to node node1, and run kubectl annotate \
-             volumeattachment pv1-node1 'attacher.csi.dev/volume={{\"handle\":\"ID\"}}')"
-        );
-        Box::leak(text.into_boxed_str())
-    };
     let only_claimed = |error: &str| -> &'static str {
         let text = unknown(error).replace("was attached, and", "was claimed, and");
         Box::leak(text.replace("one is attached", "one may be attached").into_boxed_str())
@@ -247,144 +231,86 @@ fn a_volume_that_was_made_later_is_not_the_one_that_was_attached() {
     let long_handle = "h".repeat(1000);
     let shown = format!("than {}...;", &long_handle[..256]);
     let told_to_the_end: &'static str = Box::leak(unknown("DERR").replace("than handle2;", &shown).into_boxed_str());
-    play(
-        vec![
-            row(
-                "the handle is long, and the command behind it is not cut off",
-                world()
-                    .pv(remade().set("/spec/csi/volumeHandle", long_handle))
-                    .node()
-                    .va(of_sidecar().deleting()),
-                told_to_the_end,
-                "R",
-            ),
-            row(
+    play(vec![
+        retried(told_to_the_end).when(vec![(
+            "the handle is long, and the command behind it is not cut off",
+            on_node(remade().set("/spec/csi/volumeHandle", long_handle)).va(of_sidecar().deleting()),
+        )]),
+        retried(unknown("DERR")).when(vec![
+            (
                 "it is deleted, and no note tells its volume",
-                world().pv(remade()).node().va(of_sidecar().deleting()),
-                unknown("DERR"),
-                "R",
+                on_node(remade()).va(of_sidecar().deleting()),
             ),
-            row(
+            (
                 "the later volume carries our finalizer",
-                world().pv(remade().protected()).node().va(of_sidecar().deleting()),
-                unknown("DERR"),
-                "R",
+                on_node(remade().protected()).va(of_sidecar().deleting()),
             ),
-            row(
-                "the note tells it",
-                world().pv(remade()).node().va(of_operator().deleting()),
-                "unpub handle1 nodeID1 | FIN- | DET",
-                "F",
-            ),
-            row(
-                "a person wrote the note",
-                world()
-                    .pv(remade())
-                    .node()
-                    .va(of_sidecar().noted_volume(&noted()).deleting()),
-                "unpub handle1 nodeID1 | FIN- | DET",
-                "F",
-            ),
-            row(
-                "a sidecar that led in between may have published the later one",
-                world()
-                    .pv(remade().protected())
-                    .node()
-                    .va(written_by_sidecar(of_operator(), "2026-01-02T00:00:01Z").deleting()),
-                "unpub handle1 nodeID1 | unpub handle2 nodeID1 | FIN- | DET",
-                "F",
-            ),
-            row(
-                "a sidecar may have been ended before it wrote the status",
-                world()
-                    .pv(remade().protected())
-                    .node()
-                    .va(of_operator().set("/status/attached", false).deleting()),
-                "unpub handle1 nodeID1 | unpub handle2 nodeID1 | FIN- | DET",
-                "F",
-            ),
-            row(
-                "nobody has protected the later one",
-                world()
-                    .pv(remade())
-                    .node()
-                    .va(of_operator().set("/status/attached", false).deleting()),
-                "unpub handle1 nodeID1 | FIN- | DET",
-                "F",
-            ),
-            row(
-                "a sidecar attached the former one",
-                world()
-                    .pv(remade().protected())
-                    .node()
-                    .va(written_by_sidecar(of_operator(), BEFORE).deleting()),
-                "unpub handle1 nodeID1 | FIN- | DET",
-                "F",
-            ),
-            row(
-                "the later one is protected for another attachment",
-                world().pv(remade().protected()).node().va(of_operator().deleting()),
-                "unpub handle1 nodeID1 | FIN- | DET",
-                "F",
-            ),
-            row(
-                "it is not known when the volume was made",
-                world().pv(volume().protected()).node().va(of_sidecar().deleting()),
-                "unpub handle1 nodeID1 | FIN- | DET",
-                "F",
-            ),
-            row(
-                "the clocks of two API servers differ",
-                world()
-                    .pv(former().set("/metadata/creationTimestamp", "2026-01-01T00:00:02Z"))
-                    .node()
-                    .va(of_sidecar().deleting()),
-                "unpub handle1 nodeID1 | FIN- | DET",
-                "F",
-            ),
-            row(
+            (
                 "it was made three seconds later, and our finalizer is on it for another attachment",
-                world()
-                    .pv(remade()
+                on_node(
+                    remade()
                         .protected()
-                        .set("/metadata/creationTimestamp", "2026-01-01T00:00:03Z"))
-                    .node()
+                        .set("/metadata/creationTimestamp", "2026-01-01T00:00:03Z"),
+                )
+                .va(of_sidecar().deleting()),
+            ),
+        ]),
+        done("unpub handle1 nodeID1 | FIN- | DET").when(vec![
+            ("the note tells it", on_node(remade()).va(of_operator().deleting())),
+            (
+                "a person wrote the note",
+                on_node(remade()).va(of_sidecar().noted_volume(&noted()).deleting()),
+            ),
+            (
+                "nobody has protected the later one",
+                on_node(remade()).va(of_operator().set("/status/attached", false).deleting()),
+            ),
+            (
+                "a sidecar attached the former one",
+                on_node(remade().protected()).va(written_by_sidecar(of_operator(), BEFORE).deleting()),
+            ),
+            (
+                "the later one is protected for another attachment",
+                on_node(remade().protected()).va(of_operator().deleting()),
+            ),
+            (
+                "it is not known when the volume was made",
+                ready().va(of_sidecar().deleting()),
+            ),
+            (
+                "the clocks of two API servers differ",
+                on_node(former().set("/metadata/creationTimestamp", "2026-01-01T00:00:02Z"))
                     .va(of_sidecar().deleting()),
-                unknown("DERR"),
-                "R",
             ),
-            row(
-                "the later volume is not protected in its place, and not noted",
-                world().pv(remade()).node().va(of_sidecar()),
-                "",
-                "F",
+        ]),
+        done("unpub handle1 nodeID1 | unpub handle2 nodeID1 | FIN- | DET").when(vec![
+            (
+                "a sidecar that led in between may have published the later one",
+                on_node(remade().protected()).va(written_by_sidecar(of_operator(), "2026-01-02T00:00:01Z").deleting()),
             ),
-            row(
-                "a claim without a note and a later volume",
-                world()
-                    .pv(remade())
-                    .node()
-                    .va(of_sidecar().set("/status/attached", false)),
-                only_claimed("AERR"),
-                "R",
+            (
+                "a sidecar may have been ended before it wrote the status",
+                on_node(remade().protected()).va(of_operator().set("/status/attached", false).deleting()),
             ),
-            row(
-                "it was only claimed, and is deleted",
-                world()
-                    .pv(remade())
-                    .node()
-                    .va(of_sidecar().set("/status/attached", false).deleting()),
-                only_claimed("DERR"),
-                "R",
-            ),
-        ],
-        DecideModel::attempt,
-    );
+        ]),
+        done("").when(vec![(
+            "the later volume is not protected in its place, and not noted",
+            on_node(remade()).va(of_sidecar()),
+        )]),
+        retried(only_claimed("AERR")).when(vec![(
+            "a claim without a note and a later volume",
+            on_node(remade()).va(of_sidecar().set("/status/attached", false)),
+        )]),
+        retried(only_claimed("DERR")).when(vec![(
+            "it was only claimed, and is deleted",
+            on_node(remade()).va(of_sidecar().set("/status/attached", false).deleting()),
+        )]),
+    ]);
 }
 
 #[test]
 fn what_the_sidecar_attached_gets_a_note_while_its_volume_is_known() {
-    let mut taken_over = world().pv(former()).node().va(of_sidecar());
+    let mut taken_over = on_node(former()).va(of_sidecar());
     assert_eq!(taken_over.attempt(), Requeue::Forget);
     assert_eq!(taken_over.log, ["NOTE"]);
     // The volume is made again before the attachment is deleted.

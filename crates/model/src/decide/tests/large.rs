@@ -4,11 +4,7 @@ use serde_json::json;
 use std::collections::BTreeMap;
 
 use super::builders::{attachment, volume};
-use super::world::{DecideModel, world};
-
-fn ready() -> DecideModel {
-    world().pv(volume().protected()).node()
-}
+use super::world::{ready, world};
 
 /// The keys are not known here, so that the map is replaced; what others wrote meanwhile is a reason to look again.
 #[test]

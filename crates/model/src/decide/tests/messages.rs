@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 
 use super::builders::{attachment, volume};
-use super::table::{play, row};
-use super::world::{DecideModel, now, world};
+use super::table::{play, retried};
+use super::world::{now, on_node, world};
 use crate::decide::{self, Failure, MAX_ERROR_BYTES, Outcome, SecretState, cut, observe, plain};
 use crate::objects::StringMap;
 
@@ -52,13 +52,9 @@ fn a_handle_is_shown_without_control_characters() {
     let refused = "DERR(PersistentVolume pv1 was created after VolumeAttachment pv1-node1 was claimed, and nothing says which \
                    volume was: it may be another one than a   [2Jb; find out which one may be attached to node node1, and run \
                    kubectl annotate volumeattachment pv1-node1 'attacher.csi.dev/volume={\"handle\":\"ID\"}')";
-    let rows = vec![row(
-        "created again",
-        world().pv(remade).node().va(claimed),
-        refused,
-        "R",
-    )];
-    play(rows, DecideModel::attempt);
+    play(vec![
+        retried(refused).when(vec![("created again", on_node(remade).va(claimed))]),
+    ]);
 }
 
 proptest! {

@@ -7,7 +7,7 @@
 
 pub(crate) mod api_server;
 mod attach;
-mod builders;
+pub(crate) mod builders;
 mod capabilities;
 mod commands;
 mod detach;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::builders::{FINALIZER, Pv, Va, attachment, volume};
-use super::table::{play, row};
-use super::world::{DecideModel, read, world};
-use crate::decide::{self, Claimant, SecretState, VolumeOnNode, is_claimed_for, is_same_volume};
+use super::table::{done, held, play, retried, row};
+use super::world::{DecideModel, on_node, read, ready};
+use crate::decide::{Claimant, VolumeOnNode, is_claimed_for, is_same_volume};
 use crate::objects::{Attachment, PersistentVolumeWire, Volume, VolumeAttachmentWire};
 
 fn neighbour(other: &Va) -> Arc<Attachment> {
@@ -47,102 +47,80 @@ impl DecideModel {
 /// A volume for one node at a time, wanted on node1.
 fn single() -> DecideModel {
     let volume = volume().protected().modes(&["ReadWriteOnce"]);
-    world().pv(volume).node().va(attachment())
+    on_node(volume).va(attachment())
 }
 
 fn leaving() -> Va {
     attachment().claimed().attached().deleting()
 }
 
+/// With a detach from nodeID1.
+fn detaching() -> DecideModel {
+    ready().va(leaving())
+}
+
 #[test]
-#[allow(clippy::too_many_lines, reason = "a table")]
 fn a_volume_for_one_node_leaves_it_before_it_goes_to_another() {
     let refused = json!({"message": "no", "errorCode": 5});
     let failed = leaving().set("/status/detachError", json!({"message": "node is dead"}));
     let publish = "FIN+ | pub handle1 nodeID1 rw | ATT";
     let pod = volume().protected().modes(&["ReadWriteOncePod"]);
     let shared = volume().protected().modes(&["ReadWriteMany"]);
-    let rows = vec![
-        row(
-            "its detach is under way",
-            single().elsewhere(&leaving()),
-            "HOLD other",
-            "W",
-        ),
-        row(
-            "also for one pod",
-            world().pv(pod).node().va(attachment()).elsewhere(&leaving()),
-            "HOLD other",
-            "W",
-        ),
-        row(
-            "an attach that is in doubt is detached too",
-            single().elsewhere(&attachment().claimed().deleting()),
-            "HOLD other",
-            "W",
-        ),
-        row(
-            "it failed once: the node may be dead, nobody waits",
-            single().elsewhere(&failed),
-            publish,
-            "F",
-        ),
-        row(
-            "it took too long",
-            single().elsewhere(&leaving()).out_of_patience(),
-            publish,
-            "F",
-        ),
-        row(
-            "it is wanted on both nodes: the driver's to judge",
-            single().elsewhere(&attachment().claimed().attached()),
-            publish,
-            "F",
-        ),
-        row(
-            "it never was there",
-            single().elsewhere(&attachment().finalizers(&["a/b"]).deleting()),
-            publish,
-            "F",
-        ),
-        row(
-            "the driver refused it there, and a later call may not be on record",
-            single().elsewhere(&attachment().claimed().deleting().set("/status/attachError", refused)),
-            "HOLD other",
-            "W",
-        ),
-        row(
-            "a volume for many nodes need not leave",
-            world().pv(shared).node().va(attachment()).elsewhere(&leaving()),
-            publish,
-            "F",
-        ),
-    ];
-    play(rows, DecideModel::attempt);
+    play(vec![
+        held("HOLD other").when(vec![
+            ("its detach is under way", single().elsewhere(&leaving())),
+            ("also for one pod", on_node(pod).va(attachment()).elsewhere(&leaving())),
+            (
+                "an attach that is in doubt is detached too",
+                single().elsewhere(&attachment().claimed().deleting()),
+            ),
+            (
+                "the driver refused it there, and a later call may not be on record",
+                single().elsewhere(&attachment().claimed().deleting().set("/status/attachError", refused)),
+            ),
+        ]),
+        done(publish).when(vec![
+            (
+                "it failed once: the node may be dead, nobody waits",
+                single().elsewhere(&failed),
+            ),
+            ("it took too long", single().elsewhere(&leaving()).out_of_patience()),
+            (
+                "it is wanted on both nodes: the driver's to judge",
+                single().elsewhere(&attachment().claimed().attached()),
+            ),
+            (
+                "it never was there",
+                single().elsewhere(&attachment().finalizers(&["a/b"]).deleting()),
+            ),
+            (
+                "a volume for many nodes need not leave",
+                on_node(shared).va(attachment()).elsewhere(&leaving()),
+            ),
+        ]),
+    ]);
 }
 
 /// Two PersistentVolumes with one handle. The sidecar would take the disk from under the other's pods.
 #[test]
 fn a_volume_is_not_taken_from_another_attachment_on_the_node() {
-    let ready = || world().pv(volume().protected()).node().va(leaving());
     let detach = "unpub handle1 nodeID1 | FIN-";
-    let rows = vec![
-        row(
+    play(vec![
+        vec![row(
             "attached there",
-            ready().here(&attachment().claimed().attached()),
+            detaching().here(&attachment().claimed().attached()),
             "DERR(VolumeAttachment other has the same volume on node node1 attached; a detach now would remove it \
              there)",
             "R",
-        ),
-        row(
-            "being attached: it will be published anew",
-            ready().here(&attachment().claimed()),
-            detach,
-            "F",
-        ),
-        row("leaving too", ready().here(&leaving()), detach, "F"),
-    ];
-    play(rows, DecideModel::attempt);
+        )],
+        done(detach).when(vec![
+            (
+                "being attached: it will be published anew",
+                detaching().here(&attachment().claimed()),
+            ),
+            ("leaving too", detaching().here(&leaving())),
+        ]),
+    ]);
 }
 
 fn claimed_at(node_id: &str, handle: &str) -> Va {
@@ -163,7 +141,7 @@ fn without_id(handle: &str) -> Va {
 fn moved() -> DecideModel {
     let former = json!({"handle": "handle1", "former": [{"handle": "handle1", "nodeID": "nodeID0"}]});
     let leaving = leaving().noted_volume(&former);
-    world().pv(volume().protected()).node().va(leaving)
+    ready().va(leaving)
 }
 
 /// An ID can be given to another node, where a pod uses the volume by then.
@@ -174,133 +152,95 @@ fn a_former_place_is_left_to_who_is_attached_there() {
         "unpub handle1 nodeID1 | unpub handle1 nodeID0 | FIN-",
     );
     let by_sidecar = attachment().finalizers(&[FINALIZER]).noted_node("nodeID0").attached();
-    let rows = vec![
-        row("nobody", moved(), of_both, "F"),
-        row(
-            "attached",
-            moved().claimed(&claimed_at("nodeID0", "handle1").attached()),
-            detach,
-            "F",
-        ),
-        row("attached by the sidecar", moved().claimed(&by_sidecar), detach, "F"),
-        row(
-            "attached by the sidecar for another PersistentVolume of the handle",
-            moved().claimed_with(&by_sidecar.clone().set(PV_NAME, "pv2"), Some(&volume()), None),
-            detach,
-            "F",
-        ),
-        row(
-            "attached, and the annotation is gone: by the CSINode",
-            moved().claimed_with(&without_id("handle1"), None, Some("nodeID0")),
-            detach,
-            "F",
-        ),
-        row(
-            "attached, and the annotation is gone: another node",
-            moved().claimed_with(&without_id("handle1"), None, Some("nodeID2")),
-            of_both,
-            "F",
-        ),
-        row(
-            "attached when its node had another ID",
-            moved().claimed_with(&claimed_at("nodeID2", "handle1").attached(), None, Some("nodeID0")),
-            detach,
-            "F",
-        ),
-        row(
-            "another volume",
-            moved().claimed(&claimed_at("nodeID0", "handle2").attached()),
-            of_both,
-            "F",
-        ),
-        row(
-            "leaving too",
-            moved().claimed(&claimed_at("nodeID0", "handle1").attached().deleting()),
-            of_both,
-            "F",
-        ),
-    ];
-    play(rows, DecideModel::attempt);
+    play(vec![
+        done(of_both).when(vec![
+            ("nobody", moved()),
+            (
+                "attached, and the annotation is gone: another node",
+                moved().claimed_with(&without_id("handle1"), None, Some("nodeID2")),
+            ),
+            (
+                "another volume",
+                moved().claimed(&claimed_at("nodeID0", "handle2").attached()),
+            ),
+            (
+                "leaving too",
+                moved().claimed(&claimed_at("nodeID0", "handle1").attached().deleting()),
+            ),
+        ]),
+        done(detach).when(vec![
+            (
+                "attached",
+                moved().claimed(&claimed_at("nodeID0", "handle1").attached()),
+            ),
+            ("attached by the sidecar", moved().claimed(&by_sidecar)),
+            (
+                "attached by the sidecar for another PersistentVolume of the handle",
+                moved().claimed_with(&by_sidecar.clone().set(PV_NAME, "pv2"), Some(&volume()), None),
+            ),
+            (
+                "attached, and the annotation is gone: by the CSINode",
+                moved().claimed_with(&without_id("handle1"), None, Some("nodeID0")),
+            ),
+            (
+                "attached when its node had another ID",
+                moved().claimed_with(&claimed_at("nodeID2", "handle1").attached(), None, Some("nodeID0")),
+            ),
+        ]),
+    ]);
 }
 
 /// A replica that has died may have published the volume for another attachment of its handle, and its record may arrive after the
 /// detach. The record is void once the claim that it is about is renewed.
 #[test]
 fn a_detach_renews_the_claims_of_others_for_its_places() {
-    let ready = || world().pv(volume().protected()).node().va(leaving());
     let refused = json!({"message": "no", "errorCode": 5});
     let (detach, renewed) = (
         "unpub handle1 nodeID1 | FIN-",
         "RENEW other | unpub handle1 nodeID1 | FIN-",
     );
-    let rows = vec![
-        row(
-            "claimed",
-            ready().claimed(&claimed_at("nodeID1", "handle1")),
-            renewed,
-            "F",
-        ),
-        row(
-            "refused: nobody knows what was called before",
-            ready().claimed(&claimed_at("nodeID1", "handle1").set("/status/attachError", refused)),
-            renewed,
-            "F",
-        ),
-        row(
-            "another handle",
-            ready().claimed(&claimed_at("nodeID1", "handle2")),
-            detach,
-            "F",
-        ),
-        row(
-            "another node",
-            ready().claimed(&claimed_at("nodeID2", "handle1")),
-            detach,
-            "F",
-        ),
-        row(
+    play(vec![
+        done(renewed).when(vec![
+            ("claimed", detaching().claimed(&claimed_at("nodeID1", "handle1"))),
+            (
+                "refused: nobody knows what was called before",
+                detaching().claimed(&claimed_at("nodeID1", "handle1").set("/status/attachError", refused)),
+            ),
+        ]),
+        done(detach).when(vec![
+            ("another handle", detaching().claimed(&claimed_at("nodeID1", "handle2"))),
+            ("another node", detaching().claimed(&claimed_at("nodeID2", "handle1"))),
+            (
+                "leaving too",
+                detaching().claimed(&claimed_at("nodeID1", "handle1").deleting()),
+            ),
+            (
+                "not claimed",
+                detaching().claimed(&claimed_at("nodeID1", "handle1").finalizers(&["a/b"])),
+            ),
+        ]),
+        done("RENEW other | unpub handle1 nodeID1 | unpub handle1 nodeID0 | FIN-").when(vec![(
             "a former place",
             moved().claimed(&claimed_at("nodeID0", "handle1")),
-            "RENEW other | unpub handle1 nodeID1 | unpub handle1 nodeID0 | FIN-",
-            "F",
-        ),
-        row(
-            "leaving too",
-            ready().claimed(&claimed_at("nodeID1", "handle1").deleting()),
-            detach,
-            "F",
-        ),
-        row(
-            "not claimed",
-            ready().claimed(&claimed_at("nodeID1", "handle1").finalizers(&["a/b"])),
-            detach,
-            "F",
-        ),
-    ];
-    play(rows, DecideModel::attempt);
+        )]),
+    ]);
 }
 
 /// The end of what an attachment waits for is a change of its inputs.
 #[test]
 fn neighbours_show_in_the_fingerprint() {
-    let fingerprint = |world: &DecideModel| {
-        let snapshot = world.snapshot().unwrap();
-        let observed = crate::decide::observe(&snapshot, &world.driver, &world.policy, SecretState::NotLoaded);
-        decide::attachment_fingerprint(&observed)
-    };
     let alone = single();
-    assert_ne!(fingerprint(&alone), fingerprint(&alone.clone().elsewhere(&leaving())));
+    assert_ne!(alone.fingerprint(), alone.clone().elsewhere(&leaving()).fingerprint());
     // An attach that failed beside a detach that failed before is tried again when that succeeds.
     let failed = leaving().set("/status/detachError", json!({"message": "busy"}));
     let detached = failed.clone().finalizers(&["someone/else"]);
-    let beside = |other: &Va| fingerprint(&alone.clone().elsewhere(other));
+    let beside = |other: &Va| alone.clone().elsewhere(other).fingerprint();
     assert_ne!(beside(&failed), beside(&detached));
     assert_ne!(beside(&failed), beside(&leaving()));
-    assert_eq!(beside(&detached), fingerprint(&alone));
+    assert_eq!(beside(&detached), alone.fingerprint());
     let settled = attachment().claimed().attached();
-    assert_eq!(fingerprint(&alone), fingerprint(&alone.clone().elsewhere(&settled)));
-    let detaching = world().pv(volume().protected()).node().va(leaving());
-    assert_ne!(fingerprint(&detaching), fingerprint(&detaching.clone().here(&settled)));
+    assert_eq!(beside(&settled), alone.fingerprint());
+    assert_ne!(detaching().fingerprint(), detaching().here(&settled).fingerprint());
 }
 
 /// The place that a detach begins with is left to who is attached there as well: the detach waits.
@@ -308,44 +248,30 @@ fn neighbours_show_in_the_fingerprint() {
 fn the_present_place_is_not_taken_from_who_is_attached_there() {
     let waits =
         "DERR(VolumeAttachment other has the same volume on node node2 attached; a detach now would remove it there)";
-    let ready = || world().pv(volume().protected()).node().va(leaving());
     let there = |id: &str, handle: &str| claimed_at(id, handle).attached().set("/spec/nodeName", "node2");
     let detach = "unpub handle1 nodeID1 | FIN-";
     let by_sidecar = there("nodeID1", "handle1").without_note();
-    let rows = vec![
-        row("attached", ready().claimed(&there("nodeID1", "handle1")), waits, "R"),
-        row(
-            "attached by the sidecar for another PersistentVolume of the handle",
-            ready().claimed_with(&by_sidecar.set(PV_NAME, "pv2"), Some(&volume()), None),
-            waits,
-            "R",
-        ),
-        row(
-            "attached, and the annotation is gone: by the CSINode",
-            ready().claimed_with(&without_id("handle1"), None, Some("nodeID1")),
-            waits,
-            "R",
-        ),
-        row(
-            "another machine",
-            ready().claimed(&there("nodeID2", "handle1")),
-            detach,
-            "F",
-        ),
-        row(
-            "another volume",
-            ready().claimed(&there("nodeID1", "handle2")),
-            detach,
-            "F",
-        ),
-        row(
-            "leaving too",
-            ready().claimed(&there("nodeID1", "handle1").deleting()),
-            detach,
-            "F",
-        ),
-    ];
-    play(rows, DecideModel::attempt);
+    play(vec![
+        retried(waits).when(vec![
+            ("attached", detaching().claimed(&there("nodeID1", "handle1"))),
+            (
+                "attached by the sidecar for another PersistentVolume of the handle",
+                detaching().claimed_with(&by_sidecar.set(PV_NAME, "pv2"), Some(&volume()), None),
+            ),
+            (
+                "attached, and the annotation is gone: by the CSINode",
+                detaching().claimed_with(&without_id("handle1"), None, Some("nodeID1")),
+            ),
+        ]),
+        done(detach).when(vec![
+            ("another machine", detaching().claimed(&there("nodeID2", "handle1"))),
+            ("another volume", detaching().claimed(&there("nodeID1", "handle2"))),
+            (
+                "leaving too",
+                detaching().claimed(&there("nodeID1", "handle1").deleting()),
+            ),
+        ]),
+    ]);
 }
 
 const BEFORE: &str = "2026-01-01T00:00:00Z";

@@ -151,9 +151,7 @@ fn a_claim_keeps_annotations_and_escapes_their_keys() {
     let object = attachment().annotation("some~one/else", "kept").finalizers(&["a/b"]);
     let world = world().pv(volume()).va(object.clone());
     let snapshot = world.snapshot().unwrap();
-    let crate::objects::VolumeSource::Csi(source) = &snapshot.volume.as_ref().unwrap().spec.source else {
-        panic!("not CSI")
-    };
+    let source = snapshot.volume.as_ref().unwrap().spec.csi().unwrap();
     let write = patch::claim(&snapshot.attachment, &world.driver, "n", source).unwrap();
     let patched = apply(&object.0, &write).unwrap();
     assert_eq!(
@@ -165,6 +163,22 @@ fn a_claim_keeps_annotations_and_escapes_their_keys() {
         })
     );
     assert_eq!(patched["metadata"]["finalizers"], json!(["a/b", FINALIZER]));
+}
+
+/// What is noted is evidence of a call, whoever took the finalizer off.
+#[test]
+fn a_claim_keeps_the_former_places_of_what_lost_the_finalizer() {
+    let note = json!({"handle": "handle1", "former": [{"handle": "handle1", "nodeID": "nodeID0"}]});
+    let object = attachment().noted_node("nodeID1").noted_volume(&note);
+    let world = world().pv(volume()).va(object.clone());
+    let snapshot = world.snapshot().unwrap();
+    let source = snapshot.volume.as_ref().unwrap().spec.csi().unwrap();
+    let write = patch::claim(&snapshot.attachment, &world.driver, "nodeID2", source).unwrap();
+    let patched = apply(&object.0, &write).unwrap();
+    let note = patched["metadata"]["annotations"]["attacher.csi.dev/volume"].as_str();
+    let note: Value = serde_json::from_str(note.unwrap()).unwrap();
+    let place = |id: &str| json!({"handle": "handle1", "nodeID": id});
+    assert_eq!(note["former"], json!([place("nodeID0"), place("nodeID1")]));
 }
 
 /// The trace context goes along in the same write, and changes nothing else of it.
@@ -180,9 +194,7 @@ fn a_claim_takes_the_trace_context_along() {
     for object in rows {
         let world = world().pv(volume()).va(object.clone());
         let snapshot = world.snapshot().unwrap();
-        let crate::objects::VolumeSource::Csi(source) = &snapshot.volume.as_ref().unwrap().spec.source else {
-            panic!("not CSI")
-        };
+        let source = snapshot.volume.as_ref().unwrap().spec.csi().unwrap();
         let write = patch::claim(&snapshot.attachment, &world.driver, "n", source).unwrap();
         let mut wanted = apply(&object.0, &write).unwrap();
         wanted["metadata"]["annotations"]["attacher.csi.dev/traceparent"] = TRACE.into();
@@ -199,13 +211,7 @@ fn a_claim_takes_the_trace_context_along() {
 /// Somebody who writes a trace context on an object wakes nobody, and neither do we.
 #[test]
 fn trace_contexts_are_no_change() {
-    let fingerprint = |object: super::builders::Va| {
-        let world = world().pv(volume()).va(object);
-        let snapshot = world.snapshot().unwrap();
-        let (driver, policy) = (&world.driver, crate::decide::Policy::default());
-        let observed = crate::decide::observe(&snapshot, driver, &policy, crate::decide::SecretState::NotLoaded);
-        crate::decide::attachment_fingerprint(&observed)
-    };
+    let fingerprint = |object: Va| world().pv(volume()).va(object).fingerprint();
     for key in ["attacher.csi.dev/traceparent", "tracing.k8s.io/traceparent"] {
         assert_eq!(
             fingerprint(attachment()),

@@ -4,15 +4,10 @@ use serde_json::json;
 use std::collections::BTreeMap;
 
 use super::builders::{FINALIZER, Va, attachment, volume};
-use super::table::{Row, play, row};
-use super::world::{DecideModel, world};
+use super::table::{Row, done, play, retried, row};
+use super::world::{on_node, ready, world};
 use crate::api::OrphanPolicy;
-use crate::decide::{self, Failure, Publication, is_final, publication};
-
-fn state_of(va: Va) -> Publication {
-    let world = world().va(va);
-    publication(&world.snapshot().unwrap().attachment, &world.driver)
-}
+use crate::decide::{self, Failure, is_final};
 
 fn failed_with(code: i32) -> Va {
     attachment()
@@ -25,85 +20,41 @@ fn failed_with(code: i32) -> Va {
 fn codes_after_which_a_call_may_still_be_at_work() {
     let open: Vec<i32> = (1..=16).filter(|code| !is_final(*code)).collect();
     assert_eq!(open, [1, 4, 8, 10, 14]);
-    for code in 1..=16 {
-        let wanted = if open.contains(&code) {
-            Publication::Uncertain
-        } else {
-            Publication::Refused
-        };
-        assert_eq!(state_of(failed_with(code)), wanted, "code {code}");
-    }
-}
-
-#[test]
-fn the_state_is_read_from_the_object() {
-    let unclaimed_error = attachment().set("/status/attachError", json!({"message": "no", "errorCode": 5}));
-    let uncoded_error = attachment()
-        .claimed()
-        .set("/status/attachError", json!({"message": "no"}));
-    for (what, va, state) in [
-        ("new", attachment(), Publication::Never),
-        ("refused before the claim", unclaimed_error, Publication::Never),
-        (
-            "claimed: the call may have been made",
-            attachment().claimed(),
-            Publication::Uncertain,
-        ),
-        ("an error that is no answer", uncoded_error, Publication::Uncertain),
-        ("attached", attachment().claimed().attached(), Publication::Published),
-        (
-            "attached by a trivial driver",
-            attachment().attached(),
-            Publication::Published,
-        ),
-    ] {
-        assert_eq!(state_of(va), state, "{what}");
-    }
 }
 
 /// A node that comes back under its name with another ID, or a PersistentVolume with another handle, while a call is in
 /// doubt. The sidecar forgets the former place.
-fn moved() -> Vec<Row> {
+fn moved() -> Vec<Vec<Row>> {
     let ready = || world().pv(volume().protected()).node_of(Some("nodeID2"));
     let noted = |va: Va| va.noted_volume(&json!({"handle": "handle1"}));
-    let other_handle = || {
-        world()
-            .pv(volume().protected().set("/spec/csi/volumeHandle", "handle2"))
-            .node()
-    };
+    let other_handle = || on_node(volume().protected().set("/spec/csi/volumeHandle", "handle2"));
     vec![
-        row(
-            "taken back before it is published anew, and noted until it is detached",
-            ready().va(noted(attachment().claimed())),
-            "NOTE former handle1@nodeID1 | unpub handle1 nodeID1 | pub handle1 nodeID2 rw | ATT",
-            "F",
-        ),
-        row(
-            "that it cannot be taken back holds up nothing",
-            ready()
-                .va(noted(attachment().claimed()))
-                .answer(Err(Failure::plain("gone"))),
-            "NOTE former handle1@nodeID1 | unpub handle1 nodeID1 | pub handle1 nodeID2 rw | ATT",
-            "F",
-        ),
-        row(
-            "a place where the driver refused it last may be one from an earlier call",
-            ready().va(noted(failed_with(5))),
-            "NOTE former handle1@nodeID1 | unpub handle1 nodeID1 | pub handle1 nodeID2 rw | ATT",
-            "F",
-        ),
-        row(
+        done("NOTE former handle1@nodeID1 | unpub handle1 nodeID1 | pub handle1 nodeID2 rw | ATT").when(vec![
+            (
+                "taken back before it is published anew, and noted until it is detached",
+                ready().va(noted(attachment().claimed())),
+            ),
+            (
+                "that it cannot be taken back holds up nothing",
+                ready()
+                    .va(noted(attachment().claimed()))
+                    .answer(Err(Failure::plain("gone"))),
+            ),
+            (
+                "a place where the driver refused it last may be one from an earlier call",
+                ready().va(noted(failed_with(5))),
+            ),
+        ]),
+        done("NOTE former handle1@nodeID1 | unpub handle1 nodeID1 | pub handle2 nodeID1 rw | ATT").when(vec![(
             "another handle",
             other_handle().va(noted(attachment().claimed())),
-            "NOTE former handle1@nodeID1 | unpub handle1 nodeID1 | pub handle2 nodeID1 rw | ATT",
-            "F",
-        ),
+        )]),
     ]
 }
 
 #[test]
 fn no_place_is_forgotten() {
-    play(moved(), DecideModel::attempt);
+    play(moved());
     let mut world = world()
         .pv(volume().protected())
         .node_of(Some("nodeID2"))
@@ -148,7 +99,7 @@ fn a_node_id_that_comes_back_is_published_to() {
         .finalizers(&[FINALIZER])
         .noted_node("nodeID2")
         .noted_volume(&noted);
-    let mut world = world().pv(volume().protected()).node().va(claimed);
+    let mut world = ready().va(claimed);
     world.attempt();
     assert_eq!(
         world.log.join(" | "),
@@ -171,22 +122,21 @@ fn a_detach_needs_the_answer_of_every_place() {
     };
     let no = || Err(Failure::plain("no"));
     let yes = || Ok(BTreeMap::default());
-    let rows = vec![
-        row(
+    play(vec![
+        vec![row(
             "the first fails",
             ready().answer(no()),
             "unpub handle1 nodeID2 | DERR(no) | unpub handle1 nodeID2 | unpub handle1 nodeID1 | FIN- | DET",
             "RF",
-        ),
-        row(
+        )],
+        vec![row(
             "the second fails",
             ready().answer(yes()).answer(no()),
             "unpub handle1 nodeID2 | unpub handle1 nodeID1 | DERR(no) | unpub handle1 nodeID2 | unpub handle1 nodeID1 | \
              FIN- | DET",
             "RF",
-        ),
-    ];
-    play(rows, DecideModel::attempt);
+        )],
+    ]);
 }
 
 #[test]
@@ -199,35 +149,18 @@ fn not_found_is_detached_only_by_policy() {
             .deleting()
     };
     let answers = |code| {
-        world()
-            .pv(volume().protected())
-            .node()
-            .va(detaching())
-            .answer(Err(Failure {
-                message: "gone".to_owned(),
-                code: Some(code),
-            }))
+        on_node(volume().protected()).va(detaching()).answer(Err(Failure {
+            message: "gone".to_owned(),
+            code: Some(code),
+        }))
     };
     let lenient = OrphanPolicy::TreatNotFoundAsDetached;
-    let rows = vec![
-        row(
-            "by default it is an error",
-            answers(5),
-            "unpub handle1 nodeID1 | DERR(gone)",
-            "R",
-        ),
-        row(
-            "by policy it is enough",
-            answers(5).orphans(lenient),
-            "unpub handle1 nodeID1 | orphan(gone) | FIN- | DET",
-            "F",
-        ),
-        row(
-            "another code is an error all the same",
-            answers(13).orphans(lenient),
-            "unpub handle1 nodeID1 | DERR(gone)",
-            "R",
-        ),
-    ];
-    play(rows, DecideModel::attempt);
+    play(vec![
+        retried("unpub handle1 nodeID1 | DERR(gone)").when(vec![
+            ("by default it is an error", answers(5)),
+            ("another code is an error all the same", answers(13).orphans(lenient)),
+        ]),
+        done("unpub handle1 nodeID1 | orphan(gone) | FIN- | DET")
+            .when(vec![("by policy it is enough", answers(5).orphans(lenient))]),
+    ]);
 }

@@ -287,12 +287,6 @@ fn without_secrets(mut world: DecideModel) -> DecideModel {
     world
 }
 
-/// With an AttacherConfig that is being deleted.
-fn leaving(mut world: DecideModel) -> DecideModel {
-    world.policy.leaving = true;
-    world
-}
-
 #[test]
 #[allow(clippy::too_many_lines, reason = "a table")]
 fn nothing_is_expected_where_a_repair_would_be_refused() {
@@ -337,12 +331,12 @@ fn nothing_is_expected_where_a_repair_would_be_refused() {
         ),
         (
             "claimed, and the AttacherConfig goes",
-            leaving(settled(attached())),
+            settled(attached()).leaving(),
             None,
         ),
         (
             "not claimed, and the AttacherConfig goes",
-            leaving(settled(attachment().attached())),
+            settled(attachment().attached()).leaving(),
             Some("config_deleting"),
         ),
         ("detached", settled(detached()), None),

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-use super::builders::{ATTACHMENT_UID, DELETED_AT, FINALIZER, NODE_ID, Va, attachment, volume};
-use super::world::{DecideModel, NOW, world};
+use super::builders::{ATTACHMENT_UID, DELETED_AT, FINALIZER, NODE_ID, Va, attachment};
+use super::world::{DecideModel, NOW, ready};
 use crate::api::names::{RELEASE_ANNOTATION, RELEASE_REFUSED_ANNOTATION};
 use crate::decide::patch::{refuse_release, release_on_request};
 use crate::decide::{
@@ -32,10 +32,7 @@ fn stuck() -> Va {
 }
 
 fn asked(attachment: Va, request: &str) -> DecideModel {
-    world()
-        .pv(volume().protected())
-        .node()
-        .va(attachment.annotation(RELEASE_ANNOTATION, request))
+    ready().va(attachment.annotation(RELEASE_ANNOTATION, request))
 }
 
 fn without_volume(mut world: DecideModel) -> DecideModel {
@@ -56,67 +53,54 @@ fn decided(world: &DecideModel) -> String {
 }
 
 #[test]
-#[allow(clippy::too_many_lines, reason = "a table")]
 fn which_requests_count() {
     let with = |key: &str, value: Value| {
         let mut request = request();
         request[key] = value;
-        request.to_string()
+        asked(stuck(), &request.to_string())
     };
-    let good = request().to_string();
+    let good = |va: Va| asked(va, &request().to_string());
     let answer = |at: &str| json!({"request": at, "reason": "NoProof", "message": "m"}).to_string();
     let answered = |at: &str| stuck().annotation(RELEASE_REFUSED_ANNOTATION, &answer(at));
     let rows = [
-        ("a request", asked(stuck(), &good), "judge 1 places"),
+        ("a request", good(stuck()), "judge 1 places"),
         (
             "the driver was not asked yet",
-            asked(stuck().set("/status/detachError", Value::Null), &good),
+            good(stuck().set("/status/detachError", Value::Null)),
             "unpublish",
         ),
-        (
-            "another UID",
-            asked(stuck(), &with("uid", "other".into())),
-            "refuse OtherObject",
-        ),
-        ("no UID", asked(stuck(), &with("uid", "".into())), "refuse OtherObject"),
+        ("another UID", with("uid", "other".into()), "refuse OtherObject"),
+        ("no UID", with("uid", "".into()), "refuse OtherObject"),
         (
             "another deletion",
-            asked(stuck(), &with("deleted", "2026-01-02T03:04:04Z".into())),
+            with("deleted", "2026-01-02T03:04:04Z".into()),
             "refuse OtherDeletion",
         ),
         ("no JSON", asked(stuck(), "true"), "refuse Unreadable"),
         (
             "a proof that nobody knows",
-            asked(stuck(), &with("proof", "Rumour".into())),
+            with("proof", "Rumour".into()),
             "refuse Unreadable",
         ),
-        (
-            "a deletion missing",
-            asked(stuck(), &with("deleted", Value::Null)),
-            "refuse Unreadable",
-        ),
-        ("answered", asked(answered(AT), &good), "unpublish"),
+        ("a deletion missing", with("deleted", Value::Null), "refuse Unreadable"),
+        ("answered", good(answered(AT)), "unpublish"),
         (
             "an older one was answered",
-            asked(answered("2026-02-03T03:59:59Z"), &good),
+            good(answered("2026-02-03T03:59:59Z")),
             "judge 1 places",
         ),
         ("answered, unreadable", asked(answered("true"), "true"), "unpublish"),
         (
             "an answer that is none",
-            asked(stuck().annotation(RELEASE_REFUSED_ANNOTATION, "x"), &good),
+            good(stuck().annotation(RELEASE_REFUSED_ANNOTATION, "x")),
             "judge 1 places",
         ),
         (
             "our finalizer is not there",
-            asked(stuck().finalizers(&["a/b"]), &good),
+            good(stuck().finalizers(&["a/b"])),
             "Ignore(NothingToDetach)",
         ),
-        (
-            "no volume, no note",
-            without_volume(asked(stuck(), &good)),
-            "judge 0 places",
-        ),
+        ("no volume, no note", without_volume(good(stuck())), "judge 0 places"),
     ];
     for (name, world, expected) in rows {
         assert_eq!(decided(&world), expected, "{name}");
@@ -331,17 +315,12 @@ fn the_release_is_written_on_conditions() {
 /// The request wakes an attachment from its backoff, the answer to it does not.
 #[test]
 fn the_request_is_part_of_the_fingerprint() {
-    let fingerprint = |world: &DecideModel| {
-        let snapshot = world.snapshot().unwrap();
-        let observed = observe(&snapshot, &world.driver, &world.policy, SecretState::NotLoaded);
-        crate::decide::attachment_fingerprint(&observed)
-    };
-    let without = world().pv(volume().protected()).node().va(stuck());
+    let without = ready().va(stuck());
     let with = asked(stuck(), "a");
     let answered = asked(stuck().annotation(RELEASE_REFUSED_ANNOTATION, "x"), "a");
-    assert_ne!(fingerprint(&without), fingerprint(&with));
-    assert_ne!(fingerprint(&with), fingerprint(&asked(stuck(), "b")));
-    assert_eq!(fingerprint(&with), fingerprint(&answered));
+    assert_ne!(without.fingerprint(), with.fingerprint());
+    assert_ne!(with.fingerprint(), asked(stuck(), "b").fingerprint());
+    assert_eq!(with.fingerprint(), answered.fingerprint());
 }
 
 /// An old request says nothing about the node as it is now, and a clock that is wrong says nothing at all.

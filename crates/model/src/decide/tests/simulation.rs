@@ -10,12 +10,6 @@ use super::world::{DecideModel, Requeue, world};
 use crate::decide::observe;
 use crate::decide::{self, Action, Failure, SecretState};
 
-fn fingerprint(world: &DecideModel) -> u64 {
-    let snapshot = world.snapshot().unwrap();
-    let observed = observe(&snapshot, &world.driver, &world.policy, SecretState::NotLoaded);
-    decide::attachment_fingerprint(&observed)
-}
-
 /// What is decided, without the patches: these repeat finalizers of others, which decide nothing.
 fn essence(world: &DecideModel) -> String {
     let snapshot = world.snapshot().unwrap();
@@ -118,7 +112,7 @@ proptest! {
         let deleting = !changed.attachment.as_ref().unwrap()["metadata"]["deletionTimestamp"].is_null();
         let comparable = deleting || own_state(&world) == own_state(&changed);
         if comparable && essence(&world) != essence(&changed) {
-            prop_assert_ne!(fingerprint(&world), fingerprint(&changed), "change {}", what);
+            prop_assert_ne!(world.fingerprint(), changed.fingerprint(), "change {}", what);
         }
     }
 
@@ -135,19 +129,19 @@ proptest! {
             pv["metadata"]["resourceVersion"] = "99".into();
             pv["metadata"]["labels"] = json!({"a": "b"});
         }
-        prop_assert_eq!(fingerprint(&world), fingerprint(&echo));
+        prop_assert_eq!(world.fingerprint(), echo.fingerprint());
     }
 
     /// P8: our own writes on the way to an attach, and errors of it, leave the fingerprint as it is.
     #[test]
     fn own_writes_keep_the_fingerprint(world in worlds(), failing in 0..3_usize) {
         let mut world = world;
-        let before = fingerprint(&world);
+        let before = world.fingerprint();
         let deleting = world.snapshot().unwrap().attachment.deleting.is_some();
         for _ in 0..failing {
             world.answers.push_back(Err(Failure::plain("no")));
             if world.attempt() == Requeue::Retry && !deleting {
-                prop_assert_eq!(before, fingerprint(&world));
+                prop_assert_eq!(before, world.fingerprint());
             }
             world.answers.clear();
         }

@@ -3,8 +3,8 @@
 use serde_json::json;
 
 use super::builders::{attachment, volume};
-use super::table::{play, row, tally};
-use super::world::{DecideModel, NOW, capable, world};
+use super::table::{done, play, row, tally};
+use super::world::{NOW, capable, on_node, world};
 use crate::decide::{Capabilities, Failure};
 
 #[test]
@@ -13,18 +13,14 @@ fn a_full_node_is_told_by_its_code() {
         message: "rpc error: code = ResourceExhausted desc = mock rpc error".to_owned(),
         code: Some(8),
     };
-    let rows = vec![row(
+    let rows = vec![vec![row(
         "the code is saved",
-        world()
-            .pv(volume().protected())
-            .node()
-            .va(attachment())
-            .answer(Err(exhausted)),
+        on_node(volume().protected()).va(attachment()).answer(Err(exhausted)),
         "FIN+ | pub handle1 nodeID1 rw | AERR(rpc error: code = ResourceExhausted desc = mock rpc error, 8) \
          | pub handle1 nodeID1 rw | ATT",
         "RF",
-    )];
-    tally("8.4", "error code", play(rows, DecideModel::attempt));
+    )]];
+    tally("8.4", "error code", play(rows));
 }
 
 #[test]
@@ -34,21 +30,11 @@ fn only_a_driver_that_can_is_asked_for_read_only() {
         ..capable()
     };
     let with = |volume| world().capabilities(cannot).pv(volume).node().va(attachment());
-    let rows = vec![
-        row(
-            "read-write",
-            with(volume().protected()),
-            "FIN+ | pub handle1 nodeID1 rw | ATT",
-            "F",
-        ),
-        row(
-            "read-only",
-            with(volume().protected().read_only()),
-            "FIN+ | pub handle1 nodeID1 rw | ATT",
-            "F",
-        ),
-    ];
-    tally("8.4", "read-only", play(rows, DecideModel::attempt));
+    let rows = vec![done("FIN+ | pub handle1 nodeID1 rw | ATT").when(vec![
+        ("read-write", with(volume().protected())),
+        ("read-only", with(volume().protected().read_only())),
+    ])];
+    tally("8.4", "read-only", play(rows));
 }
 
 #[test]

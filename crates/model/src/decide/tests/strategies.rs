@@ -2,11 +2,12 @@
 
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 use super::builders::{DRIVER, FINALIZER, Pv, Va, attachment, volume};
 use super::world::{DecideModel, world};
+use crate::api::names::{NODE_ID_ANNOTATION, VOLUME_ANNOTATION};
 use crate::decide::ReleaseWithoutCall::{AttachNotRequired, Confirmed, Nothing, Unclaimed};
 use crate::decide::{Capabilities, Failure};
 
@@ -173,13 +174,14 @@ fn without_calls(mut world: DecideModel) -> DecideModel {
 }
 
 /// The same world with a driver that can publish, a node on which it registered and an attachment of its own that was never
-/// attached; and with a volume that nobody deletes, if there is one.
+/// attached, and whose finalizer nobody took off; and with a volume that nobody deletes, if there is one.
 fn cleared(mut world: DecideModel) -> DecideModel {
     world.driver.capabilities.publish_unpublish = true;
     world.policy.leaving = false;
     if let Some(attachment) = &mut world.attachment {
         attachment["spec"]["attacher"] = json!(DRIVER);
         attachment["status"] = json!({"attached": false});
+        forget_claim_without_finalizer(attachment);
     }
     let metadata = world
         .volume
@@ -187,6 +189,23 @@ fn cleared(mut world: DecideModel) -> DecideModel {
         .and_then(|volume| volume["metadata"].as_object_mut());
     metadata.map(|metadata| metadata.remove("deletionTimestamp"));
     world.node()
+}
+
+fn forget_claim_without_finalizer(attachment: &mut Value) {
+    let Some(metadata) = attachment["metadata"].as_object_mut() else {
+        return;
+    };
+    let finalizers = metadata.get("finalizers").and_then(Value::as_array);
+    if finalizers.is_some_and(|list| list.contains(&json!(FINALIZER))) {
+        return;
+    }
+    let annotations = metadata.get_mut("annotations").and_then(Value::as_object_mut);
+    let Some(annotations) = annotations else { return };
+    annotations.remove(NODE_ID_ANNOTATION);
+    annotations.remove(VOLUME_ANNOTATION);
+    if annotations.is_empty() {
+        metadata.remove("annotations");
+    }
 }
 
 fn any_worlds() -> impl Strategy<Value = DecideModel> {

@@ -14,6 +14,41 @@ pub struct Row {
     pub requeue: &'static str,
 }
 
+/// What happens in some worlds, whichever they are.
+pub struct Course {
+    log: &'static str,
+    requeue: &'static str,
+}
+
+impl Course {
+    pub fn when(self, worlds: Vec<(&'static str, DecideModel)>) -> Vec<Row> {
+        let rows = worlds.into_iter();
+        rows.map(|(name, world)| row(name, world, self.log, self.requeue))
+            .collect()
+    }
+}
+
+pub fn ends(requeue: &'static str, log: &'static str) -> Course {
+    Course { log, requeue }
+}
+
+pub fn done(log: &'static str) -> Course {
+    ends("F", log)
+}
+
+pub fn retried(log: &'static str) -> Course {
+    ends("R", log)
+}
+
+/// Retried, and done then.
+pub fn mended(log: &'static str) -> Course {
+    ends("RF", log)
+}
+
+pub fn held(log: &'static str) -> Course {
+    ends("W", log)
+}
+
 pub fn row(name: &'static str, world: DecideModel, log: &'static str, requeue: &'static str) -> Row {
     Row {
         name,
@@ -23,8 +58,14 @@ pub fn row(name: &'static str, world: DecideModel, log: &'static str, requeue: &
     }
 }
 
-/// Plays each row with `attempt`; returns how many there were.
-pub fn play(rows: Vec<Row>, attempt: impl Fn(&mut DecideModel) -> Requeue) -> usize {
+/// Plays each row; returns how many there were.
+pub fn play(table: Vec<Vec<Row>>) -> usize {
+    play_with(table, DecideModel::attempt)
+}
+
+/// Plays each row with `attempt`.
+pub fn play_with(table: Vec<Vec<Row>>, attempt: impl Fn(&mut DecideModel) -> Requeue) -> usize {
+    let rows: Vec<_> = table.into_iter().flatten().collect();
     let count = rows.len();
     let names: BTreeSet<_> = rows.iter().map(|row| row.name).collect();
     assert_eq!(names.len(), count, "a name is used twice");

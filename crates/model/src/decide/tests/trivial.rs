@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::builders::{FINALIZER, NODE_ID, attachment, volume};
-use super::table::{play, row, tally};
+use super::table::{done, ends, play, tally};
 use super::world::{DecideModel, world};
 use crate::decide::ReleaseWithoutCall::{AttachNotRequired, Confirmed, Nothing, Unclaimed};
 use crate::decide::{self, Capabilities};
@@ -15,27 +15,23 @@ fn trivial() -> DecideModel {
 #[test]
 fn a_driver_without_calls_has_everything_attached() {
     let rows = vec![
-        row("added", trivial().va(attachment()), "ATT", "F"),
-        row(
-            "updated",
-            trivial().va(attachment().set("/metadata/resourceVersion", "2")),
-            "ATT",
-            "F",
-        ),
-        row(
+        done("ATT").when(vec![
+            ("added", trivial().va(attachment())),
+            (
+                "updated",
+                trivial().va(attachment().set("/metadata/resourceVersion", "2")),
+            ),
+        ]),
+        done("").when(vec![(
             "another attacher",
             trivial().va(attachment().set("/spec/attacher", "unknownDriver")),
-            "",
-            "F",
-        ),
-        row(
+        )]),
+        ends("RRF", "ATT 403 | ATT 403 | ATT").when(vec![(
             "cannot be saved",
             trivial().va(attachment()).refuse_attachment(&[1, 2]),
-            "ATT 403 | ATT 403 | ATT",
-            "RRF",
-        ),
+        )]),
     ];
-    tally("8.5", "trivial", play(rows, DecideModel::attempt));
+    tally("8.5", "trivial", play(rows));
 }
 
 /// What is written on an attachment that is kept.
@@ -53,7 +49,6 @@ macro_rules! kept {
 /// Divergence: the sidecar looks at no deletion, so that what a driver claimed while it had the calls stays for ever. So it does
 /// in its place; elsewhere it stays until the CSIDriver, or a person, says that nothing has to be detached.
 #[test]
-#[allow(clippy::too_many_lines, reason = "a table")]
 fn what_was_claimed_when_the_driver_had_the_calls_is_kept() {
     let kept = kept!("DERR");
     let detaching = || attachment().claimed().attached().deleting();
@@ -64,61 +59,39 @@ fn what_was_claimed_when_the_driver_had_the_calls_is_kept() {
         (Confirmed, "FIN-", "F"),
     ] {
         let trivial = || trivial().releasing(release);
-        let rows = vec![
-            row("deleted", trivial().va(detaching()), log, requeue),
-            row(
-                "deleted, of a pod",
-                trivial().va(detaching().inline(&volume())),
-                log,
-                requeue,
-            ),
-            row(
-                "deleted, kept by others",
-                trivial().va(detaching().finalizers(&[FINALIZER, "a/b"])),
-                log,
-                requeue,
-            ),
-            row(
-                "deleted, never answered",
-                trivial().va(attachment().claimed().deleting()),
-                log,
-                requeue,
-            ),
-            row(
-                "deleted, by its note alone",
-                trivial().va(attachment()
-                    .finalizers(&[FINALIZER])
-                    .noted_volume(&json!({"handle": "handle1"}))
-                    .deleting()),
-                log,
-                requeue,
-            ),
-            row(
-                "deleted, attached and without a note",
-                trivial().va(attachment().finalizers(&[FINALIZER]).attached().deleting()),
-                log,
-                requeue,
-            ),
-            row(
-                "deleted, never ours",
-                trivial().va(attachment().finalizers(&["a/b"]).attached().deleting()),
-                "",
-                "F",
-            ),
-            row(
-                "attached already",
-                trivial().va(attachment().claimed().attached()),
-                "",
-                "F",
-            ),
-            row(
-                "without a volume",
-                trivial().va(attachment().inline(&volume())),
-                "ATT",
-                "F",
-            ),
-        ];
-        play(rows, DecideModel::attempt);
+        play(vec![
+            ends(requeue, log).when(vec![
+                ("deleted", trivial().va(detaching())),
+                ("deleted, of a pod", trivial().va(detaching().inline(&volume()))),
+                (
+                    "deleted, kept by others",
+                    trivial().va(detaching().finalizers(&[FINALIZER, "a/b"])),
+                ),
+                (
+                    "deleted, never answered",
+                    trivial().va(attachment().claimed().deleting()),
+                ),
+                (
+                    "deleted, by its note alone",
+                    trivial().va(attachment()
+                        .finalizers(&[FINALIZER])
+                        .noted_volume(&json!({"handle": "handle1"}))
+                        .deleting()),
+                ),
+                (
+                    "deleted, attached and without a note",
+                    trivial().va(attachment().finalizers(&[FINALIZER]).attached().deleting()),
+                ),
+            ]),
+            done("").when(vec![
+                (
+                    "deleted, never ours",
+                    trivial().va(attachment().finalizers(&["a/b"]).attached().deleting()),
+                ),
+                ("attached already", trivial().va(attachment().claimed().attached())),
+            ]),
+            done("ATT").when(vec![("without a volume", trivial().va(attachment().inline(&volume())))]),
+        ]);
     }
 }
 
@@ -132,10 +105,9 @@ fn what_waits_to_be_attached_and_may_be_published_is_not_marked_attached() {
         (Confirmed, "ATT", "F"),
     ] {
         let va = attachment().claimed();
-        play(
-            vec![row("claimed", trivial().releasing(release).va(va), log, requeue)],
-            DecideModel::attempt,
-        );
+        play(vec![
+            ends(requeue, log).when(vec![("claimed", trivial().releasing(release).va(va))]),
+        ]);
     }
 }
 
@@ -151,11 +123,10 @@ fn a_finalizer_that_comes_from_no_publish_goes() {
     ] {
         let va = || attachment().finalizers(&[FINALIZER]);
         let world = |va| trivial().releasing(release).va(va);
-        let rows = vec![
-            row("deleted", world(va().deleting()), deleted, requeue),
-            row("wanted", world(va()), wanted, "F"),
-        ];
-        play(rows, DecideModel::attempt);
+        play(vec![
+            ends(requeue, deleted).when(vec![("deleted", world(va().deleting()))]),
+            done(wanted).when(vec![("wanted", world(va()))]),
+        ]);
     }
 }
 

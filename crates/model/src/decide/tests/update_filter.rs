@@ -5,10 +5,9 @@
 
 use serde_json::{Value, json};
 
-use super::builders::{Va, attachment, volume};
+use super::builders::{Va, attachment};
 use super::table::tally;
-use super::world::{DecideModel, world};
-use crate::decide::{self, SecretState};
+use super::world::ready;
 
 struct Row {
     name: &'static str,
@@ -98,10 +97,7 @@ fn rows() -> Vec<Row> {
 }
 
 fn fingerprint(va: &Va) -> u64 {
-    let world: DecideModel = world().pv(volume().protected()).node().va(va.clone());
-    let snapshot = world.snapshot().unwrap();
-    let observed = crate::decide::observe(&snapshot, &world.driver, &world.policy, SecretState::NotLoaded);
-    decide::attachment_fingerprint(&observed)
+    ready().va(va.clone()).fingerprint()
 }
 
 #[test]

@@ -4,70 +4,51 @@ use serde_json::json;
 
 use super::api_server::apply;
 use super::builders::{FINALIZER, GCE_DRIVER, GCE_FINALIZER, Pv, attachment, gce_volume, volume};
-use super::table::{play, row, tally};
-use super::world::{DecideModel, gce_world, world};
+use super::table::{done, ends, play, play_with, retried, tally};
+use super::world::{gce_world, on_node, world};
 use crate::decide::{self, Capabilities, DriverFacts, KeepReason, VolumeAction};
 
 #[test]
-#[allow(clippy::too_many_lines, reason = "a table")]
 fn releasing_volumes() {
     let gce = |finalizer| gce_world().pv(gce_volume().finalizers(&[finalizer]).deleting());
     let rows = vec![
-        row(
-            "attachment deleted",
-            world().pv(volume().protected().deleting()),
-            "PV-",
-            "F",
-        ),
-        row("attachment deleted, in-tree", gce(GCE_FINALIZER), "PV-", "F"),
-        row(
-            "attachment deleted, not ours",
-            world().pv(volume().finalizers(&["a/b"]).deleting()),
-            "",
-            "F",
-        ),
-        row("attachment deleted, in-tree, not ours", gce("a/b"), "", "F"),
-        row(
-            "volume updated",
-            world().pv(volume().protected().deleting().set("/metadata/resourceVersion", "2")),
-            "PV-",
-            "F",
-        ),
-        row(
-            "finalizers of others stay",
-            world().pv(volume().finalizers(&[FINALIZER, "foo/bar", "bar/baz"]).deleting()),
-            "PV-",
-            "F",
-        ),
-        row(
+        done("PV-").when(vec![
+            ("attachment deleted", world().pv(volume().protected().deleting())),
+            ("attachment deleted, in-tree", gce(GCE_FINALIZER)),
+            (
+                "volume updated",
+                world().pv(volume().protected().deleting().set("/metadata/resourceVersion", "2")),
+            ),
+            (
+                "finalizers of others stay",
+                world().pv(volume().finalizers(&[FINALIZER, "foo/bar", "bar/baz"]).deleting()),
+            ),
+        ]),
+        done("").when(vec![
+            (
+                "attachment deleted, not ours",
+                world().pv(volume().finalizers(&["a/b"]).deleting()),
+            ),
+            ("attachment deleted, in-tree, not ours", gce("a/b")),
+            (
+                "no finalizer",
+                world().pv(volume().deleting().set("/metadata/finalizers", json!(null))),
+            ),
+            ("not deleted", world().pv(volume().protected())),
+            (
+                "of another driver",
+                world().pv(volume()
+                    .set("/spec/csi/driver", "dummy")
+                    .finalizers(&["external-attacher/dummy"])),
+            ),
+        ]),
+        ends("RRF", "PV- 403 | PV- 403 | PV-").when(vec![(
             "finalizer cannot be removed",
             world().pv(volume().protected().deleting()).refuse_volume(&[1, 2]),
-            "PV- 403 | PV- 403 | PV-",
-            "RRF",
-        ),
-        row(
-            "no finalizer",
-            world().pv(volume().deleting().set("/metadata/finalizers", json!(null))),
-            "",
-            "F",
-        ),
-        row("not deleted", world().pv(volume().protected()), "", "F"),
-        row(
-            "of another driver",
-            world().pv(volume()
-                .set("/spec/csi/driver", "dummy")
-                .finalizers(&["external-attacher/dummy"])),
-            "",
-            "F",
-        ),
+        )]),
     ];
-    let attached = vec![row(
-        "still attached",
-        world().pv(volume().protected().deleting()),
-        "",
-        "F",
-    )];
-    let count = play(rows, |world| world.volume_attempt(0)) + play(attached, |world| world.volume_attempt(1));
+    let attached = vec![done("").when(vec![("still attached", world().pv(volume().protected().deleting()))])];
+    let count = play_with(rows, |world| world.volume_attempt(0)) + play_with(attached, |world| world.volume_attempt(1));
     tally("8.3", "PersistentVolume finalizers", count);
 }
 
@@ -173,48 +154,31 @@ fn a_volume_that_is_to_be_served_by_another_is_news() {
 fn what_is_attached_is_protected_again() {
     let attached = || attachment().claimed().attached();
     let noted = |handle: &str| attached().noted_volume(&json!({"handle": handle}));
-    let with = |volume| world().pv(volume).node();
-    play(
-        vec![
-            row("lost", with(volume()).va(attached()), "PV+ | NOTE", "F"),
-            row(
-                "lost, its volume noted",
-                with(volume()).va(noted("handle1")),
-                "PV+",
-                "F",
-            ),
-            row(
-                "lost, its node gone",
-                world().pv(volume()).va(noted("handle1")),
-                "PV+",
-                "F",
-            ),
-            row(
-                "that cannot be written, and is no attach error",
-                with(volume()).va(attached()).refuse_volume(&[1]),
-                "PV+ 403",
-                "R",
-            ),
-            row("another volume by its name", with(volume()).va(noted("other")), "", "F"),
-            row(
+    let with = |volume| on_node(volume);
+    play(vec![
+        done("PV+ | NOTE").when(vec![("lost", with(volume()).va(attached()))]),
+        done("PV+").when(vec![
+            ("lost, its volume noted", with(volume()).va(noted("handle1"))),
+            ("lost, its node gone", world().pv(volume()).va(noted("handle1"))),
+        ]),
+        retried("PV+ 403").when(vec![(
+            "that cannot be written, and is no attach error",
+            with(volume()).va(attached()).refuse_volume(&[1]),
+        )]),
+        done("").when(vec![
+            ("another volume by its name", with(volume()).va(noted("other"))),
+            (
                 "another driver's volume by its name",
                 with(volume().set("/spec/csi/driver", "other.test")).va(attached()),
-                "",
-                "F",
             ),
-            row(
-                "a volume that is being deleted",
-                with(volume().deleting()).va(attached()),
-                "NOTE",
-                "F",
-            ),
-            row(
+            (
                 "what was attached without us",
                 with(volume()).va(attachment().attached()),
-                "",
-                "F",
             ),
-        ],
-        DecideModel::attempt,
-    );
+        ]),
+        done("NOTE").when(vec![(
+            "a volume that is being deleted",
+            with(volume().deleting()).va(attached()),
+        )]),
+    ]);
 }

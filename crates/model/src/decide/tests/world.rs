@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::api_server::{apply, is_gone};
-use super::builders::{DRIVER, GCE_DRIVER, Pv, Va, csi_node_of};
+use super::builders::{DRIVER, GCE_DRIVER, Pv, Va, csi_node_of, volume};
 use crate::api::validated::SecretNames;
 use crate::decide::{
     self, Action, Capabilities, DetachWait, DriverFacts, Failure, Neighbours, Observed, Outcome, Policy,
@@ -100,6 +100,16 @@ pub fn world() -> DecideModel {
     }
 }
 
+/// With this volume, and a node on which the driver registered.
+pub fn on_node(volume: Pv) -> DecideModel {
+    world().pv(volume).node()
+}
+
+/// With a volume that has our finalizer.
+pub fn ready() -> DecideModel {
+    on_node(volume().protected())
+}
+
 /// As [`world`], with the driver that took over `gcePersistentDisk`.
 pub fn gce_world() -> DecideModel {
     DecideModel {
@@ -162,6 +172,18 @@ impl DecideModel {
     pub fn orphans(mut self, orphans: decide::OrphanPolicy) -> Self {
         self.policy.orphans = orphans;
         self
+    }
+
+    /// The driver lists the volume otherwise.
+    pub fn forced(mut self) -> Self {
+        self.forced = true;
+        self
+    }
+
+    pub fn fingerprint(&self) -> u64 {
+        let snapshot = self.snapshot().unwrap();
+        let observed = decide::observe(&snapshot, &self.driver, &self.policy, SecretState::NotLoaded);
+        decide::attachment_fingerprint(&observed)
     }
 
     pub fn snapshot(&self) -> Option<Snapshot> {

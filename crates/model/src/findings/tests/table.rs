@@ -24,40 +24,42 @@ impl Case {
         change(&mut self);
         self
     }
+
+    fn fails(self) -> Self {
+        self.but(|it| it.error = Some("no"))
+    }
+
+    fn unclaimed(self) -> Self {
+        self.but(|it| it.claimed = false)
+    }
+
+    /// Deleted at time 100.
+    fn leaving(self) -> Self {
+        self.but(|it| it.deleted = Some(100))
+    }
+
+    fn with_node(self, node: Entry) -> Self {
+        self.but(|it| it.node = node)
+    }
 }
 
 #[test]
 fn what_takes_too_long_is_stuck() {
-    let leaving = || well().but(|it| it.deleted = Some(100));
+    let leaving = || well().leaving();
     check(vec![
         ("attached", well(), LATER, &[]),
-        ("young", waiting().but(|it| it.claimed = false), 300, &[]),
-        (
-            "never began",
-            waiting().but(|it| it.claimed = false),
-            301,
-            &[AttachStuck],
-        ),
-        ("fails", waiting().but(|it| it.error = Some("no")), 301, &[AttachStuck]),
-        ("fails, but young", waiting().but(|it| it.error = Some("no")), 299, &[]),
+        ("young", waiting().unclaimed(), 300, &[]),
+        ("never began", waiting().unclaimed(), 301, &[AttachStuck]),
+        ("fails", waiting().fails(), 301, &[AttachStuck]),
+        ("fails, but young", waiting().fails(), 299, &[]),
         ("one long call", waiting(), 600, &[]),
         ("a call without end", waiting(), 601, &[AttachStuck]),
-        ("a repair fails", well().but(|it| it.error = Some("no")), LATER, &[]),
+        ("a repair fails", well().fails(), LATER, &[]),
         ("leaving", leaving(), 700, &[]),
         ("does not leave", leaving(), 701, &[DetachStuck]),
-        (
-            "leaving fails",
-            leaving().but(|it| it.error = Some("no")),
-            401,
-            &[DetachStuck],
-        ),
-        (
-            "leaving fails, but young",
-            leaving().but(|it| it.error = Some("no")),
-            399,
-            &[],
-        ),
-        ("held by another", leaving().but(|it| it.claimed = false), LATER, &[]),
+        ("leaving fails", leaving().fails(), 401, &[DetachStuck]),
+        ("leaving fails, but young", leaving().fails(), 399, &[]),
+        ("held by another", leaving().unclaimed(), LATER, &[]),
     ]);
 }
 
@@ -82,10 +84,10 @@ fn what_is_around_an_attachment_has_to_fit() {
             10,
             &[VolumeGone],
         ),
-        ("node gone", well().but(|it| it.node = Entry::Missing), 10, &[NodeGone]),
+        ("node gone", well().with_node(Entry::Missing), 10, &[NodeGone]),
         (
             "driver gone",
-            well().but(|it| it.node = Entry::WithoutDriver),
+            well().with_node(Entry::WithoutDriver),
             10,
             &[DriverNotOnNode],
         ),
@@ -107,18 +109,8 @@ fn what_is_around_an_attachment_has_to_fit() {
         ),
         ("CSIDriver unknown", well().but(|it| it.attach_required = None), 10, &[]),
         ("lost", lost(waiting()), LATER, &[AttachStuck, VolumeGone, NodeGone]),
-        (
-            "lost, but leaving",
-            lost(well()).but(|it| it.deleted = Some(100)),
-            200,
-            &[],
-        ),
-        (
-            "twice, but leaving",
-            twice(&["ReadWriteOnce"]).but(|it| it.deleted = Some(100)),
-            200,
-            &[],
-        ),
+        ("lost, but leaving", lost(well()).leaving(), 200, &[]),
+        ("twice, but leaving", twice(&["ReadWriteOnce"]).leaving(), 200, &[]),
     ]);
 }
 
@@ -130,7 +122,7 @@ fn in_line_volumes_are_left_over_when_they_are_wanted_elsewhere_or_lost_their_no
     check(vec![
         ("in use", inline(), LATER, &[]),
         ("moved", moved(), 10, &[InlineLeftOver]),
-        ("moved, but leaving", moved().but(|it| it.deleted = Some(100)), 200, &[]),
+        ("moved, but leaving", moved().leaving(), 200, &[]),
         ("shared", moved().but(|it| it.modes = vec!["ReadWriteMany"]), 10, &[]),
         ("twice", twice(), 10, &[AttachedTwice]),
         (
@@ -145,16 +137,11 @@ fn in_line_volumes_are_left_over_when_they_are_wanted_elsewhere_or_lost_their_no
             10,
             &[],
         ),
-        ("twice, but leaving", twice().but(|it| it.deleted = Some(100)), 200, &[]),
-        (
-            "node gone",
-            inline().but(|it| it.node = Entry::Missing),
-            10,
-            &[InlineLeftOver],
-        ),
+        ("twice, but leaving", twice().leaving(), 200, &[]),
+        ("node gone", inline().with_node(Entry::Missing), 10, &[InlineLeftOver]),
         (
             "driver gone",
-            inline().but(|it| it.node = Entry::WithoutDriver),
+            inline().with_node(Entry::WithoutDriver),
             10,
             &[DriverNotOnNode],
         ),

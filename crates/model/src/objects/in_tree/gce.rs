@@ -87,6 +87,9 @@ pub(super) fn region(zones: &[&str]) -> Result<String, TranslationError> {
 
 /// The in-tree plug-in attached every disk to one node for writing or to many for reading without further checks; the
 /// CSI driver refuses anything else.
+///
+/// They also say whether the volume may be on two nodes: the attach/detach controller translates a volume before it asks that
+/// (`IsMultiAttachAllowed`), so that one of ReadWriteOnce and ReadOnlyMany is on one node at a time for it as well.
 pub fn access_modes(modes: AccessModes) -> AccessModes {
     let read_only = modes.read_only_many && !modes.read_write_once && !modes.read_write_many;
     AccessModes {

@@ -19,7 +19,7 @@ use crate::provision::persistent_volume::is_saved;
 use crate::provision::plan::CreatePlan;
 use crate::provision::refusal::ProvisionRefusal;
 use crate::provision::release_request::ClaimReleaseRefusal;
-use crate::provision::response::{AnsweredVolume, UndoState};
+use crate::provision::response::AnsweredVolume;
 use crate::provision::seen::Seen;
 use crate::provision::settle::{CreateOutcome, SettledCreate, created, is_wanted_there, undone};
 
@@ -296,7 +296,7 @@ impl ClaimAttempt {
             Err(CallEnd::LeaseLost(lost)) => {
                 if lost == LeaseLost::Cancelled {
                     // It may be deleted: nobody gets it.
-                    volume.undo = UndoState::Failed;
+                    volume.undo_failed = true;
                 }
                 self.memory.creation = Some(Creation::Created(volume));
                 self.notes.push(ClaimNote::LeaseLost(lost));

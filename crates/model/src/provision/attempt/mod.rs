@@ -15,7 +15,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use memory::{ClaimMemory, RetryRequests};
-pub use step::{ClaimEvent, ClaimNote, ClaimStep, ClaimView, ListMoment, RescheduleCause, UndoFailure, Verdict};
+pub use step::{
+    ClaimEvent, ClaimNote, ClaimStep, ClaimView, ListMoment, RescheduleCause, RoleView, UndoFailure, Verdict,
+};
 pub use surroundings::{fingerprint, may_call};
 
 use super::action::{ClaimAction, ClaimDecision, ClaimReason};

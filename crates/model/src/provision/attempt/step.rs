@@ -35,8 +35,9 @@ pub struct ListMoment {
     pub csi_nodes: u64,
 }
 
-/// What an attempt sees at a moment: the cache, the Lease, the settings. To read it changes nothing.
-pub trait ClaimView {
+/// What an attempt for a claim or a PersistentVolume sees at a moment: the cache, the Lease, the settings. To read it
+/// changes nothing.
+pub trait RoleView {
     /// The driver.
     fn driver(&self) -> &ProvisionerFacts;
     /// Settings.
@@ -45,10 +46,19 @@ pub trait ClaimView {
     fn role(&self) -> RolePhase;
     /// Whether the driver is away: nothing is called until it is back, which wakes everything.
     fn is_away(&self) -> bool;
-    /// The time, for what is written on objects.
-    fn now(&self) -> Timestamp;
     /// Whether a call or a write may be begun: the Lease is held.
     fn may_start(&self) -> bool;
+    /// A class.
+    fn class(&self, name: &str) -> Seen<Arc<StorageClass>>;
+    /// The name of another PersistentVolume of the driver than `except` that has this handle. Of two that are saved, the one that is saved
+    /// last sees the other one.
+    fn handle_owner(&self, handle: &str, except: &str) -> Seen<Arc<str>>;
+}
+
+/// What an attempt for a claim sees.
+pub trait ClaimView: RoleView {
+    /// The time, for what is written on objects.
+    fn now(&self) -> Timestamp;
     /// How long the outcome of a call has to be unknown before a person may let a claim go.
     fn stuck_after(&self) -> Duration;
     /// Counts changes of the settings and of the connection: after one, what the driver refused may succeed.
@@ -57,13 +67,8 @@ pub trait ClaimView {
     fn longest_backoff(&self) -> Duration;
     /// The claim that the attempt is for.
     fn claim(&self) -> Seen<Arc<Claim>>;
-    /// A class.
-    fn class(&self, name: &str) -> Seen<Arc<StorageClass>>;
     /// The PersistentVolume of a name.
     fn volume(&self, name: &str) -> Seen<Arc<Volume>>;
-    /// The name of another PersistentVolume of the driver than `except` that has this handle. Of two that are saved, the one that is saved
-    /// last sees the other one.
-    fn handle_owner(&self, handle: &str, except: &str) -> Seen<Arc<str>>;
     /// The name of any PersistentVolume of the driver that has this handle, else of a volume that is about to be saved for another claim
     /// with it. Without other claims, that of a PersistentVolume.
     fn handle_owner_or_creator(&self, handle: &str) -> Seen<Arc<str>> {

@@ -6,7 +6,7 @@ use super::ClaimView;
 use crate::objects::{Claim, StorageClass};
 use crate::provision::claim::{is_wanted, volume_name};
 use crate::provision::creation::Creation;
-use crate::provision::fingerprint::claim_fingerprint;
+use crate::provision::fingerprint::{claim_fingerprint, is_placed};
 use crate::provision::marker::MarkerState;
 use crate::provision::observed::{ObservedClaim, ProvisionerSecretState, Waited};
 use crate::provision::persistent_volume::is_of_claim;
@@ -15,8 +15,13 @@ use crate::provision::topology::{KnownNode, TopologyFacts};
 
 /// Fingerprint of what decides about a claim, as far as others change it: what the queue compares after a failure.
 pub fn fingerprint(view: &impl ClaimView, claim: &Claim) -> u64 {
-    let (creation, surroundings) = (Creation::Never, Surroundings::of(view, claim));
-    let class = view.class(&claim.class);
+    let (creation, class) = (Creation::Never, view.class(&claim.class));
+    // Each event of each claim asks, and all nodes are put together again after each change of one.
+    let surroundings = if is_placed(claim, class.as_deref()) {
+        Surroundings::of_node(view, claim)
+    } else {
+        Surroundings::of(view, claim)
+    };
     let marker = MarkerState::of(claim, &view.driver().name);
     let name = volume_name(claim, &creation, &marker, view.policy()).unwrap_or_default();
     let saved = view.volume(&name);
@@ -66,13 +71,23 @@ impl Surroundings {
     }
 
     pub fn of(view: &impl ClaimView, claim: &Claim) -> Self {
+        let of_node = Self::of_node(view, claim);
         if !view.driver().capabilities.accessibility_constraints {
-            return Self::none();
+            return of_node;
         }
-        let selected = claim.selected_node.as_deref();
         Self {
             topology: view.topology(),
+            ..of_node
+        }
+    }
+
+    /// Where no other node than the selected one counts.
+    fn of_node(view: &impl ClaimView, claim: &Claim) -> Self {
+        let has_topology = view.driver().capabilities.accessibility_constraints;
+        let selected = claim.selected_node.as_deref().filter(|_| has_topology);
+        Self {
             node: selected.map_or(KnownNode::GONE, |name| view.node(name)),
+            ..Self::none()
         }
     }
 

@@ -45,6 +45,12 @@ impl Subject<'_, '_> {
             Some(marker) if is_uncertain => marker.arguments(class, observed.topology),
             _ => RecordedArguments::default(),
         };
+        // A marker that says nothing of topology says nothing of a call either, and users of a namespace can write the finalizer: the volume
+        // would be in any zone.
+        let is_placed = selected.is_some() || recorded.segment.is_some() || recorded.first.is_some();
+        if has_topology && self.wanted && class.delayed && !is_placed {
+            return wait(ClaimReason::WaitForConsumer);
+        }
         match request::plan(observed, class, self.name, recorded, self.wanted) {
             Ok(plan) => self.call(Arc::new(plan), reason),
             Err(refusal) if refusal.is_missing_topology() => wait_for(ClaimReason::TopologyMissing, refusal),

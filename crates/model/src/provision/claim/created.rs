@@ -7,7 +7,7 @@ use crate::provision::observed::RolePhase;
 use crate::provision::persistent_volume::persistent_volume;
 use crate::provision::plan::DeletePlan;
 use crate::provision::refusal::{ProvisionRefusal, cut_handle};
-use crate::provision::response::{NewVolume, UndoState};
+use crate::provision::response::NewVolume;
 use crate::provision::seen::Seen;
 
 impl Subject<'_, '_> {
@@ -66,7 +66,7 @@ impl Subject<'_, '_> {
         let is_marked = self.marker.may_be_open() && !self.observed.gone;
         let is_last = self.no_call().is_some() && !is_marked;
         let is_attached = matches!(self.observed.attached_to, Seen::Here(_));
-        if !would_be_bound && (volume.undo == UndoState::Failed || held || is_last || is_attached) && !name_taken {
+        if !would_be_bound && (volume.undo_failed || held || is_last || is_attached) && !name_taken {
             // So that the deletion of PersistentVolumes has a record of it, and waits for what it has to wait for.
             return save(ClaimReason::UndoVolume);
         }

@@ -11,14 +11,17 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::builders::{MARKER, NAME, claim_of, class_json, class_of, driver, now, policy, volume_of, world};
+use super::builders::{
+    DELETED_AT, MARKER, NAME, UID, answered_volume, claim_of, class_json, class_of, driver, now, policy, volume_of,
+    world,
+};
 use super::patches::apply;
 use crate::answer::{ApiError, ApiErrorKind};
 use crate::attempt::{CallEnd, LeaseLost};
 use crate::decide::Failure;
 use crate::objects::{Claim, StorageClass, Volume};
 use crate::provision::attempt::{
-    ClaimAttempt, ClaimEvent, ClaimMemory, ClaimNote, ClaimStep, ClaimView, ListMoment, Verdict, fingerprint,
+    ClaimAttempt, ClaimEvent, ClaimMemory, ClaimNote, ClaimStep, ClaimView, ListMoment, RoleView, Verdict, fingerprint,
 };
 use crate::provision::topology::{KnownNode, TopologyFacts, TopologyNode};
 use crate::provision::{
@@ -84,6 +87,17 @@ impl Cluster {
         super::builders::put(self.claim.as_mut().unwrap(), pointer, value);
     }
 
+    fn delete(&mut self) {
+        self.set("/metadata/deletionTimestamp", json!(DELETED_AT));
+    }
+
+    /// The class names a Secret for the calls.
+    fn name_secret(&mut self) {
+        self.class.as_mut().unwrap()["parameters"] = json!({
+            "csi.storage.k8s.io/provisioner-secret-name": "s", "csi.storage.k8s.io/provisioner-secret-namespace": "ns",
+        });
+    }
+
     fn patch(&mut self, body: &Value) -> Result<(), ApiError> {
         let claim = self.claim.as_mut().ok_or_else(|| error(ApiErrorKind::NotFound))?;
         apply(claim, body).map_err(|_| error(ApiErrorKind::Stale))?;
@@ -122,7 +136,7 @@ impl Cluster {
     }
 }
 
-impl ClaimView for Cluster {
+impl RoleView for Cluster {
     fn driver(&self) -> &ProvisionerFacts {
         &self.driver
     }
@@ -135,11 +149,23 @@ impl ClaimView for Cluster {
     fn is_away(&self) -> bool {
         self.is_away
     }
-    fn now(&self) -> Timestamp {
-        self.now
-    }
     fn may_start(&self) -> bool {
         self.leads
+    }
+    fn class(&self, _: &str) -> Seen<Arc<StorageClass>> {
+        self.class
+            .as_ref()
+            .map_or(Seen::Gone, |class| Seen::Here(Arc::new(class_of(class))))
+    }
+    fn handle_owner(&self, handle: &str, except: &str) -> Seen<Arc<str>> {
+        assert_ne!(except, "", "of what is not saved, those of other claims count as well");
+        self.owner_but(handle, except)
+    }
+}
+
+impl ClaimView for Cluster {
+    fn now(&self) -> Timestamp {
+        self.now
     }
     fn stuck_after(&self) -> Duration {
         Duration::from_mins(10)
@@ -155,18 +181,9 @@ impl ClaimView for Cluster {
             .as_ref()
             .map_or(Seen::Gone, |claim| Seen::Here(Arc::new(claim_of(claim))))
     }
-    fn class(&self, _: &str) -> Seen<Arc<StorageClass>> {
-        self.class
-            .as_ref()
-            .map_or(Seen::Gone, |class| Seen::Here(Arc::new(class_of(class))))
-    }
     fn volume(&self, name: &str) -> Seen<Arc<Volume>> {
         let volume = self.volume.as_ref().filter(|volume| volume["metadata"]["name"] == name);
         volume.map_or(Seen::Gone, |volume| Seen::Here(Arc::new(volume_of(volume))))
-    }
-    fn handle_owner(&self, handle: &str, except: &str) -> Seen<Arc<str>> {
-        assert_ne!(except, "", "of what is not saved, those of other claims count as well");
-        self.owner_but(handle, except)
     }
     fn handle_owner_or_creator(&self, handle: &str) -> Seen<Arc<str>> {
         self.owner_but(handle, "")
@@ -218,7 +235,7 @@ const PROVISIONER: &str = "/metadata/annotations/volume.kubernetes.io~1storage-p
 
 /// Nobody wants the volume any more: the claim is deleted, given to another driver, or bound to another PersistentVolume.
 const UNWANTED: [fn(&mut Cluster); 3] = [
-    |cluster| cluster.set("/metadata/deletionTimestamp", json!(super::builders::DELETED_AT)),
+    Cluster::delete,
     |cluster| cluster.set(PROVISIONER, json!("other.test")),
     |cluster| cluster.set("/spec/volumeName", json!("static")),
 ];
@@ -247,6 +264,18 @@ fn failed(code: i32) -> ClaimEvent {
         code: Some(code),
     };
     ClaimEvent::Created(Err(CallEnd::Failed(failure)))
+}
+
+fn call_fails(code: i32) -> impl Fn(&ClaimStep, &mut Cluster) -> Option<ClaimEvent> + Copy {
+    move |step, _| matches!(step, ClaimStep::Create(_)).then(|| failed(code))
+}
+
+fn save_fails(error: ApiError) -> impl Fn(&ClaimStep, &mut Cluster) -> Option<ClaimEvent> {
+    move |step, _| matches!(step, ClaimStep::Save(_)).then(|| ClaimEvent::Saved(Err(error.clone())))
+}
+
+fn patch_fails(error: ApiError) -> impl Fn(&ClaimStep, &mut Cluster) -> Option<ClaimEvent> {
+    move |step, _| matches!(step, ClaimStep::Patch(_)).then(|| ClaimEvent::Patched(Err(error.clone())))
 }
 
 /// Plays attempts, with the answers to the calls and to the saves; others are carried out.
@@ -310,6 +339,42 @@ impl Play {
                 ClaimStep::Delete(_) | ClaimStep::End(_) => panic!("{step:?}"),
             });
         }
+    }
+
+    /// An attempt, and what happens during its call, which is answered with this code or carried out.
+    fn call(&mut self, code: Option<i32>, mut meanwhile: impl FnMut(&mut Cluster)) -> Verdict {
+        self.attempt(|step, cluster| {
+            let ClaimStep::Create(_) = step else { return None };
+            meanwhile(cluster);
+            code.map(failed)
+        })
+    }
+
+    /// Another process goes on, which knows what the claim says.
+    fn restart(&mut self, identity: &str) {
+        self.memory = ClaimMemory::default();
+        self.cluster.policy.identity = identity.into();
+    }
+
+    /// What decides about the claim now.
+    fn print(&self) -> u64 {
+        fingerprint(&self.cluster, &self.cluster.claim().here().unwrap())
+    }
+
+    /// What the last call came to that failed.
+    fn outcome(&self) -> Option<&CreateOutcome> {
+        self.notes.iter().rev().find_map(|note| match note {
+            ClaimNote::CallFailed(outcome, ..) => Some(&**outcome),
+            _ => None,
+        })
+    }
+
+    /// What the claim waits for, as it was told last.
+    fn waits_for(&self) -> Option<ClaimReason> {
+        self.notes.iter().rev().find_map(|note| match note {
+            ClaimNote::Waits(reason, _) => Some(*reason),
+            _ => None,
+        })
     }
 
     /// Whether it is not known what a call did, as the last attempt has it.
@@ -380,38 +445,36 @@ fn what_is_saved_is_not_uncertain() {
     play.attempt(|_, _| None);
     assert_eq!(known(&play.memory), (false, false));
     play.cluster.volume = None;
-    play.attempt(|step, _| matches!(step, ClaimStep::Create(_)).then(|| failed(4)));
+    play.attempt(call_fails(4));
     assert_eq!(known(&play.memory), (true, true));
 }
 
 /// What a change during the call asks for is known, and the driver may still work on the call.
 #[test]
 fn what_changes_during_a_call_without_an_outcome_waits_for_the_backoff() {
-    let node = ("/metadata/annotations/volume.kubernetes.io~1selected-node", "n2");
-    let deleted = ("/metadata/deletionTimestamp", "2026-01-01T00:00:00Z");
-    let bound = ("/spec/volumeName", "theirs");
-    let rows = [
-        (4, node, true),
-        (5, node, false),
+    type Change = fn(&mut Cluster);
+    let node: Change = |cluster| cluster.set("/metadata/annotations/volume.kubernetes.io~1selected-node", json!("n2"));
+    let class: Change = |cluster| {
+        let class = cluster.class.as_mut().unwrap();
+        class["allowedTopologies"] = json!([]);
+        class["metadata"]["uid"] = json!("class-2");
+    };
+    let rows: [(&str, i32, Change, bool); 6] = [
+        ("another node", 4, node, true),
+        ("another node, refused", 5, node, false),
+        ("another class", 4, class, true),
+        ("another class, no room", 8, class, false),
         // Nobody wants the volume any more: the claim does not wait for its end.
-        (4, deleted, false),
-        (4, bound, false),
+        ("deleted", 4, UNWANTED[0], false),
+        ("bound", 4, UNWANTED[2], false),
     ];
-    for (code, (key, value), waits) in rows {
+    for (name, code, change, waits) in rows {
         let mut play = Play::of(Cluster::new());
-        let verdict = play.attempt(|step, cluster| {
-            let is_call = matches!(step, ClaimStep::Create(_));
-            is_call.then(|| {
-                cluster.set(key, json!(value));
-                failed(code)
-            })
-        });
+        let verdict = play.call(Some(code), change);
         let Verdict::Failed { fingerprint: known } = verdict else {
-            panic!("{verdict:?}")
+            panic!("{name}: {verdict:?}")
         };
-        let claim = play.cluster.claim().here().unwrap();
-        let is_known = known == fingerprint(&play.cluster, &claim);
-        assert_eq!(is_known, waits, "{code} {key}");
+        assert_eq!(known == play.print(), waits, "{name}");
     }
 }
 
@@ -453,15 +516,11 @@ fn a_claim_that_is_not_bound_keeps_its_marker_for_a_while() {
 #[test]
 fn an_uncertain_call_is_repeated_and_its_claim_is_held() {
     let mut play = Play::of(Cluster::new());
-    let timed_out = |step: &ClaimStep, _: &mut Cluster| matches!(step, ClaimStep::Create(_)).then(|| failed(4));
-    assert!(matches!(play.attempt(timed_out), Verdict::Failed { .. }));
-    let uncertain =
-        |note: &ClaimNote| matches!(note, ClaimNote::CallFailed(outcome, ..) if **outcome == CreateOutcome::Uncertain);
-    assert!(play.notes.iter().any(uncertain));
+    assert!(matches!(play.attempt(call_fails(4)), Verdict::Failed { .. }));
+    assert_eq!(play.outcome(), Some(&CreateOutcome::Uncertain));
     play.take_done();
     // Another process knows no more than what the claim says, and writes the marker anew.
-    play.memory = ClaimMemory::default();
-    play.cluster.policy.identity = "2-3-csi.test".into();
+    play.restart("2-3-csi.test");
     play.attempt(|_, _| None);
     assert_eq!(play.take_done(), ["patch", "create", "save"]);
     assert_eq!(play.saved(), 1);
@@ -471,27 +530,19 @@ fn an_uncertain_call_is_repeated_and_its_claim_is_held() {
 #[test]
 fn a_refusal_of_other_arguments_does_not_end_an_open_call() {
     let mut play = Play::of(Cluster::new());
-    let answer =
-        |code| move |step: &ClaimStep, _: &mut Cluster| matches!(step, ClaimStep::Create(_)).then(|| failed(code));
-    play.attempt(answer(4));
+    play.attempt(call_fails(4));
     play.cluster.policy.default_fs_type = "wrong".into();
     for (process, code) in [("2", 3), ("2", 3), ("3", 11), ("3", 13), ("3", 13), ("4", 8)] {
         if *play.cluster.policy.identity != *process {
-            play.memory = ClaimMemory::default();
-            play.cluster.policy.identity = process.into();
+            play.restart(process);
         }
-        assert!(matches!(play.attempt(answer(code)), Verdict::Failed { .. }));
-        let outcome = play.notes.iter().rev().find_map(|note| match note {
-            ClaimNote::CallFailed(outcome, ..) => Some(&**outcome),
-            _ => None,
-        });
-        assert_eq!(outcome, Some(&CreateOutcome::OtherCallOpen), "{code}");
+        assert!(matches!(play.attempt(call_fails(code)), Verdict::Failed { .. }));
+        assert_eq!(play.outcome(), Some(&CreateOutcome::OtherCallOpen), "{code}");
         assert!(play.cluster.carries_marker(), "{code}");
     }
-    play.memory = ClaimMemory::default();
-    play.cluster.policy.identity = "5".into();
+    play.restart("5");
     play.cluster.policy.default_fs_type = "".into();
-    play.attempt(answer(3));
+    play.attempt(call_fails(3));
     assert!(!play.cluster.carries_marker(), "the call is made as it was");
 }
 
@@ -499,18 +550,12 @@ fn a_refusal_of_other_arguments_does_not_end_an_open_call() {
 #[test]
 fn settings_that_are_put_back_repeat_the_open_call() {
     let mut play = Play::of(Cluster::new());
-    let answer =
-        |code| move |step: &ClaimStep, _: &mut Cluster| matches!(step, ClaimStep::Create(_)).then(|| failed(code));
-    play.attempt(answer(4));
-    play.memory = ClaimMemory::default();
-    play.cluster.policy.identity = "2".into();
+    play.attempt(call_fails(4));
+    play.restart("2");
     play.cluster.policy.default_fs_type = "wrong".into();
     for code in [6, 3] {
-        assert!(matches!(play.attempt(answer(code)), Verdict::Failed { .. }));
-        let told = play.notes.iter().any(
-            |note| matches!(note, ClaimNote::CallFailed(outcome, ..) if **outcome == CreateOutcome::OtherCallOpen),
-        );
-        assert!(told, "{code}");
+        assert!(matches!(play.attempt(call_fails(code)), Verdict::Failed { .. }));
+        assert_eq!(play.outcome(), Some(&CreateOutcome::OtherCallOpen), "{code}");
     }
     play.cluster.policy.default_fs_type = "".into();
     play.attempt(|_, _| None);
@@ -561,7 +606,7 @@ fn a_claim_whose_volume_cannot_be_recorded_is_let_go_on_request() {
     let mut play = Play::of(Cluster::new());
     let refused = |step: &ClaimStep, cluster: &mut Cluster| match step {
         ClaimStep::Create(_) => {
-            cluster.set("/metadata/deletionTimestamp", json!(super::builders::DELETED_AT));
+            cluster.delete();
             None
         }
         ClaimStep::Save(_) => Some(ClaimEvent::Saved(Err(status(403)))),
@@ -570,7 +615,7 @@ fn a_claim_whose_volume_cannot_be_recorded_is_let_go_on_request() {
     play.attempt(refused);
     assert!(play.cluster.carries_marker());
     play.cluster.wait(Duration::from_mins(11));
-    let request = json!({"uid": super::builders::UID, "deleted": super::builders::DELETED_AT, "at": play.cluster.now.to_string()});
+    let request = json!({"uid": UID, "deleted": DELETED_AT, "at": play.cluster.now.to_string()});
     play.cluster.claim.as_mut().unwrap()["metadata"]["annotations"]["attacher.csi.dev/release"] =
         request.to_string().into();
     play.attempt(refused);
@@ -617,8 +662,7 @@ fn a_marker_that_is_stored_without_what_it_says_holds_no_claim() {
         assert!(matches!(play.attempt(strip), Verdict::Failed { .. }));
         assert_eq!(play.take_done(), ["patch"], "no call, and no second try at once");
     }
-    play.cluster
-        .set("/metadata/deletionTimestamp", super::builders::DELETED_AT.into());
+    play.cluster.delete();
     play.attempt(strip);
     assert!(!play.cluster.carries_marker());
     assert_eq!(play.take_done(), ["patch"]);
@@ -634,10 +678,7 @@ fn a_secret_that_could_not_be_read_for_now_is_not_waited_for() {
         (error(ApiErrorKind::Unknown), false),
     ] {
         let mut cluster = Cluster::new();
-        let class = cluster.class.as_mut().unwrap();
-        class["parameters"] = json!({
-            "csi.storage.k8s.io/provisioner-secret-name": "s", "csi.storage.k8s.io/provisioner-secret-namespace": "ns",
-        });
+        cluster.name_secret();
         let mut attempt = ClaimAttempt::new(ClaimMemory::default());
         let mut step = attempt.next(&cluster, ClaimEvent::Begin);
         while !matches!(step, ClaimStep::End(_)) {
@@ -660,10 +701,9 @@ fn a_secret_that_could_not_be_read_for_now_is_not_waited_for() {
 #[test]
 fn a_class_that_was_replaced_is_not_used_while_it_is_not_known_what_a_call_did() {
     let mut play = Play::of(Cluster::new());
-    play.attempt(|step, _| matches!(step, ClaimStep::Create(_)).then(|| failed(4)));
+    play.attempt(call_fails(4));
     play.take_done();
-    play.memory = ClaimMemory::default();
-    play.cluster.policy.identity = "2-3-csi.test".into();
+    play.restart("2-3-csi.test");
     let before = play.cluster.class.clone();
     let class = play.cluster.class.as_mut().unwrap();
     class["metadata"]["uid"] = json!("another-class");
@@ -694,13 +734,11 @@ fn a_class_that_was_changed_in_place_is_not_used_while_it_is_not_known_what_a_ca
         })
     };
     attempt(&mut play, Some(4));
-    play.memory = ClaimMemory::default();
-    play.cluster.policy.identity = "2-3-csi.test".into();
+    play.restart("2-3-csi.test");
     for is_deleted in [false, true] {
         let before = play.cluster.claim.clone();
         if is_deleted {
-            play.cluster
-                .set("/metadata/deletionTimestamp", json!(super::builders::DELETED_AT));
+            play.cluster.delete();
         }
         play.cluster.class.as_mut().unwrap()["mountOptions"] = json!(["noatime", "discard"]);
         play.take_done();
@@ -721,12 +759,9 @@ fn a_class_that_was_changed_in_place_is_not_used_while_it_is_not_known_what_a_ca
 #[test]
 fn a_claim_that_is_deleted_during_the_call_leaves_a_record_while_deletions_are_held() {
     let mut play = Play::of(Cluster::new());
-    let verdict = play.attempt(|step, cluster| {
-        if matches!(step, ClaimStep::Create(_)) {
-            cluster.set("/metadata/deletionTimestamp", json!(super::builders::DELETED_AT));
-            cluster.set("/metadata/finalizers", json!([MARKER]));
-        }
-        None
+    let verdict = play.call(None, |cluster| {
+        cluster.delete();
+        cluster.set("/metadata/finalizers", json!([MARKER]));
     });
     assert_eq!(play.take_done(), ["patch", "create", "read volume", "save", "patch"]);
     assert_eq!(verdict, Verdict::Done);
@@ -740,14 +775,13 @@ fn a_claim_that_is_deleted_during_the_call_leaves_a_record_while_deletions_are_h
 #[test]
 fn a_volume_that_is_recorded_for_its_end_is_not_told_as_provisioned() {
     use ClaimReason::{KeepVolume, UndoVolume};
-    let deleted = || json!(super::builders::DELETED_AT);
     for (policy, reason) in [("Delete", UndoVolume), ("Retain", KeepVolume)] {
         for is_lost in [false, true] {
             let mut play = Play::of(Cluster::new());
             play.cluster.class.as_mut().unwrap()["reclaimPolicy"] = json!(policy);
             play.attempt(|step, cluster| match step {
                 ClaimStep::Create(_) => {
-                    cluster.set("/metadata/deletionTimestamp", deleted());
+                    cluster.delete();
                     None
                 }
                 ClaimStep::Save(body) if is_lost => {
@@ -763,7 +797,7 @@ fn a_volume_that_is_recorded_for_its_end_is_not_told_as_provisioned() {
     play.attempt(|step, cluster| match step {
         ClaimStep::Save(body) => {
             cluster.post(body);
-            cluster.set("/metadata/deletionTimestamp", deleted());
+            cluster.delete();
             Some(ClaimEvent::Saved(Err(error(ApiErrorKind::Unknown))))
         }
         _ => None,
@@ -819,23 +853,15 @@ fn a_call_that_is_not_made_again_announces_none() {
         (4, true, true),
     ] {
         let mut play = Play::of(Cluster::new());
-        play.attempt(|step, cluster| {
-            let is_call = matches!(step, ClaimStep::Create(_));
-            if is_call && is_deleted {
-                cluster.set("/metadata/deletionTimestamp", json!(super::builders::DELETED_AT));
+        play.call(Some(code), |cluster| {
+            if is_deleted {
+                cluster.delete();
             }
-            is_call.then(|| failed(code))
         });
         assert_eq!(is_retried(&play), Some(wanted), "{code} {is_deleted}");
     }
     let mut play = Play::of(Cluster::new());
-    play.attempt(|step, cluster| {
-        let is_call = matches!(step, ClaimStep::Create(_));
-        if is_call {
-            cluster.role = RolePhase::Disabled;
-        }
-        is_call.then(|| failed(9))
-    });
+    play.call(Some(9), |cluster| cluster.role = RolePhase::Disabled);
     assert_eq!(is_retried(&play), Some(false), "the role is switched off");
 }
 
@@ -843,15 +869,9 @@ fn a_call_that_is_not_made_again_announces_none() {
 #[test]
 fn a_refused_claim_that_nobody_wants_any_more_is_let_go_without_another_call() {
     for make_unwanted in UNWANTED {
-        for code in [9, 3] {
+        for code in [9, 3, 11] {
             let mut play = Play::of(Cluster::new());
-            let verdict = play.attempt(|step, cluster| {
-                let is_call = matches!(step, ClaimStep::Create(_));
-                if is_call {
-                    make_unwanted(cluster);
-                }
-                is_call.then(|| failed(code))
-            });
+            let verdict = play.call(Some(code), make_unwanted);
             let told = play
                 .notes
                 .iter()
@@ -870,12 +890,9 @@ fn a_refused_claim_that_nobody_wants_any_more_is_let_go_without_another_call() {
 fn a_volume_whose_handle_is_somebody_elses_is_not_recorded_twice() {
     let mut play = Play::of(Cluster::new());
     play.cluster.owner = Some("another".into());
-    play.attempt(|step, cluster| {
-        if matches!(step, ClaimStep::Create(_)) {
-            cluster.set("/metadata/deletionTimestamp", json!(super::builders::DELETED_AT));
-            cluster.set("/metadata/finalizers", json!([MARKER]));
-        }
-        None
+    play.call(None, |cluster| {
+        cluster.delete();
+        cluster.set("/metadata/finalizers", json!([MARKER]));
     });
     assert_eq!(play.take_done(), ["patch", "create", "patch"]);
     assert!(play.cluster.claim.is_none() && play.cluster.volume.is_none());
@@ -886,16 +903,15 @@ fn a_volume_whose_handle_is_somebody_elses_is_not_recorded_twice() {
 fn an_undersized_volume_waits_while_deletions_are_held() {
     let mut play = Play::of(Cluster::new());
     let small = AnsweredVolume {
-        handle: "vol-1".into(),
         capacity_bytes: 1,
-        ..AnsweredVolume::default()
+        ..answered_volume()
     };
     let verdict = play
         .attempt(|step, _| matches!(step, ClaimStep::Create(_)).then(|| ClaimEvent::Created(Ok(Some(small.clone())))));
     assert!(matches!(verdict, Verdict::Waits { .. }));
     assert_eq!(play.take_done(), ["patch", "create", "read volume"]);
-    let is_held = |note: &ClaimNote| matches!(note, ClaimNote::Waits(ClaimReason::Held, _));
-    assert!(play.notes.iter().any(is_held) && play.cluster.carries_marker());
+    assert_eq!(play.waits_for(), Some(ClaimReason::Held));
+    assert!(play.cluster.carries_marker());
 }
 
 #[test]
@@ -936,21 +952,18 @@ fn a_save_is_told_once_though_nothing_that_was_asked_about_it_was_answered() {
 /// The end of the marker is refused, as by a webhook. The claim is deleted, or another driver provisions it from now on.
 #[test]
 fn a_claim_is_given_up_once_the_marker_is_off() {
-    let deleted = ("/metadata/deletionTimestamp", super::builders::DELETED_AT);
+    let deleted = ("/metadata/deletionTimestamp", DELETED_AT);
     let given_away = (
         "/metadata/annotations/volume.kubernetes.io~1storage-provisioner",
         "other.test",
     );
     for (pointer, value) in [deleted, given_away] {
         let mut play = Play::of(Cluster::new());
-        play.attempt(|step, _| matches!(step, ClaimStep::Create(_)).then(|| failed(9)));
+        play.attempt(call_fails(9));
         play.cluster.set(pointer, json!(value));
         let told = |play: &Play| play.notes.iter().filter(|note| **note == ClaimNote::Cancelled).count();
         for _ in 0..3 {
-            let refused = |step: &ClaimStep, _: &mut Cluster| {
-                matches!(step, ClaimStep::Patch(_)).then(|| ClaimEvent::Patched(Err(status(403))))
-            };
-            play.attempt(refused);
+            play.attempt(patch_fails(status(403)));
             assert_eq!(told(&play), 0, "{pointer}");
         }
         assert_eq!(play.attempt(|_, _| None), Verdict::Done);
@@ -961,39 +974,28 @@ fn a_claim_is_given_up_once_the_marker_is_off() {
 #[test]
 fn a_save_that_was_not_carried_out_is_repeated_with_pauses_and_without_a_call() {
     let mut play = Play::of(Cluster::new());
-    let refused = |step: &ClaimStep, _: &mut Cluster| match step {
-        ClaimStep::Save(_) => Some(ClaimEvent::Saved(Err(status(500)))),
-        _ => None,
-    };
+    let refused = save_fails(status(500));
     for (pause, words) in [
         (100, ["patch", "create", "save", "read volume"].as_slice()),
         (200, ["save", "read volume"].as_slice()),
         (400, ["save", "read volume"].as_slice()),
     ] {
-        assert_eq!(play.attempt(refused), Verdict::Rest(Duration::from_millis(pause)));
+        assert_eq!(play.attempt(&refused), Verdict::Rest(Duration::from_millis(pause)));
         assert_eq!(play.take_done(), words);
         // Whatever happens to the claim, and be it deleted.
         assert_eq!(play.attempt(|_, _| None), Verdict::Rest(Duration::from_millis(pause)));
         assert!(play.take_done().is_empty());
         play.cluster.wait(Duration::from_millis(pause));
     }
-    let forbidden = |step: &ClaimStep, _: &mut Cluster| match step {
-        ClaimStep::Save(_) => Some(ClaimEvent::Saved(Err(status(403)))),
-        _ => None,
-    };
-    let invalid = |step: &ClaimStep, _: &mut Cluster| match step {
-        ClaimStep::Save(_) => Some(ClaimEvent::Saved(Err(status(422)))),
-        _ => None,
-    };
     let longest = Duration::from_secs(30);
-    assert_eq!(play.attempt(invalid), Verdict::Rest(longest));
+    assert_eq!(play.attempt(save_fails(status(422))), Verdict::Rest(longest));
     assert!(matches!(play.notes.last(), Some(ClaimNote::SaveFailed(_, told)) if *told == Some(longest)));
     play.take_done();
     play.cluster.wait(Duration::from_secs(10));
     assert_eq!(play.attempt(|_, _| None), Verdict::Rest(Duration::from_secs(20)));
     assert!(play.take_done().is_empty());
     play.cluster.role = RolePhase::Stopping;
-    play.attempt(forbidden);
+    play.attempt(save_fails(status(403)));
     assert_eq!(play.take_done(), ["save"], "who ends has no other time");
     play.cluster.role = RolePhase::Serving;
     play.memory.end_holds();
@@ -1005,10 +1007,7 @@ fn a_save_that_was_not_carried_out_is_repeated_with_pauses_and_without_a_call() 
 #[test]
 fn a_save_that_is_forbidden_is_repeated_soon_and_told_once_until_it_lasts() {
     let mut play = Play::of(Cluster::new());
-    let forbidden = |step: &ClaimStep, _: &mut Cluster| match step {
-        ClaimStep::Save(_) => Some(ClaimEvent::Saved(Err(status(403)))),
-        _ => None,
-    };
+    let forbidden = save_fails(status(403));
     let told = |play: &mut Play| {
         let notes = std::mem::take(&mut play.notes);
         notes
@@ -1025,7 +1024,7 @@ fn a_save_that_is_forbidden_is_repeated_soon_and_told_once_until_it_lasts() {
         (30, true),
     ] {
         let pause = Duration::from_secs(pause);
-        assert_eq!(play.attempt(forbidden), Verdict::Rest(pause));
+        assert_eq!(play.attempt(&forbidden), Verdict::Rest(pause));
         assert_eq!(told(&mut play), is_told, "{pause:?}");
         play.cluster.wait(pause);
     }
@@ -1075,8 +1074,7 @@ fn two_volumes_are_told_once_whatever_became_of_the_claim() {
 fn a_marker_that_the_api_server_does_not_take_is_told() {
     for refused in [403, 400, 422] {
         let mut play = Play::of(Cluster::new());
-        let verdict = play
-            .attempt(|step, _| matches!(step, ClaimStep::Patch(_)).then(|| ClaimEvent::Patched(Err(status(refused)))));
+        let verdict = play.attempt(patch_fails(status(refused)));
         assert!(matches!(verdict, Verdict::Failed { .. }));
         let told = play.notes.iter().find_map(|note| match note {
             ClaimNote::RequestFailed(error) => crate::provision::event::request_refused(error),
@@ -1109,12 +1107,11 @@ fn a_call_that_was_cut_off_may_have_made_a_volume_and_one_that_was_not_begun_has
 #[test]
 fn who_lost_the_lease_marks_no_claim() {
     let mut play = Play::of(Cluster::new());
-    play.attempt(|step, _| matches!(step, ClaimStep::Create(_)).then(|| failed(4)));
+    play.attempt(call_fails(4));
     let marker = |play: &Play| play.cluster.claim.as_ref().unwrap()["metadata"]["annotations"].clone();
     let of_the_leader = marker(&play);
     play.take_done();
-    play.memory = ClaimMemory::default();
-    play.cluster.policy.identity = "former".into();
+    play.restart("former");
     play.cluster.leads = false;
     assert_eq!(play.attempt(|_, _| None), Verdict::LeaseLost);
     assert!(play.take_done().is_empty());
@@ -1127,8 +1124,7 @@ fn who_lost_the_lease_takes_no_marker_off() {
     let mut play = Play::of(Cluster::new());
     play.attempt(|_, _| None);
     assert_eq!(play.take_done(), ["patch", "create", "save"]);
-    play.cluster
-        .set("/metadata/deletionTimestamp", json!("2026-01-02T03:00:00Z"));
+    play.cluster.delete();
     play.cluster.leads = false;
     assert_eq!(play.attempt(|_, _| None), Verdict::LeaseLost);
     assert!(play.take_done().is_empty());
@@ -1138,7 +1134,7 @@ fn who_lost_the_lease_takes_no_marker_off() {
 #[test]
 fn a_call_that_cannot_succeed_is_not_made_again_before_its_time() {
     let mut play = Play::of(Cluster::new());
-    let invalid = |step: &ClaimStep, _: &mut Cluster| matches!(step, ClaimStep::Create(_)).then(|| failed(3));
+    let invalid = call_fails(3);
     assert_eq!(play.attempt(invalid), Verdict::Rest(Duration::from_mins(5)));
     assert_eq!(play.take_done(), ["patch", "create", "patch"]);
     assert!(
@@ -1167,16 +1163,14 @@ fn a_call_that_cannot_succeed_is_not_made_again_before_its_time() {
 #[test]
 fn a_clock_that_is_set_back_makes_no_pause_longer() {
     let back = |play: &mut Play| play.cluster.now = play.cluster.now.saturating_sub(Duration::from_hours(1)).unwrap();
-    let invalid = |step: &ClaimStep, _: &mut Cluster| matches!(step, ClaimStep::Create(_)).then(|| failed(3));
+    let invalid = call_fails(3);
     let mut play = Play::of(Cluster::new());
     play.attempt(invalid);
     back(&mut play);
     assert_eq!(play.attempt(|_, _| None), Verdict::Rest(Duration::from_mins(5)));
     play.cluster.wait(Duration::from_mins(5));
     play.take_done();
-    let unsaved = |step: &ClaimStep, _: &mut Cluster| {
-        matches!(step, ClaimStep::Save(_)).then(|| ClaimEvent::Saved(Err(status(422))))
-    };
+    let unsaved = save_fails(status(422));
     let longest = Duration::from_secs(30);
     assert_eq!(play.attempt(unsaved), Verdict::Rest(longest));
     assert_eq!(play.take_done(), ["patch", "create", "save"]);
@@ -1205,11 +1199,10 @@ fn settings_that_change_during_a_call_end_its_hold() {
 #[test]
 fn a_refused_claim_can_be_deleted_after_a_restart_without_its_class() {
     let mut play = Play::of(Cluster::new());
-    play.attempt(|step, _| matches!(step, ClaimStep::Create(_)).then(|| failed(3)));
+    play.attempt(call_fails(3));
     play.memory = ClaimMemory::default();
     play.cluster.class = None;
-    play.cluster
-        .set("/metadata/deletionTimestamp", json!(super::builders::DELETED_AT));
+    play.cluster.delete();
     assert_eq!(play.attempt(|_, _| None), Verdict::Done);
     assert!(!play.cluster.carries_marker());
 }
@@ -1220,30 +1213,12 @@ fn a_selected_node_that_is_taken_away_leaves_no_marker() {
     play.cluster.class.as_mut().unwrap()["volumeBindingMode"] = json!("WaitForFirstConsumer");
     let node = "/metadata/annotations/volume.kubernetes.io~1selected-node";
     play.cluster.set(node, json!("n1"));
-    play.attempt(|step, _| matches!(step, ClaimStep::Create(_)).then(|| failed(11)));
+    play.attempt(call_fails(11));
     assert!(play.cluster.carries_marker());
     play.cluster.set(node, json!(""));
     assert_eq!(play.attempt(|_, _| None), Verdict::Done);
     assert_eq!(play.take_done(), ["patch", "create", "patch"]);
     assert!(!play.cluster.carries_marker());
-}
-
-#[test]
-fn a_refused_claim_that_is_deleted_goes_at_once() {
-    let mut play = Play::of(Cluster::new());
-    let verdict = play.attempt(|step, cluster| {
-        let is_call = matches!(step, ClaimStep::Create(_));
-        if is_call {
-            cluster.set("/metadata/deletionTimestamp", json!(super::builders::DELETED_AT));
-            cluster.set("/metadata/finalizers", json!([MARKER]));
-        }
-        is_call.then(|| failed(11))
-    });
-    assert_eq!(
-        (verdict, play.take_done()),
-        (Verdict::Done, vec!["patch", "create", "patch"])
-    );
-    assert!(play.cluster.claim.is_none());
 }
 
 /// What is held rests no longer than the role: what is not uncertain carries no marker then.
@@ -1254,17 +1229,15 @@ fn a_role_that_ends_leaves_the_markers_of_open_calls_alone() {
             // It ends while the call runs, or while the claim is held.
             for ends_during_the_call in [true, false] {
                 let mut play = Play::of(Cluster::new());
-                let verdict = play.attempt(|step, cluster| {
-                    let is_call = matches!(step, ClaimStep::Create(_));
-                    if is_call && ends_during_the_call {
+                let verdict = play.call(Some(code), |cluster| {
+                    if ends_during_the_call {
                         cluster.role = role;
                     }
-                    is_call.then(|| failed(code))
                 });
                 play.cluster.role = role;
                 if !ends_during_the_call {
                     assert!(matches!(verdict, Verdict::Failed { .. }) && play.cluster.carries_marker());
-                    play.attempt(|step, _| matches!(step, ClaimStep::Create(_)).then(|| failed(code)));
+                    play.attempt(call_fails(code));
                 }
                 assert_eq!(play.cluster.carries_marker(), is_marked, "{code} {role:?}");
             }
@@ -1282,11 +1255,10 @@ fn a_marker_from_a_stale_copy_is_written_after_a_live_read() {
     });
     assert_eq!(play.take_done(), ["patch", "read claim", "patch", "create", "save"]);
     let mut play = Play::of(Cluster::new());
-    let stale = |step: &ClaimStep, _: &mut Cluster| match step {
-        ClaimStep::Patch(_) => Some(ClaimEvent::Patched(Err(error(ApiErrorKind::Stale)))),
-        _ => None,
-    };
-    assert!(matches!(play.attempt(stale), Verdict::Failed { .. }));
+    assert!(matches!(
+        play.attempt(patch_fails(error(ApiErrorKind::Stale))),
+        Verdict::Failed { .. }
+    ));
     assert!(play.take_done().len() <= 8);
 }
 
@@ -1323,8 +1295,7 @@ fn a_node_without_room_is_taken_off_the_claim() {
     cluster.set("/metadata/annotations/volume.kubernetes.io~1selected-node", json!("n1"));
     let mut play = Play::of(cluster);
     // Without topology another node has no more room.
-    let full = |step: &ClaimStep, _: &mut Cluster| matches!(step, ClaimStep::Create(_)).then(|| failed(8));
-    assert!(matches!(play.attempt(full), Verdict::Failed { .. }));
+    assert!(matches!(play.attempt(call_fails(8)), Verdict::Failed { .. }));
     assert!(play.cluster.carries_marker());
 }
 
@@ -1343,10 +1314,8 @@ fn a_volume_whose_persistent_volume_was_given_to_somebody_else_is_left_alone() {
         play.attempt(|_, _| None);
         assert!(play.cluster.carries_marker(), "it is not bound yet");
         super::builders::put(play.cluster.volume.as_mut().unwrap(), "/spec/claimRef", reference);
-        play.cluster
-            .set("/metadata/deletionTimestamp", super::builders::DELETED_AT.into());
-        play.memory = ClaimMemory::default();
-        play.cluster.policy.identity = "2".into();
+        play.cluster.delete();
+        play.restart("2");
         play.take_done();
         play.attempt(|_, _| None);
         let done = play.take_done();

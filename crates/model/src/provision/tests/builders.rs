@@ -6,14 +6,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::decide::PublishSecrets;
+pub use crate::decide::tests::builders::put;
 use crate::objects::{
     Claim, ClaimReference, CsiNode, CsiNodeWire, DeletionSecret, NodeLabels, NodeLabelsWire, PersistentVolumeClaimWire,
     PersistentVolumeWire, SecretReference, StorageClass, StorageClassWire, Volume,
 };
 use crate::provision::topology::{KnownNode, TopologyFacts, TopologyNode};
 use crate::provision::{
-    CallSecret, ClaimDecision, Creation, Deletion, LeakProtection, MarkerState, ObservedClaim, ObservedVolume,
-    OrphanVolumePolicy, OwningClaim, ProvisionPolicy, ProvisionerCapabilities, ProvisionerFacts,
+    AnsweredVolume, CallSecret, ClaimDecision, Creation, Deletion, LeakProtection, MarkerState, ObservedClaim,
+    ObservedVolume, OrphanVolumePolicy, OwningClaim, ProvisionPolicy, ProvisionerCapabilities, ProvisionerFacts,
     ProvisionerSecretState, ProvisionerSecrets, RolePhase, SecretFamily, SecretTemplates, Seen, TemplateContext,
     UncertainCall, VolumeDecision, Waited, class_hash,
 };
@@ -29,15 +30,6 @@ pub const IDENTITY: &str = "1-2-csi.test";
 
 pub fn now() -> Timestamp {
     NOW.parse().unwrap()
-}
-
-/// Sets a value, making the objects on the way to it.
-pub fn put(target: &mut Value, pointer: &str, value: Value) {
-    let mut place = target;
-    for part in pointer.split('/').skip(1) {
-        place = &mut place[part.replace("~1", "/").replace("~0", "~").as_str()];
-    }
-    *place = value;
 }
 
 pub fn claim_json() -> Value {
@@ -300,6 +292,39 @@ impl ClaimWorld {
         self
     }
 
+    /// Its PersistentVolume is deleted.
+    pub fn volume_going(self) -> Self {
+        self.saved_with("/metadata/deletionTimestamp", DELETED_AT)
+    }
+
+    /// Another claim has the PersistentVolume of its name.
+    pub fn name_taken(self) -> Self {
+        self.saved_with("/spec/claimRef/uid", "other")
+    }
+
+    /// Its PersistentVolume is gone.
+    pub fn lost(self) -> Self {
+        self.set("/spec/volumeName", NAME).set("/status/phase", "Lost")
+    }
+
+    /// Removed by force.
+    pub fn removed(self) -> Self {
+        self.with(|world| world.gone = true)
+    }
+
+    /// The driver is away.
+    pub fn away(self) -> Self {
+        self.with(|world| world.is_away = true)
+    }
+
+    pub fn role(self, role: RolePhase) -> Self {
+        self.with(|world| world.role = role)
+    }
+
+    pub fn unknown(self, what: &'static str) -> Self {
+        self.with(|world| world.unknown = what)
+    }
+
     pub fn creation(mut self, creation: Creation) -> Self {
         self.creation = Some(creation);
         self
@@ -484,6 +509,20 @@ impl VolumeWorld {
         self.set("/metadata/finalizers", json!(["kubernetes.io/pv-protection"]))
     }
 
+    pub fn attached(self) -> Self {
+        self.with(|world| world.attached_to = Some("n1".to_owned()))
+    }
+
+    /// The driver is away.
+    pub fn away(self) -> Self {
+        self.with(|world| world.is_away = true)
+    }
+
+    /// Deletions are held.
+    pub fn held(self) -> Self {
+        self.with(|world| world.policy.hold_deletions = true)
+    }
+
     pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
         change(&mut self);
         self
@@ -547,6 +586,14 @@ pub fn another_claim() -> ClaimReference {
         namespace: "web".into(),
         name: "moved".into(),
         uid: "moved-uid".into(),
+    }
+}
+
+/// What the driver answers: an ID, and nothing else.
+pub fn answered_volume() -> AnsweredVolume {
+    AnsweredVolume {
+        handle: "vol-1".into(),
+        ..AnsweredVolume::default()
     }
 }
 

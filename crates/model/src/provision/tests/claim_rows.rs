@@ -1,19 +1,15 @@
 //! The rules about a claim, in their order: a row or more for each.
 
 use serde_json::json;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::builders::{
-    ClaimWorld, DRIVER, NAME, UID, claim_of, marker_json, node, plan_of, volume_json, volume_of, world,
+    ClaimWorld, DRIVER, NAME, UID, answered_volume, claim_of, marker_json, node, plan_of, volume_json, volume_of, world,
 };
+use super::table::{Decided, Row};
 use crate::provision::{
-    AnsweredVolume, ClaimAction, Creation, LeakProtection, NewVolume, ProvisionerSecretState, RolePhase, UncertainCall,
-    UndoState, VolumeFault, Waited,
+    ClaimAction, Creation, LeakProtection, NewVolume, ProvisionerSecretState, RolePhase, UncertainCall, VolumeFault,
 };
-
-/// One line of the table: which rule decides, and what is done.
-struct Row(&'static str, ClaimWorld, &'static str);
 
 /// The action in a word.
 pub fn word(action: &ClaimAction) -> String {
@@ -51,22 +47,15 @@ pub fn word(action: &ClaimAction) -> String {
     }
 }
 
-fn play(rows: Vec<Row>) {
-    let names: BTreeSet<_> = rows.iter().map(|row| row.0).collect();
-    assert_eq!(names.len(), rows.len(), "a name is used twice");
-    for Row(name, world, wanted) in rows {
+fn play(table: Vec<Vec<Row<ClaimWorld>>>) {
+    super::table::play(table, |world| {
         let decision = world.decide();
-        let found = format!("{}: {}", decision.reason.as_str(), word(&decision.action));
-        assert_eq!(found, wanted, "{name}");
-    }
+        format!("{}: {}", decision.reason.as_str(), word(&decision.action))
+    });
 }
 
 pub fn new_volume(world: &ClaimWorld) -> NewVolume {
-    let answer = AnsweredVolume {
-        handle: "vol-1".into(),
-        ..AnsweredVolume::default()
-    };
-    NewVolume::of_answer(&plan_of(world), Some(answer)).unwrap()
+    NewVolume::of_answer(&plan_of(world), Some(answered_volume())).unwrap()
 }
 
 /// A marked claim whose volume was created.
@@ -92,160 +81,87 @@ fn rows_1_to_5_whose_claim_and_whose_volume_it_is() {
     let foreign = json!({"driver": "other.test", "uid": UID});
     let unreadable = json!("{");
     play(vec![
-        Row("1 another driver's", other(), "NotOwn: ignore"),
-        Row(
-            "1 another driver's, with its marker",
-            other().marked_with(&foreign),
-            "NotOwn: ignore",
-        ),
-        Row(
-            "1 another driver's, with a marker that says nothing",
-            other().marked_with(&unreadable),
-            "NotOwn: ignore",
-        ),
-        Row(
+        Decided("NotOwn: ignore").when(vec![
+            ("1 another driver's", other()),
+            ("1 another driver's, with its marker", other().marked_with(&foreign)),
+            (
+                "1 another driver's, with a marker that says nothing",
+                other().marked_with(&unreadable),
+            ),
+        ]),
+        Decided("MarkerOfAnotherDriver: tell marker_of_another_driver").when(vec![(
             "1 ours, with a marker of another driver",
             world().marked_with(&foreign),
-            "MarkerOfAnotherDriver: tell marker_of_another_driver",
-        ),
-        Row(
+        )]),
+        Decided("NotNeeded: ignore").when(vec![(
             "1 ours, with a marker of another driver, bound",
             world().marked_with(&foreign).bound(NAME),
-            "NotNeeded: ignore",
-        ),
-        Row(
-            "1 another driver's by now, with our marker",
-            other().marked(),
-            "FindOut: create",
-        ),
-        Row(
-            "2 saved and bound",
-            world().marked().bound(NAME).saved(),
-            "Saved: unmark",
-        ),
-        Row(
-            "2 saved, in deletion",
-            world().marked().deleting().saved(),
-            "Saved: unmark",
-        ),
-        Row(
-            "2 saved, bound to another",
-            world().marked().bound("other").saved(),
-            "Saved: unmark",
-        ),
-        Row(
-            "2 saved for 30 s",
-            world().marked().saved().with(|world| world.waited.for_binding = true),
-            "Saved: unmark",
-        ),
-        Row(
+        )]),
+        Decided("FindOut: create").when(vec![("1 another driver's by now, with our marker", other().marked())]),
+        Decided("Saved: unmark").when(vec![
+            ("2 saved and bound", world().marked().bound(NAME).saved()),
+            ("2 saved, in deletion", world().marked().deleting().saved()),
+            ("2 saved, bound to another", world().marked().bound("other").saved()),
+            (
+                "2 saved for 30 s",
+                world().marked().saved().with(|world| world.waited.for_binding = true),
+            ),
+            ("2 bound, its PersistentVolume gone since", world().marked().bound(NAME)),
+            ("2 lost", world().marked().lost()),
+            (
+                "3 saved just now, and the role ends",
+                world().marked().saved().role(RolePhase::Stopping),
+            ),
+            (
+                "4 its PersistentVolume goes, in deletion as well",
+                world().marked().deleting().volume_going(),
+            ),
+            (
+                "4 its PersistentVolume goes, bound to it",
+                world().marked().bound(NAME).volume_going(),
+            ),
+            (
+                "5 a volume populator gave it to another claim",
+                world().marked().bound(NAME).name_taken(),
+            ),
+            (
+                "5 a volume populator gave it to another claim, in deletion",
+                world().marked().bound(NAME).deleting().name_taken(),
+            ),
+            (
+                "5 it was given to another claim, and this one is lost",
+                world().marked().lost().name_taken(),
+            ),
+        ]),
+        Decided("Saved: ignore").when(vec![(
             "2 saved and bound, without a marker",
             world().bound(NAME).saved(),
-            "Saved: ignore",
-        ),
-        Row(
-            "2 bound, its PersistentVolume gone since",
-            world().marked().bound(NAME),
-            "Saved: unmark",
-        ),
-        Row(
-            "2 lost",
-            world()
-                .marked()
-                .set("/spec/volumeName", NAME)
-                .set("/status/phase", "Lost"),
-            "Saved: unmark",
-        ),
-        Row(
+        )]),
+        Decided("TwoVolumes: unmark").when(vec![(
             "2 the driver made two volumes",
             created(&world(), |new| new.handle = "vol-2".into()).saved(),
-            "TwoVolumes: unmark",
-        ),
-        Row("3 saved just now", world().marked().saved(), "WaitForBinding: wait"),
-        Row(
-            "3 saved just now, and the role ends",
-            world().marked().saved().with(|world| world.role = RolePhase::Stopping),
-            "Saved: unmark",
-        ),
-        Row(
-            "4 its PersistentVolume goes",
-            world()
-                .marked()
-                .saved_with("/metadata/deletionTimestamp", "2026-01-02T03:00:00Z"),
-            "VolumeGoing: tell pv_deleting",
-        ),
-        Row(
-            "4 its PersistentVolume goes, and deletions are held",
-            world()
-                .marked()
-                .saved_with("/metadata/deletionTimestamp", "2026-01-02T03:00:00Z")
-                .with(|world| world.policy.hold_deletions = true),
-            "VolumeGoing: tell pv_deleting",
-        ),
-        Row(
-            "4 its PersistentVolume goes, in deletion as well",
-            world()
-                .marked()
-                .deleting()
-                .saved_with("/metadata/deletionTimestamp", "2026-01-02T03:00:00Z"),
-            "Saved: unmark",
-        ),
-        Row(
-            "4 its PersistentVolume goes, bound to it",
-            world()
-                .marked()
-                .bound(NAME)
-                .saved_with("/metadata/deletionTimestamp", "2026-01-02T03:00:00Z"),
-            "Saved: unmark",
-        ),
-        Row(
-            "5 of another claim",
-            world().saved_with("/spec/claimRef/uid", "other"),
-            "NameTaken: tell name_taken",
-        ),
-        Row(
-            "5 of no claim",
-            world().saved_with("/spec/claimRef", json!(null)),
-            "NameTaken: tell name_taken",
-        ),
-        Row(
-            "5 of another driver",
-            world().saved_with("/spec/csi/driver", "other.test"),
-            "NameTaken: tell name_taken",
-        ),
-        Row(
-            "5 a volume populator gave it to another claim",
-            world().marked().bound(NAME).saved_with("/spec/claimRef/uid", "other"),
-            "Saved: unmark",
-        ),
-        Row(
-            "5 a volume populator gave it to another claim, in deletion",
-            world()
-                .marked()
-                .bound(NAME)
-                .deleting()
-                .saved_with("/spec/claimRef/uid", "other"),
-            "Saved: unmark",
-        ),
-        Row(
-            "5 it was given to another claim, and this one is lost",
-            world()
-                .marked()
-                .set("/spec/volumeName", NAME)
-                .set("/status/phase", "Lost")
-                .saved_with("/spec/claimRef/uid", "other"),
-            "Saved: unmark",
-        ),
-        Row(
-            "5 of another claim, uncertain",
-            world().marked().saved_with("/spec/claimRef/uid", "other"),
-            "NameTaken: tell name_taken",
-        ),
-        Row(
-            "not known whether it is saved",
-            world().with(|world| world.unknown = "saved"),
-            "Syncing: wait",
-        ),
+        )]),
+        Decided("WaitForBinding: wait").when(vec![("3 saved just now", world().marked().saved())]),
+        Decided("VolumeGoing: tell pv_deleting").when(vec![
+            ("4 its PersistentVolume goes", world().marked().volume_going()),
+            (
+                "4 its PersistentVolume goes, and deletions are held",
+                world()
+                    .marked()
+                    .volume_going()
+                    .with(|world| world.policy.hold_deletions = true),
+            ),
+        ]),
+        Decided("NameTaken: tell name_taken").when(vec![
+            ("5 of another claim", world().name_taken()),
+            ("5 of no claim", world().saved_with("/spec/claimRef", json!(null))),
+            (
+                "5 of another driver",
+                world().saved_with("/spec/csi/driver", "other.test"),
+            ),
+            ("5 of another claim, uncertain", world().marked().name_taken()),
+        ]),
+        Decided("Syncing: wait").when(vec![("not known whether it is saved", world().unknown("saved"))]),
     ]);
 }
 
@@ -254,8 +170,11 @@ fn rows_1_to_5_whose_claim_and_whose_volume_it_is() {
 fn rows_6_to_8_the_volume_is_there() {
     let retain = world().class("/reclaimPolicy", "Retain");
     let faulty = |new: &mut NewVolume| new.fault = Some(VolumeFault::Undersized { asked: 2, answered: 1 });
-    let failed = |new: &mut NewVolume| new.undo = UndoState::Failed;
-    let unwanted = || created(&world(), unnoticed).deleting();
+    let failed = |new: &mut NewVolume| new.undo_failed = true;
+    let wanted = || created(&world(), unnoticed);
+    let retained = || created(&retain, unnoticed);
+    let unwanted = || wanted().deleting();
+    let unread = |world: &mut ClaimWorld| world.saved_is_live = false;
     let held = |world: &mut ClaimWorld| world.policy.hold_deletions = true;
     let stuck = |world: ClaimWorld| world.with(|world| world.waited.stuck = true);
     let attached = |world: ClaimWorld| world.with(|world| world.attached_to = Some("n1".into()));
@@ -264,234 +183,132 @@ fn rows_6_to_8_the_volume_is_there() {
         world.annotate("attacher.csi.dev/release", &request.to_string())
     };
     play(vec![
-        Row("6 wanted", created(&world(), unnoticed), "SaveVolume: save"),
-        Row(
-            "6 wanted, the class gone",
-            created(&world(), unnoticed).without_class(),
-            "SaveVolume: save",
-        ),
-        Row(
-            "6 wanted, switched off",
-            created(&world(), unnoticed).with(|world| world.role = RolePhase::Disabled),
-            "SaveVolume: save",
-        ),
-        Row(
-            "7 unwanted, Retain",
-            created(&retain, unnoticed).deleting(),
-            "KeepVolume: save",
-        ),
-        Row(
-            "7 unwanted, no policy",
-            created(&world().class("/reclaimPolicy", json!(null)), unnoticed).deleting(),
-            "KeepVolume: save",
-        ),
-        Row(
+        Decided("SaveVolume: save").when(vec![
+            ("6 wanted", wanted()),
+            ("6 wanted, the class gone", wanted().without_class()),
+            ("6 wanted, switched off", wanted().role(RolePhase::Disabled)),
+            ("6 wanted, and attached", attached(wanted())),
+            ("6 the driver is away", wanted().away()),
+        ]),
+        Decided("KeepVolume: save").when(vec![
+            ("7 unwanted, Retain", retained().deleting()),
+            (
+                "7 unwanted, no policy",
+                created(&world().class("/reclaimPolicy", json!(null)), unnoticed).deleting(),
+            ),
+            ("7 bound elsewhere, Retain", retained().bound("static")),
+        ]),
+        Decided("NameTaken: tell name_taken").when(vec![(
             "7 unwanted, Retain, the name taken",
-            created(&retain, unnoticed)
-                .deleting()
-                .saved_with("/spec/claimRef/uid", "other"),
-            "NameTaken: tell name_taken",
-        ),
-        Row(
-            "7 unwanted, Retain, somebody's handle",
-            created(&retain, unnoticed)
-                .deleting()
-                .with(|world| world.handle_owner = Some(NAME.into())),
-            "HandleShared: unmark",
-        ),
-        Row(
+            retained().deleting().name_taken(),
+        )]),
+        Decided("HandleShared: unmark").when(vec![
+            (
+                "7 unwanted, Retain, somebody's handle",
+                retained()
+                    .deleting()
+                    .with(|world| world.handle_owner = Some(NAME.into())),
+            ),
+            (
+                "8a somebody's handle",
+                unwanted().with(|world| world.handle_owner = Some("pv-2".into())),
+            ),
+        ]),
+        Decided("KeepVolume: tell volume_unrecorded").when(vec![(
             "7 another driver's by now, Retain: the claim would be bound to it",
-            created(&retain, unnoticed).of_another_driver(),
-            "KeepVolume: tell volume_unrecorded",
-        ),
-        Row(
-            "7 bound elsewhere, Retain",
-            created(&retain, unnoticed).bound("static"),
-            "KeepVolume: save",
-        ),
-        Row(
-            "6 wanted again while it may be deleted",
-            created(&world(), failed),
-            "UndoVolume: delete vol-1",
-        ),
-        Row(
-            "8a somebody's handle",
-            unwanted().with(|world| world.handle_owner = Some("pv-2".into())),
-            "HandleShared: unmark",
-        ),
-        Row(
-            "8a not known whose",
-            unwanted().with(|world| world.unknown = "handle"),
-            "Syncing: wait",
-        ),
-        Row(
+            retained().of_another_driver(),
+        )]),
+        Decided("UndoVolume: delete vol-1").when(vec![
+            ("6 wanted again while it may be deleted", created(&world(), failed)),
+            ("8 unwanted", unwanted()),
+            ("8 bound elsewhere", wanted().bound("static")),
+            ("8 another driver's by now", wanted().of_another_driver()),
+            (
+                "8 another driver's by now, not deleted with OK: the claim would be bound to it",
+                created(&world(), failed).of_another_driver(),
+            ),
+            (
+                "8 not deleted with OK, the name taken",
+                created(&world(), failed).deleting().name_taken(),
+            ),
+            ("8 its claim removed by force", unwanted().removed()),
+            ("8 undersized and wanted", created(&world(), faulty)),
+            (
+                "8 undersized and wanted, not deleted with OK",
+                created(&world(), |new| {
+                    faulty(new);
+                    failed(new);
+                }),
+            ),
+        ]),
+        Decided("Syncing: wait").when(vec![
+            ("8a not known whose", unwanted().unknown("handle")),
+            ("8 not known whether it is attached", unwanted().unknown("attached")),
+        ]),
+        Decided("HandleShared: tell handle_shared").when(vec![(
             "8a undersized, somebody's handle",
             created(&world(), faulty).with(|world| world.handle_owner = Some("pv-2".into())),
-            "HandleShared: tell handle_shared",
-        ),
-        Row(
-            "8 unwanted, not looked at",
-            unwanted().with(|world| world.saved_is_live = false),
-            "UndoVolume: read volume",
-        ),
-        Row("8 unwanted", unwanted(), "UndoVolume: delete vol-1"),
-        Row(
-            "8 bound elsewhere",
-            created(&world(), unnoticed).bound("static"),
-            "UndoVolume: delete vol-1",
-        ),
-        Row(
-            "8 another driver's by now",
-            created(&world(), unnoticed).of_another_driver(),
-            "UndoVolume: delete vol-1",
-        ),
-        Row(
-            "8 not deleted with OK",
-            created(&world(), failed).deleting(),
-            "UndoVolume: save",
-        ),
-        Row(
-            "8 another driver's by now, not deleted with OK: the claim would be bound to it",
-            created(&world(), failed).of_another_driver(),
-            "UndoVolume: delete vol-1",
-        ),
-        Row(
-            "8 another driver's by now, held: the claim would be bound to it",
-            created(&world(), unnoticed).of_another_driver().with(held),
-            "Held: tell deletion_held",
-        ),
-        Row("8 attached", attached(unwanted()), "UndoVolume: save"),
-        Row(
-            "8 attached, the name taken",
-            attached(unwanted().saved_with("/spec/claimRef/uid", "other")),
-            "StillAttached: tell still_attached",
-        ),
-        Row(
-            "8 attached, the name taken, let go",
-            stuck(ask(attached(unwanted().saved_with("/spec/claimRef/uid", "other")))),
-            "LetGo: let go",
-        ),
-        Row(
-            "8 attached, another driver's by now: the claim would be bound to it",
-            attached(created(&world(), unnoticed).of_another_driver()),
-            "StillAttached: tell still_attached",
-        ),
-        Row(
-            "8 attached, undersized and wanted",
-            attached(created(&world(), faulty)),
-            "StillAttached: tell still_attached",
-        ),
-        Row(
-            "8 attached, its claim removed by force",
-            attached(unwanted().with(|world| world.gone = true)),
-            "UndoVolume: save",
-        ),
-        Row(
-            "8 attached, not looked at",
-            attached(unwanted().with(|world| world.saved_is_live = false)),
-            "UndoVolume: read volume",
-        ),
-        Row(
-            "8 not known whether it is attached",
-            unwanted().with(|world| world.unknown = "attached"),
-            "Syncing: wait",
-        ),
-        Row(
-            "8 not known whether it is attached, held",
-            unwanted().with(|world| world.unknown = "attached").with(held),
-            "UndoVolume: save",
-        ),
-        Row(
-            "6 wanted, and attached",
-            attached(created(&world(), unnoticed)),
-            "SaveVolume: save",
-        ),
-        Row(
-            "8 not deleted with OK, the name taken",
-            created(&world(), failed)
-                .deleting()
-                .saved_with("/spec/claimRef/uid", "other"),
-            "UndoVolume: delete vol-1",
-        ),
-        Row(
-            "8 held, the name taken",
-            stuck(unwanted().saved_with("/spec/claimRef/uid", "other").with(held)),
-            "Held: tell deletion_held",
-        ),
-        Row(
-            "8 held, the name taken, let go",
-            stuck(ask(unwanted().saved_with("/spec/claimRef/uid", "other").with(held))),
-            "LetGo: let go",
-        ),
-        Row(
-            "7 unwanted, Retain, the name taken, let go",
-            stuck(ask(created(&retain, unnoticed)
-                .deleting()
-                .saved_with("/spec/claimRef/uid", "other"))),
-            "LetGo: let go",
-        ),
-        Row(
-            "8 held, and saved all the same",
-            stuck(ask(unwanted().with(held))),
-            "UndoVolume: save",
-        ),
-        Row(
-            "8 its claim removed by force",
-            unwanted().with(|world| world.gone = true),
-            "UndoVolume: delete vol-1",
-        ),
-        Row(
-            "8 the driver is away",
-            unwanted().with(|world| world.is_away = true),
-            "DriverAway: wait",
-        ),
-        Row(
-            "6 the driver is away",
-            created(&world(), unnoticed).with(|world| world.is_away = true),
-            "SaveVolume: save",
-        ),
-        Row(
-            "8 the process ends",
-            unwanted().with(|world| world.role = RolePhase::Stopping),
-            "Draining: wait",
-        ),
-        Row(
-            "8 the process ends, and no marker says that there is a volume",
-            unwanted().with(|world| {
-                world.role = RolePhase::Stopping;
-                world.claim["metadata"]["finalizers"] = json!(["example.com/hold"]);
-            }),
-            "UndoVolume: save",
-        ),
-        Row(
-            "8 the process ends, and the claim was removed by force with its marker",
-            unwanted().with(|world| {
-                world.role = RolePhase::Stopping;
-                world.gone = true;
-            }),
-            "UndoVolume: save",
-        ),
-        Row(
-            "8 the driver is away, and the claim was removed by force with its marker",
-            unwanted().with(|world| {
-                world.is_away = true;
-                world.gone = true;
-            }),
-            "UndoVolume: save",
-        ),
-        Row(
-            "8 undersized and wanted",
-            created(&world(), faulty),
-            "UndoVolume: delete vol-1",
-        ),
-        Row(
-            "8 undersized and wanted, not deleted with OK",
-            created(&world(), |new| {
-                faulty(new);
-                failed(new);
-            }),
-            "UndoVolume: delete vol-1",
-        ),
+        )]),
+        Decided("UndoVolume: read volume").when(vec![
+            ("8 unwanted, not looked at", unwanted().with(unread)),
+            ("8 attached, not looked at", attached(unwanted().with(unread))),
+        ]),
+        Decided("UndoVolume: save").when(vec![
+            ("8 not deleted with OK", created(&world(), failed).deleting()),
+            ("8 attached", attached(unwanted())),
+            ("8 attached, its claim removed by force", attached(unwanted().removed())),
+            (
+                "8 not known whether it is attached, held",
+                unwanted().unknown("attached").with(held),
+            ),
+            ("8 held, and saved all the same", stuck(ask(unwanted().with(held)))),
+            (
+                "8 the process ends, and no marker says that there is a volume",
+                unwanted().with(|world| {
+                    world.role = RolePhase::Stopping;
+                    world.claim["metadata"]["finalizers"] = json!(["example.com/hold"]);
+                }),
+            ),
+            (
+                "8 the process ends, and the claim was removed by force with its marker",
+                unwanted().role(RolePhase::Stopping).removed(),
+            ),
+            (
+                "8 the driver is away, and the claim was removed by force with its marker",
+                unwanted().away().removed(),
+            ),
+        ]),
+        Decided("Held: tell deletion_held").when(vec![
+            (
+                "8 another driver's by now, held: the claim would be bound to it",
+                wanted().of_another_driver().with(held),
+            ),
+            ("8 held, the name taken", stuck(unwanted().name_taken().with(held))),
+        ]),
+        Decided("StillAttached: tell still_attached").when(vec![
+            ("8 attached, the name taken", attached(unwanted().name_taken())),
+            (
+                "8 attached, another driver's by now: the claim would be bound to it",
+                attached(wanted().of_another_driver()),
+            ),
+            ("8 attached, undersized and wanted", attached(created(&world(), faulty))),
+        ]),
+        Decided("LetGo: let go").when(vec![
+            (
+                "8 attached, the name taken, let go",
+                stuck(ask(attached(unwanted().name_taken()))),
+            ),
+            (
+                "8 held, the name taken, let go",
+                stuck(ask(unwanted().name_taken().with(held))),
+            ),
+            (
+                "7 unwanted, Retain, the name taken, let go",
+                stuck(ask(retained().deleting().name_taken())),
+            ),
+        ]),
+        Decided("DriverAway: wait").when(vec![("8 the driver is away", unwanted().away())]),
+        Decided("Draining: wait").when(vec![("8 the process ends", unwanted().role(RolePhase::Stopping))]),
     ]);
 }
 
@@ -501,7 +318,7 @@ fn rows_6_to_8_the_volume_is_there() {
 fn the_secret_of_what_nobody_wants() {
     use ProvisionerSecretState::{Loaded, Missing, NotLoaded, Unreadable};
     let faulty = |new: &mut NewVolume| new.fault = Some(VolumeFault::Undersized { asked: 2, answered: 1 });
-    let failed = |new: &mut NewVolume| new.undo = UndoState::Failed;
+    let failed = |new: &mut NewVolume| new.undo_failed = true;
     let made = |state, change: fn(&mut NewVolume)| created(&world().with_secret(state), change);
     let open = |state| {
         let world = world().with_secret(state);
@@ -511,111 +328,70 @@ fn the_secret_of_what_nobody_wants() {
     let was_wanted = |world: &mut ClaimWorld| world.secret_was_wanted = true;
     let unlisted = |world: &mut ClaimWorld| world.policy.secrets = crate::provision::ProvisionerSecrets::default();
     play(vec![
-        Row(
-            "8 not read",
-            made(NotLoaded, unnoticed).deleting(),
-            "LoadSecret: secret ns/s or as it was",
-        ),
-        Row(
-            "8 not read, another driver's by now",
-            made(NotLoaded, unnoticed).of_another_driver(),
-            "LoadSecret: secret ns/s or as it was",
-        ),
-        Row(
-            "8 read",
-            made(Loaded, unnoticed).deleting(),
-            "UndoVolume: delete vol-1 with ns/s",
-        ),
-        Row(
-            "8 read while it was wanted",
-            made(Loaded, unnoticed).deleting().with(was_wanted),
-            "UndoVolume: delete vol-1 with ns/s",
-        ),
-        Row(
-            "8 missing",
-            made(Missing, unnoticed).deleting(),
-            "UndoVolume: delete vol-1",
-        ),
-        Row(
-            "8 missing, another driver's by now",
-            made(Missing, unnoticed).of_another_driver(),
-            "UndoVolume: delete vol-1",
-        ),
-        Row(
-            "8 missing, bound elsewhere",
-            made(Missing, unnoticed).bound("static"),
-            "UndoVolume: delete vol-1",
-        ),
-        Row(
-            "8 missing while it was wanted",
-            made(Missing, unnoticed).deleting().with(was_wanted),
-            "LoadSecret: secret ns/s or as it was",
-        ),
-        Row(
+        Decided("LoadSecret: secret ns/s or as it was").when(vec![
+            ("8 not read", made(NotLoaded, unnoticed).deleting()),
+            (
+                "8 not read, another driver's by now",
+                made(NotLoaded, unnoticed).of_another_driver(),
+            ),
+            (
+                "8 missing while it was wanted",
+                made(Missing, unnoticed).deleting().with(was_wanted),
+            ),
+            ("10 not read", open(NotLoaded).deleting()),
+            (
+                "10 not read, another driver's by now",
+                open(NotLoaded).of_another_driver(),
+            ),
+            ("10 not read, bound elsewhere", open(NotLoaded).bound("static")),
+            (
+                "10 missing while it was wanted",
+                open(Missing).of_another_driver().with(was_wanted),
+            ),
+            (
+                "10 not readable while it was wanted",
+                open(Unreadable).deleting().with(was_wanted),
+            ),
+        ]),
+        Decided("UndoVolume: delete vol-1 with ns/s").when(vec![
+            ("8 read", made(Loaded, unnoticed).deleting()),
+            (
+                "8 read while it was wanted",
+                made(Loaded, unnoticed).deleting().with(was_wanted),
+            ),
+        ]),
+        Decided("UndoVolume: delete vol-1").when(vec![
+            ("8 missing", made(Missing, unnoticed).deleting()),
+            (
+                "8 missing, another driver's by now",
+                made(Missing, unnoticed).of_another_driver(),
+            ),
+            ("8 missing, bound elsewhere", made(Missing, unnoticed).bound("static")),
+        ]),
+        Decided("UndoVolume: read volume").when(vec![(
             "8 missing, not looked at",
             made(Missing, unnoticed)
                 .deleting()
                 .with(|world| world.saved_is_live = false),
-            "UndoVolume: read volume",
-        ),
-        Row(
+        )]),
+        Decided("UndoVolume: save").when(vec![(
             "8 missing, not deleted with OK",
             made(Missing, failed).deleting(),
-            "UndoVolume: save",
-        ),
-        Row(
-            "8 not readable",
-            made(Unreadable, unnoticed).deleting(),
-            "SecretForbidden: tell secret_forbidden",
-        ),
-        Row(
+        )]),
+        Decided("SecretForbidden: tell secret_forbidden")
+            .when(vec![("8 not readable", made(Unreadable, unnoticed).deleting())]),
+        Decided("SecretForbidden: tell secret_not_allowed").when(vec![(
             "8 not listed any more",
             made(Missing, unnoticed).deleting().with(unlisted),
-            "SecretForbidden: tell secret_not_allowed",
-        ),
-        Row(
-            "8 missing, undersized and wanted",
-            made(Missing, faulty),
-            "SecretMissing: tell secret_missing",
-        ),
-        Row("6 missing, and wanted", made(Missing, unnoticed), "SaveVolume: save"),
-        Row(
-            "10 not read",
-            open(NotLoaded).deleting(),
-            "LoadSecret: secret ns/s or as it was",
-        ),
-        Row(
-            "10 not read, another driver's by now",
-            open(NotLoaded).of_another_driver(),
-            "LoadSecret: secret ns/s or as it was",
-        ),
-        Row(
-            "10 not read, bound elsewhere",
-            open(NotLoaded).bound("static"),
-            "LoadSecret: secret ns/s or as it was",
-        ),
-        Row(
-            "10 missing while it was wanted",
-            open(Missing).of_another_driver().with(was_wanted),
-            "LoadSecret: secret ns/s or as it was",
-        ),
-        Row(
-            "10 not readable while it was wanted",
-            open(Unreadable).deleting().with(was_wanted),
-            "LoadSecret: secret ns/s or as it was",
-        ),
-        // Without it the call would be another one.
-        Row(
-            "10 missing",
-            open(Missing).deleting(),
-            "SecretMissing: tell secret_missing",
-        ),
-        Row("20 not read, and wanted", open(NotLoaded), "LoadSecret: secret ns/s"),
-        Row(
-            "20 missing, and wanted",
-            open(Missing).with(was_wanted),
-            "SecretMissing: tell secret_missing",
-        ),
+        )]),
+        Decided("SecretMissing: tell secret_missing").when(vec![
+            ("8 missing, undersized and wanted", made(Missing, faulty)),
+            // Without it the call would be another one.
+            ("10 missing", open(Missing).deleting()),
+            ("20 missing, and wanted", open(Missing).with(was_wanted)),
+        ]),
+        Decided("SaveVolume: save").when(vec![("6 missing, and wanted", made(Missing, unnoticed))]),
+        Decided("LoadSecret: secret ns/s").when(vec![("20 not read, and wanted", open(NotLoaded))]),
     ]);
 }
 
@@ -626,160 +402,91 @@ fn rows_9_to_11_nobody_wants_it_or_the_role_ends() {
         json!({"uid": UID, "deleted": super::builders::DELETED_AT, "at": at, "by": "ann", "reason": "stuck"})
             .to_string()
     };
-    let asked = |at: &str| {
-        world()
-            .marked()
-            .deleting()
-            .annotate("attacher.csi.dev/release", &ask(at))
-    };
+    let unwanted = || world().marked().deleting();
+    let asked = |at: &str| unwanted().annotate("attacher.csi.dev/release", &ask(at));
+    let in_time = "2026-01-02T03:04:00Z";
     let stuck = |world: &mut ClaimWorld| world.waited.stuck = true;
-    let ends = |role| move |world: &mut ClaimWorld| world.role = role;
-    let away = |world: &mut ClaimWorld| world.is_away = true;
     let refused = || world().marked().creation(Creation::Refused);
     play(vec![
-        Row("9 nothing was called", world().deleting(), "Cancelled: ignore"),
-        Row(
-            "9 marked, nothing was called",
-            world().marked().deleting().creation(Creation::Never),
-            "Cancelled: unmark",
-        ),
-        Row("9 refused", refused().deleting(), "Cancelled: unmark"),
-        Row(
-            "9 refused, bound elsewhere",
-            refused().bound("static"),
-            "Cancelled: unmark",
-        ),
-        Row("10a asked", asked("2026-01-02T03:04:00Z").with(stuck), "LetGo: let go"),
-        Row(
-            "10a asked early",
-            asked("2026-01-02T03:04:00Z"),
-            "LetGo: refuse release",
-        ),
-        Row(
-            "10a asked long ago",
-            asked("2026-01-01T03:04:00Z").with(stuck),
-            "LetGo: refuse release",
-        ),
-        Row("10 uncertain", world().marked().deleting(), "FindOut: create"),
-        Row(
-            "10 uncertain, of this process",
-            world()
-                .marked()
-                .deleting()
-                .creation(uncertain(&world()))
-                .without_class(),
-            "FindOut: create",
-        ),
-        Row(
-            "10 uncertain, removed by force",
-            world()
-                .deleting()
-                .creation(uncertain(&world()))
-                .with(|world| world.gone = true),
-            "FindOut: create",
-        ),
-        Row(
-            "10a asked, removed by force: nothing is left to let go",
-            asked("2026-01-02T03:04:00Z")
-                .with(stuck)
-                .with(|world| world.gone = true),
-            "FindOut: create",
-        ),
-        Row(
-            "10 uncertain, bound elsewhere",
-            world().marked().bound("static"),
-            "FindOut: create",
-        ),
-        Row(
+        Decided("Cancelled: ignore").when(vec![("9 nothing was called", world().deleting())]),
+        Decided("Cancelled: unmark").when(vec![
+            ("9 marked, nothing was called", unwanted().creation(Creation::Never)),
+            ("9 refused", refused().deleting()),
+            ("9 refused, bound elsewhere", refused().bound("static")),
+            ("9 refused, the driver is away", refused().deleting().away()),
+        ]),
+        Decided("LetGo: let go").when(vec![
+            ("10a asked", asked(in_time).with(stuck)),
+            ("10a asked, the driver is away", asked(in_time).with(stuck).away()),
+        ]),
+        Decided("LetGo: refuse release").when(vec![
+            ("10a asked early", asked(in_time)),
+            ("10a asked long ago", asked("2026-01-01T03:04:00Z").with(stuck)),
+        ]),
+        Decided("FindOut: create").when(vec![
+            ("10 uncertain", unwanted()),
+            (
+                "10 uncertain, of this process",
+                unwanted().creation(uncertain(&world())).without_class(),
+            ),
+            (
+                "10 uncertain, removed by force",
+                world().deleting().creation(uncertain(&world())).removed(),
+            ),
+            (
+                "10a asked, removed by force: nothing is left to let go",
+                asked(in_time).with(stuck).removed(),
+            ),
+            ("10 uncertain, bound elsewhere", world().marked().bound("static")),
+            ("10 switched off", unwanted().role(RolePhase::Disabled)),
+        ]),
+        Decided("Mark: mark").when(vec![(
             "10 of a process that has ended",
-            world().marked().deleting().with(|world| world.marker_is_own = false),
-            "Mark: mark",
-        ),
-        Row(
-            "10 the class is gone",
-            world().marked().deleting().without_class(),
-            "ClassMissing: wait",
-        ),
-        Row(
-            "10 the class is another one",
-            world().marked().deleting().replaced_class(),
-            "ClassReplaced: tell class_replaced",
-        ),
-        Row(
-            "10 the class is another provisioner's by now",
-            world().marked().deleting().class("/provisioner", "other.test"),
-            "ClassReplaced: tell class_replaced",
-        ),
-        Row(
+            unwanted().with(|world| world.marker_is_own = false),
+        )]),
+        Decided("ClassMissing: wait").when(vec![("10 the class is gone", unwanted().without_class())]),
+        Decided("ClassReplaced: tell class_replaced").when(vec![
+            ("10 the class is another one", unwanted().replaced_class()),
+            (
+                "10 the class is another provisioner's by now",
+                unwanted().class("/provisioner", "other.test"),
+            ),
+        ]),
+        Decided("ClassMissing: tell class_missing").when(vec![(
             "10 the class is gone for 10 s",
-            world()
-                .marked()
-                .deleting()
-                .without_class()
-                .with(|world| world.waited.for_class = true),
-            "ClassMissing: tell class_missing",
-        ),
-        Row(
-            "9 refused, the driver is away",
-            refused().deleting().with(away),
-            "Cancelled: unmark",
-        ),
-        Row(
-            "10 the driver is away",
-            world().marked().deleting().with(away),
-            "DriverAway: wait",
-        ),
-        Row(
-            "10 the driver is away, switched off",
-            world().marked().deleting().with(ends(RolePhase::Disabled)).with(away),
-            "DriverAway: wait",
-        ),
-        Row(
-            "10a asked, the driver is away",
-            asked("2026-01-02T03:04:00Z").with(stuck).with(away),
-            "LetGo: let go",
-        ),
-        Row(
-            "10 the process ends",
-            world().marked().deleting().with(ends(RolePhase::Stopping)),
-            "Draining: wait",
-        ),
-        Row(
-            "10 switched off",
-            world().marked().deleting().with(ends(RolePhase::Disabled)),
-            "FindOut: create",
-        ),
-        Row(
+            unwanted().without_class().with(|world| world.waited.for_class = true),
+        )]),
+        Decided("DriverAway: wait").when(vec![
+            ("10 the driver is away", unwanted().away()),
+            (
+                "10 the driver is away, switched off",
+                unwanted().role(RolePhase::Disabled).away(),
+            ),
+        ]),
+        Decided("Draining: wait").when(vec![
+            ("10 the process ends", unwanted().role(RolePhase::Stopping)),
+            (
+                "11 the process ends, uncertain",
+                world().marked().role(RolePhase::Stopping),
+            ),
+        ]),
+        Decided("Draining: ignore").when(vec![(
             "11 switched off, nothing was called",
-            world().with(ends(RolePhase::Disabled)),
-            "Draining: ignore",
-        ),
-        Row(
-            "11 switched off, refused",
-            refused().with(ends(RolePhase::Disabled)),
-            "Draining: unmark",
-        ),
-        Row(
+            world().role(RolePhase::Disabled),
+        )]),
+        Decided("Draining: unmark").when(vec![
+            ("11 switched off, refused", refused().role(RolePhase::Disabled)),
+            ("11 the process ends, refused", refused().role(RolePhase::Stopping)),
+        ]),
+        Decided("Create: create").when(vec![(
             "11 switched off, uncertain: it is finished",
-            world().marked().with(ends(RolePhase::Disabled)),
-            "Create: create",
-        ),
-        Row(
-            "11 the process ends, uncertain",
-            world().marked().with(ends(RolePhase::Stopping)),
-            "Draining: wait",
-        ),
-        Row(
-            "11 the process ends, refused",
-            refused().with(ends(RolePhase::Stopping)),
-            "Draining: unmark",
-        ),
+            world().marked().role(RolePhase::Disabled),
+        )]),
     ]);
 }
 
 /// Watches of what a first call is made from are broken.
 #[test]
-#[allow(clippy::too_many_lines, reason = "a table")]
 fn row_12_what_a_first_call_is_made_from_has_to_be_known_as_it_is() {
     let stale = |world: ClaimWorld| {
         world.with(|world| {
@@ -788,80 +495,56 @@ fn row_12_what_a_first_call_is_made_from_has_to_be_known_as_it_is() {
     };
     let for_long = |world: ClaimWorld| stale(world).with(|world| world.waited.for_class = true);
     let nodes = |world: ClaimWorld| world.with(|world| world.nodes_are_known = false);
+    let refused = || world().marked().creation(Creation::Refused);
     play(vec![
-        Row("the class", stale(world()), "Syncing: wait"),
-        Row(
-            "the class, for 10 s",
-            for_long(world()),
-            "Unconfirmed: tell unconfirmed",
-        ),
-        Row(
-            "the class, of another provisioner as far as is known",
-            stale(world().class("/provisioner", "other.test")),
-            "Syncing: wait",
-        ),
-        Row(
+        Decided("Syncing: wait").when(vec![
+            ("the class", stale(world())),
+            (
+                "the class, of another provisioner as far as is known",
+                stale(world().class("/provisioner", "other.test")),
+            ),
+            ("the class, refused before", stale(refused())),
+            ("the nodes", nodes(world().delayed())),
+            (
+                "the nodes, of which the selected one is gone as far as is known",
+                nodes(world().delayed()).with(|world| world.node_gone = true),
+            ),
+        ]),
+        Decided("Unconfirmed: tell unconfirmed").when(vec![
+            ("the class, for 10 s", for_long(world())),
+            (
+                "the nodes, for 10 s",
+                nodes(world().delayed()).with(|world| world.waited.for_class = true),
+            ),
+        ]),
+        Decided("ClassMissing: tell class_missing").when(vec![(
             "the class, and none is there as far as is known",
             for_long(world().without_class()),
-            "ClassMissing: tell class_missing",
-        ),
-        Row(
-            "the class, refused before",
-            stale(world().marked().creation(Creation::Refused)),
-            "Syncing: wait",
-        ),
-        Row(
-            "the class, refused before, for 10 s",
-            for_long(world().marked().creation(Creation::Refused)),
-            "Unconfirmed: unmark",
-        ),
-        Row(
-            "the class, while a call is open",
-            stale(world().marked()),
-            "Create: create",
-        ),
-        Row(
-            "the class, while a call of this process is open",
-            stale(world().marked().creation(uncertain(&world()))),
-            "Create: create",
-        ),
-        Row(
+        )]),
+        Decided("Unconfirmed: unmark").when(vec![("the class, refused before, for 10 s", for_long(refused()))]),
+        Decided("Create: create").when(vec![
+            ("the class, while a call is open", stale(world().marked())),
+            (
+                "the class, while a call of this process is open",
+                stale(world().marked().creation(uncertain(&world()))),
+            ),
+            ("the nodes, while a call is open", nodes(world().delayed().marked())),
+        ]),
+        Decided("FindOut: create").when(vec![(
             "the class, while a call is open for a claim that nobody wants",
             stale(world().marked().deleting()),
-            "FindOut: create",
-        ),
-        Row("the nodes, without topology", nodes(world()), "Mark: mark"),
-        Row("the nodes", nodes(world().delayed()), "Syncing: wait"),
-        Row(
-            "the nodes, while a call is open",
-            nodes(world().delayed().marked()),
-            "Create: create",
-        ),
-        Row(
-            "the nodes, for 10 s",
-            nodes(world().delayed()).with(|world| world.waited.for_class = true),
-            "Unconfirmed: tell unconfirmed",
-        ),
-        Row(
-            "the nodes, of which the selected one is gone as far as is known",
-            nodes(world().delayed()).with(|world| world.node_gone = true),
-            "Syncing: wait",
-        ),
+        )]),
+        Decided("Mark: mark").when(vec![("the nodes, without topology", nodes(world()))]),
     ]);
 }
 
 #[test]
 #[allow(clippy::too_many_lines, reason = "a table")]
 fn rows_12_to_15_what_is_missing_or_wrong() {
-    let told = |world: &mut ClaimWorld| {
-        world.waited = Waited {
-            for_class: true,
-            ..Waited::default()
-        }
-    };
+    use ProvisionerSecretState::{Loaded, Missing, NotLoaded, Unreadable};
+    let told = |world: &mut ClaimWorld| world.waited.for_class = true;
     let source = |group: &str, kind: &str| json!({"apiGroup": group, "kind": kind, "name": "s"});
-    let secret = || world().with_secret(ProvisionerSecretState::NotLoaded);
-    let state = |state| move |world: &mut ClaimWorld| world.secret = state;
+    let secret = |state| world().with_secret(state);
     let refused = || world().marked().creation(Creation::Refused);
     let infeasible = |world: &mut ClaimWorld| world.infeasible = true;
     let another = |world: &mut ClaimWorld| {
@@ -871,189 +554,137 @@ fn rows_12_to_15_what_is_missing_or_wrong() {
         });
     };
     play(vec![
-        Row("12 no class", world().without_class(), "ClassMissing: wait"),
-        Row(
-            "12 no class for 10 s",
-            world().without_class().with(told),
-            "ClassMissing: tell class_missing",
-        ),
-        Row(
-            "12 no class, uncertain: the marker stays",
-            world().marked().without_class(),
-            "ClassMissing: wait",
-        ),
-        Row(
-            "12 not known",
-            world().with(|world| world.unknown = "class"),
-            "Syncing: wait",
-        ),
-        Row(
-            "12 another provisioner's",
-            world().class("/provisioner", "other").with(told),
-            "ClassMismatch: tell class_mismatch",
-        ),
-        // kube-controller-manager writes the driver's name for a migrated plug-in, and corrects nothing: told at once.
-        Row(
-            "12 an in-tree plug-in's",
-            world().class("/provisioner", "kubernetes.io/aws-ebs"),
-            "ClassMismatch: tell not_supported",
-        ),
-        Row(
-            "12 of volumes that are made by hand",
-            world().class("/provisioner", "kubernetes.io/no-provisioner").with(told),
-            "ClassMismatch: tell class_mismatch",
-        ),
-        Row(
-            "12 no class, with the plan of the call",
-            world().marked().without_class().creation(uncertain(&world())),
-            "Create: create",
-        ),
-        Row(
+        Decided("ClassMissing: wait").when(vec![
+            ("12 no class", world().without_class()),
+            (
+                "12 no class, uncertain: the marker stays",
+                world().marked().without_class(),
+            ),
+        ]),
+        Decided("ClassMissing: tell class_missing")
+            .when(vec![("12 no class for 10 s", world().without_class().with(told))]),
+        Decided("Syncing: wait").when(vec![
+            ("12 not known", world().unknown("class")),
+            ("12 not known, refused", refused().unknown("class")),
+        ]),
+        Decided("ClassMismatch: tell class_mismatch").when(vec![
+            (
+                "12 another provisioner's",
+                world().class("/provisioner", "other").with(told),
+            ),
+            (
+                "12 of volumes that are made by hand",
+                world().class("/provisioner", "kubernetes.io/no-provisioner").with(told),
+            ),
+        ]),
+        Decided("ClassMismatch: tell not_supported").when(vec![
+            // kube-controller-manager writes the driver's name for a migrated plug-in, and corrects nothing: told at once.
+            (
+                "12 an in-tree plug-in's",
+                world().class("/provisioner", "kubernetes.io/aws-ebs"),
+            ),
+        ]),
+        Decided("Create: create").when(vec![
+            (
+                "12 no class, with the plan of the call",
+                world().marked().without_class().creation(uncertain(&world())),
+            ),
+            (
+                "12 no node selected any more, uncertain",
+                world().marked().class("/volumeBindingMode", "WaitForFirstConsumer"),
+            ),
+            (
+                "14 cannot succeed, and uncertain since",
+                world().marked().with(infeasible),
+            ),
+        ]),
+        Decided("WaitForConsumer: wait").when(vec![(
             "12 no node selected",
             world().class("/volumeBindingMode", "WaitForFirstConsumer"),
-            "WaitForConsumer: wait",
-        ),
-        Row(
+        )]),
+        Decided("WaitForConsumer: unmark").when(vec![(
             "12 no node selected any more, refused",
             refused().class("/volumeBindingMode", "WaitForFirstConsumer"),
-            "WaitForConsumer: unmark",
-        ),
-        Row(
-            "12 no class, refused",
-            refused().without_class(),
-            "ClassMissing: unmark",
-        ),
-        Row(
-            "12 not known, refused",
-            refused().with(|world| world.unknown = "class"),
-            "Syncing: wait",
-        ),
-        Row(
-            "12 no node selected any more, uncertain",
-            world().marked().class("/volumeBindingMode", "WaitForFirstConsumer"),
-            "Create: create",
-        ),
-        Row(
-            "names a volume",
-            world().set("/spec/volumeName", NAME),
-            "NotNeeded: ignore",
-        ),
-        Row(
-            "13 a populator's",
-            world().set("/spec/dataSource", source("x.io", "Foo")),
-            "Populator: wait",
-        ),
-        Row(
-            "13 a claim of another group",
-            world().set("/spec/dataSourceRef", source("x.io", "PersistentVolumeClaim")),
-            "Populator: wait",
-        ),
-        Row(
-            "14 selector",
-            world().set("/spec/selector", json!({})),
-            "Invalid: refuse invalid_claim",
-        ),
-        Row(
-            "14 reserved key",
-            world().class("/parameters", json!({"csi.storage.k8s.io/foo": "x"})),
-            "Invalid: refuse invalid_class",
-        ),
-        Row(
-            "14 template",
-            world().class(
-                "/parameters",
-                json!({"csi.storage.k8s.io/secret-name": "${x}", "csi.storage.k8s.io/secret-namespace": "x"}),
+        )]),
+        Decided("ClassMissing: unmark").when(vec![("12 no class, refused", refused().without_class())]),
+        Decided("NotNeeded: ignore").when(vec![("names a volume", world().set("/spec/volumeName", NAME))]),
+        Decided("Populator: wait").when(vec![
+            (
+                "13 a populator's",
+                world().set("/spec/dataSource", source("x.io", "Foo")),
             ),
-            "Invalid: refuse invalid_class",
-        ),
-        Row(
-            "14 fstype twice",
-            world().class(
-                "/parameters",
-                json!({"fsType": "xfs", "csi.storage.k8s.io/fstype": "xfs"}),
+            (
+                "13 a claim of another group",
+                world().set("/spec/dataSourceRef", source("x.io", "PersistentVolumeClaim")),
             ),
-            "Invalid: refuse invalid_class",
-        ),
-        Row(
+        ]),
+        Decided("Invalid: refuse invalid_claim").when(vec![
+            ("14 selector", world().set("/spec/selector", json!({}))),
+            (
+                "14 uncertain: the marker stays",
+                world().marked().set("/spec/selector", json!({})),
+            ),
+        ]),
+        Decided("Invalid: refuse invalid_class").when(vec![
+            (
+                "14 reserved key",
+                world().class("/parameters", json!({"csi.storage.k8s.io/foo": "x"})),
+            ),
+            (
+                "14 template",
+                world().class(
+                    "/parameters",
+                    json!({"csi.storage.k8s.io/secret-name": "${x}", "csi.storage.k8s.io/secret-namespace": "x"}),
+                ),
+            ),
+            (
+                "14 fstype twice",
+                world().class(
+                    "/parameters",
+                    json!({"fsType": "xfs", "csi.storage.k8s.io/fstype": "xfs"}),
+                ),
+            ),
+        ]),
+        Decided("Invalid: refuse capability_missing").when(vec![(
             "14 the driver creates nothing",
             world().with(|world| world.driver.capabilities.create_delete_volume = false),
-            "Invalid: refuse capability_missing",
-        ),
-        Row(
-            "14 a snapshot (P3)",
-            world().set("/spec/dataSource", source("snapshot.storage.k8s.io", "VolumeSnapshot")),
-            "Invalid: refuse not_supported",
-        ),
-        Row(
-            "14 an attributes class (P3)",
-            world().set("/spec/volumeAttributesClassName", "gold"),
-            "Invalid: refuse not_supported",
-        ),
-        Row(
+        )]),
+        Decided("Invalid: refuse not_supported").when(vec![
+            (
+                "14 a snapshot (P3)",
+                world().set("/spec/dataSource", source("snapshot.storage.k8s.io", "VolumeSnapshot")),
+            ),
+            (
+                "14 an attributes class (P3)",
+                world().set("/spec/volumeAttributesClassName", "gold"),
+            ),
+        ]),
+        Decided("SecretForbidden: tell secret_not_allowed").when(vec![(
             "14 a Secret that is not listed",
-            secret().with(|world| world.policy.secrets = crate::provision::ProvisionerSecrets::default()),
-            "SecretForbidden: tell secret_not_allowed",
-        ),
-        Row(
-            "14 uncertain: the marker stays",
-            world().marked().set("/spec/selector", json!({})),
-            "Invalid: refuse invalid_claim",
-        ),
-        Row(
+            secret(NotLoaded).with(|world| world.policy.secrets = crate::provision::ProvisionerSecrets::default()),
+        )]),
+        Decided("Invalid: unmark").when(vec![(
             "14 selector, refused",
             refused().set("/spec/selector", json!({})),
-            "Invalid: unmark",
-        ),
-        Row("14 cannot succeed", world().with(infeasible), "Infeasible: wait"),
-        Row(
-            "14 cannot succeed, marked",
-            refused().with(infeasible),
-            "Infeasible: unmark",
-        ),
-        Row(
+        )]),
+        Decided("Infeasible: wait").when(vec![("14 cannot succeed", world().with(infeasible))]),
+        Decided("Infeasible: unmark").when(vec![("14 cannot succeed, marked", refused().with(infeasible))]),
+        Decided("Cancelled: unmark").when(vec![(
             "14 cannot succeed, in deletion",
             refused().deleting().with(infeasible),
-            "Cancelled: unmark",
-        ),
-        Row(
-            "14 cannot succeed, and uncertain since",
-            world().marked().with(infeasible),
-            "Create: create",
-        ),
-        Row(
+        )]),
+        Decided("SecretMissing: unmark").when(vec![(
             "15 Secret missing, refused",
-            secret()
-                .marked()
-                .creation(Creation::Refused)
-                .with(state(ProvisionerSecretState::Missing)),
-            "SecretMissing: unmark",
-        ),
-        Row("15 Secret, not read", secret(), "LoadSecret: secret ns/s"),
-        Row(
-            "15 Secret missing",
-            secret().with(state(ProvisionerSecretState::Missing)),
-            "SecretMissing: tell secret_missing",
-        ),
-        Row(
-            "15 another Secret was read",
-            secret().with(state(ProvisionerSecretState::Loaded)).with(another),
-            "LoadSecret: secret ns/s",
-        ),
-        Row(
-            "15 another Secret was missing",
-            secret().with(state(ProvisionerSecretState::Missing)).with(another),
-            "LoadSecret: secret ns/s",
-        ),
-        Row(
-            "15 Secret not readable",
-            secret().with(state(ProvisionerSecretState::Unreadable)),
-            "SecretForbidden: tell secret_forbidden",
-        ),
-        Row(
-            "15 Secret read",
-            secret().with(state(ProvisionerSecretState::Loaded)),
-            "Mark: mark",
-        ),
+            secret(Missing).marked().creation(Creation::Refused),
+        )]),
+        Decided("LoadSecret: secret ns/s").when(vec![
+            ("15 Secret, not read", secret(NotLoaded)),
+            ("15 another Secret was read", secret(Loaded).with(another)),
+            ("15 another Secret was missing", secret(Missing).with(another)),
+        ]),
+        Decided("SecretMissing: tell secret_missing").when(vec![("15 Secret missing", secret(Missing))]),
+        Decided("SecretForbidden: tell secret_forbidden").when(vec![("15 Secret not readable", secret(Unreadable))]),
+        Decided("Mark: mark").when(vec![("15 Secret read", secret(Loaded))]),
     ]);
 }
 
@@ -1063,191 +694,178 @@ fn rows_16_to_20_topology_the_marker_and_the_call() {
     let unlabelled = |world: &mut ClaimWorld| world.nodes[0].labels = crate::objects::StringMap::default();
     let gone = |world: &mut ClaimWorld| world.node_gone = true;
     let protection = |value| move |world: &mut ClaimWorld| world.policy.leak_protection = value;
+    let refused = || world().marked().creation(Creation::Refused);
     let marked = || world().marked().creation(Creation::Never);
-    let away = |world: &mut ClaimWorld| world.is_away = true;
     let mut recorded = marker_json();
     recorded["segment"] = json!({"zone": "a"});
     recorded["first"] = json!({"zone": "a"});
+    let unplaced = || world().delayed().annotate("volume.kubernetes.io/selected-node", "");
+    let unreadable = json!("unreadable");
+    let hosts: Vec<String> = (0..1000).map(|at| at.to_string()).collect();
+    let many = json!([{"matchLabelExpressions": [{"key": "zone", "values": ["a"]}]}, {"matchLabelExpressions": [{"key": "host", "values": hosts}]}]);
     play(vec![
-        Row("18 the driver is away", world().with(away), "DriverAway: wait"),
-        Row(
+        Decided("WaitForConsumer: wait").when(vec![
+            (
+                "16 no node selected, and a marker that says nothing",
+                unplaced().marked_with(&unreadable),
+            ),
+            (
+                "16 no node selected, and a marker that says nothing of topology",
+                unplaced().marked(),
+            ),
+        ]),
+        Decided("FindOut: create").when(vec![(
+            "16 no node selected, and a marker that says nothing, in deletion",
+            unplaced().marked_with(&unreadable).deleting(),
+        )]),
+        Decided("Create: create").when(vec![
+            (
+                "16 no node selected any more, recorded",
+                unplaced().marked_with(&recorded),
+            ),
+            (
+                "16 immediate, and a marker that says nothing",
+                unplaced()
+                    .class("/volumeBindingMode", "Immediate")
+                    .marked_with(&unreadable),
+            ),
+            (
+                "16 no Node, uncertain",
+                world().delayed().marked_with(&recorded).with(gone),
+            ),
+            (
+                "16 not known, uncertain",
+                world().delayed().marked_with(&recorded).unknown("node"),
+            ),
+            (
+                "17 no label, recorded",
+                world().delayed().marked_with(&recorded).with(unlabelled),
+            ),
+            (
+                "18 only when uncertain, looked at",
+                world()
+                    .with(protection(LeakProtection::WhenUncertain))
+                    .with(|world| world.claim_is_live = true),
+            ),
+            ("18 never", world().with(protection(LeakProtection::Never))),
+            (
+                "18 refused, marked by another prefix: the name stays",
+                refused().with(|world| world.policy.volume_name_prefix = "other".into()),
+            ),
+            ("20 first call", marked()),
+            ("20 after a refusal", refused()),
+            ("20 after a restart", world().marked()),
+            (
+                "20 after a restart, without the plan and the annotation",
+                world().marked().annotate(super::builders::MARKER, ""),
+            ),
+            (
+                "20 beta annotation",
+                marked()
+                    .set("/metadata/annotations", json!({}))
+                    .marked()
+                    .annotate("volume.beta.kubernetes.io/storage-provisioner", DRIVER),
+            ),
+        ]),
+        Decided("Mark: mark").when(vec![
+            (
+                "16 many topologies are allowed",
+                world().delayed().class("/allowedTopologies", many),
+            ),
+            (
+                "16 no Node, a driver without topology",
+                world()
+                    .delayed()
+                    .with(|world| world.driver.capabilities.accessibility_constraints = false)
+                    .with(gone),
+            ),
+            (
+                "17 immediate, none sent",
+                world().with(|world| {
+                    world.driver.capabilities.accessibility_constraints = true;
+                    world.policy.aggregate_topology = false;
+                }),
+            ),
+            (
+                "17 immediate, nodes",
+                world().with(|world| {
+                    world.driver.capabilities.accessibility_constraints = true;
+                    world.nodes = vec![node("n", &[("z", "a")])];
+                }),
+            ),
+            ("18 no marker", world()),
+            ("18 delayed", world().delayed()),
+            (
+                "18 refused, the marker removed by force",
+                world().creation(Creation::Refused),
+            ),
+            (
+                "18 marked by a process that has ended",
+                world().marked().with(|world| world.marker_is_own = false),
+            ),
+            (
+                "18 only when uncertain, and it is",
+                world()
+                    .creation(uncertain(&world()))
+                    .with(protection(LeakProtection::WhenUncertain)),
+            ),
+            (
+                "18 refused, the class made anew with other parameters",
+                refused().replaced_class(),
+            ),
+            (
+                "18 refused, another node selected since",
+                world().delayed().marked().creation(Creation::Refused),
+            ),
+        ]),
+        Decided("DriverAway: wait").when(vec![
+            ("18 the driver is away", world().away()),
+            ("18 the driver is away, uncertain", world().marked().away()),
+        ]),
+        Decided("DriverAway: unmark").when(vec![(
             "18 the driver is away, and a marker of a call that was refused",
-            world().marked().creation(Creation::Refused).with(away),
-            "DriverAway: unmark",
-        ),
-        Row(
-            "18 the driver is away, uncertain",
-            world().marked().with(away),
-            "DriverAway: wait",
-        ),
-        Row("16 no Node", world().delayed().with(gone), "NodeGone: reschedule"),
-        Row(
-            "16 no CSINode",
-            world().delayed().with(|world| world.nodes.clear()),
-            "NodeGone: reschedule",
-        ),
-        Row(
-            "16 no Node, refused",
-            world().delayed().marked().creation(Creation::Refused).with(gone),
-            "NodeGone: reschedule",
-        ),
-        Row(
-            "16 no Node, uncertain",
-            world().delayed().marked_with(&recorded).with(gone),
-            "Create: create",
-        ),
-        Row(
-            "16 not known, and a watch is broken",
-            world().delayed().with(|world| world.unknown = "node"),
-            "TopologyMissing: tell topology_missing",
-        ),
-        Row(
-            "16 not known, uncertain",
-            world()
-                .delayed()
-                .marked_with(&recorded)
-                .with(|world| world.unknown = "node"),
-            "Create: create",
-        ),
-        Row(
-            "16 no Node, uncertain, the lists not complete",
-            world()
-                .delayed()
-                .marked_with(&recorded)
-                .with(|world| world.unknown = "topology"),
-            "Syncing: wait",
-        ),
-        Row(
-            "16 no Node, a driver without topology",
-            world()
-                .delayed()
-                .with(|world| world.driver.capabilities.accessibility_constraints = false)
-                .with(gone),
-            "Mark: mark",
-        ),
-        Row(
-            "17 no label",
-            world().delayed().with(unlabelled),
-            "TopologyMissing: tell topology_missing",
-        ),
-        Row(
-            "17 no label, recorded",
-            world().delayed().marked_with(&recorded).with(unlabelled),
-            "Create: create",
-        ),
-        Row(
-            "17 nodes not known",
-            world().delayed().with(|world| world.unknown = "topology"),
-            "Syncing: wait",
-        ),
-        Row(
-            "17 immediate, no nodes",
-            world().with(|world| world.driver.capabilities.accessibility_constraints = true),
-            "TopologyMissing: tell topology_missing",
-        ),
-        Row(
-            "17 immediate, none sent",
-            world().with(|world| {
-                world.driver.capabilities.accessibility_constraints = true;
-                world.policy.aggregate_topology = false;
-            }),
-            "Mark: mark",
-        ),
-        Row(
-            "17 immediate, nodes",
-            world().with(|world| {
-                world.driver.capabilities.accessibility_constraints = true;
-                world.nodes = vec![node("n", &[("z", "a")])];
-            }),
-            "Mark: mark",
-        ),
-        Row("18 no marker", world(), "Mark: mark"),
-        Row("18 delayed", world().delayed(), "Mark: mark"),
-        Row(
-            "18 refused, the marker removed by force",
-            world().creation(Creation::Refused),
-            "Mark: mark",
-        ),
-        Row(
-            "18 marked by a process that has ended",
-            world().marked().with(|world| world.marker_is_own = false),
-            "Mark: mark",
-        ),
-        Row(
+            refused().away(),
+        )]),
+        Decided("NodeGone: reschedule").when(vec![
+            ("16 no Node", world().delayed().with(gone)),
+            ("16 no CSINode", world().delayed().with(|world| world.nodes.clear())),
+            (
+                "16 no Node, refused",
+                world().delayed().marked().creation(Creation::Refused).with(gone),
+            ),
+        ]),
+        Decided("TopologyMissing: tell topology_missing").when(vec![
+            ("16 not known, and a watch is broken", world().delayed().unknown("node")),
+            ("17 no label", world().delayed().with(unlabelled)),
+            (
+                "17 immediate, no nodes",
+                world().with(|world| world.driver.capabilities.accessibility_constraints = true),
+            ),
+        ]),
+        Decided("Syncing: wait").when(vec![
+            (
+                "16 no Node, uncertain, the lists not complete",
+                world().delayed().marked_with(&recorded).unknown("topology"),
+            ),
+            ("17 nodes not known", world().delayed().unknown("topology")),
+        ]),
+        Decided("Mark: read claim").when(vec![(
             "18 only when uncertain, not looked at",
             world().with(protection(LeakProtection::WhenUncertain)),
-            "Mark: read claim",
-        ),
-        Row(
-            "18 only when uncertain, looked at",
-            world()
-                .with(protection(LeakProtection::WhenUncertain))
-                .with(|world| world.claim_is_live = true),
-            "Create: create",
-        ),
-        Row(
-            "18 only when uncertain, and it is",
-            world()
-                .creation(uncertain(&world()))
-                .with(protection(LeakProtection::WhenUncertain)),
-            "Mark: mark",
-        ),
-        Row(
-            "18 never",
-            world().with(protection(LeakProtection::Never)),
-            "Create: create",
-        ),
-        Row(
-            "18 refused, the class made anew with other parameters",
-            world().marked().creation(Creation::Refused).replaced_class(),
-            "Mark: mark",
-        ),
-        Row(
-            "18 refused, another node selected since",
-            world().delayed().marked().creation(Creation::Refused),
-            "Mark: mark",
-        ),
-        Row(
-            "18 refused, marked by another prefix: the name stays",
-            world()
-                .marked()
-                .creation(Creation::Refused)
-                .with(|world| world.policy.volume_name_prefix = "other".into()),
-            "Create: create",
-        ),
-        Row("20 first call", marked(), "Create: create"),
-        Row(
-            "20 after a refusal",
-            world().marked().creation(Creation::Refused),
-            "Create: create",
-        ),
-        Row("20 after a restart", world().marked(), "Create: create"),
-        Row(
-            "20 after a restart, the class another one",
-            world().marked().replaced_class(),
-            "ClassReplaced: tell class_replaced",
-        ),
-        Row(
-            "20 after a restart by another process, the class another one",
-            world()
-                .marked()
-                .replaced_class()
-                .with(|world| world.marker_is_own = false),
-            "ClassReplaced: tell class_replaced",
-        ),
-        Row(
-            "20 after a restart, without the plan and the annotation",
-            world().marked().annotate(super::builders::MARKER, ""),
-            "Create: create",
-        ),
-        Row(
-            "20 beta annotation",
-            marked()
-                .set("/metadata/annotations", json!({}))
-                .marked()
-                .annotate("volume.beta.kubernetes.io/storage-provisioner", DRIVER),
-            "Create: create",
-        ),
+        )]),
+        Decided("ClassReplaced: tell class_replaced").when(vec![
+            (
+                "20 after a restart, the class another one",
+                world().marked().replaced_class(),
+            ),
+            (
+                "20 after a restart by another process, the class another one",
+                world()
+                    .marked()
+                    .replaced_class()
+                    .with(|world| world.marker_is_own = false),
+            ),
+        ]),
     ]);
 }
 
@@ -1348,7 +966,7 @@ fn what_only_the_marker_said_ends_with_it() {
     let revise = |known: Creation, world: ClaimWorld| known.revised(&claim_of(&world.claim), world.gone, None, None);
     assert!(revise(of_marker(), world().marked().deleting()).is_uncertain());
     assert_eq!(revise(of_marker(), world().deleting()), Creation::Never);
-    let gone = || world().marked().deleting().with(|world| world.gone = true);
+    let gone = || world().marked().deleting().removed();
     assert_eq!(revise(of_marker(), gone()), Creation::Never, "its last copy may be old");
     let called = uncertain(&world());
     assert_eq!(revise(called.clone(), gone()), called, "who called finds out");
@@ -1369,7 +987,7 @@ fn what_is_known_after_the_volume_is_saved() {
         "the answer to taking the marker off was lost"
     );
     assert!(revise(uncertain(&world()), world().marked()).is_uncertain());
-    let gone = world().marked().deleting().with(|world| world.gone = true);
+    let gone = world().marked().deleting().removed();
     assert_eq!(
         revise(uncertain(&world()), gone),
         Creation::Never,

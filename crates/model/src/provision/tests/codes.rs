@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use super::builders::{ClaimWorld, claim_of, plan_of, world};
+use super::builders::{ClaimWorld, answered_volume, claim_of, plan_of, world};
 use super::claim_rows::{new_volume, uncertain};
 use super::tally;
 use crate::decide::Failure;
 use crate::provision::{
     AnsweredVolume, CreateErrorClass, CreateOutcome, Creation, Deletion, InvalidAnswer, OrphanVolumePolicy,
-    SettledCreate, UncertainCall, UndoState, VolumeFault, create_error, created, delete_answer, undone,
+    SettledCreate, UncertainCall, VolumeFault, create_error, created, delete_answer, undone,
 };
 
 /// The codes of gRPC but OK, with what external-provisioner makes of them: `b` goes on in the background, `r` is rescheduled when it may
@@ -39,7 +39,7 @@ fn failure(code: Option<i32>) -> Failure {
     }
 }
 
-fn settle(world: &ClaimWorld, before: &Creation, code: Option<i32>) -> SettledCreate {
+pub fn settle(world: &ClaimWorld, before: &Creation, code: Option<i32>) -> SettledCreate {
     created(before, &plan_of(world), Err(&failure(code)), &claim_of(&world.claim))
 }
 
@@ -183,10 +183,7 @@ fn only_the_node_of_the_call_is_taken_off() {
 }
 
 fn answer(change: impl FnOnce(&mut AnsweredVolume)) -> SettledCreate {
-    let mut volume = AnsweredVolume {
-        handle: "vol-1".into(),
-        ..AnsweredVolume::default()
-    };
+    let mut volume = answered_volume();
     change(&mut volume);
     let claim = claim_of(&world().claim);
     created(&Creation::Never, &plan_of(&world()), Ok(Some(volume)), &claim)
@@ -255,7 +252,7 @@ fn only_ok_undoes_a_volume() {
     for code in [None, Some(4), Some(5), Some(9), Some(13)] {
         match undone(&volume, code, OrphanVolumePolicy::Retry) {
             Creation::Created(after) => {
-                assert_eq!((after.undo, after.handle), (UndoState::Failed, volume.handle.clone()));
+                assert_eq!((after.undo_failed, after.handle), (true, volume.handle.clone()));
                 assert!(Arc::ptr_eq(&after.plan, &volume.plan));
             }
             other => panic!("{other:?}"),

@@ -5,19 +5,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::builders::{
-    FINALIZER, another_claim, claim_of, class_json, class_of, driver, policy, put, volume_json, volume_of,
+    DELETED_AT, FINALIZER, NAME, UID, another_claim, claim_of, class_json, class_of, driver, policy, put, volume_json,
+    volume_of,
 };
 use super::patches::apply;
 use crate::answer::{ApiError, ApiErrorKind};
 use crate::attempt::{CallEnd, LeaseLost};
 use crate::decide::Failure;
 use crate::objects::{Claim, ClaimReference, StorageClass, Volume};
-use crate::provision::attempt::Verdict;
+use crate::provision::attempt::{RoleView, Verdict};
 use crate::provision::deletion::{
     VolumeAttempt, VolumeEvent, VolumeMemory, VolumeNote, VolumeStep, VolumeView, fingerprint,
 };
 use crate::provision::{
-    Deletion, OrphanVolumePolicy, OwningClaim, ProvisionPolicy, ProvisionerFacts, RolePhase, Seen, VolumeReason,
+    Deletion, OrphanVolumePolicy, OwningClaim, ProvisionPolicy, ProvisionerFacts, RolePhase, Seen, TroubleKind,
+    VolumeReason,
 };
 
 /// What is done where a PersistentVolume is left to another one of its handle: no call.
@@ -39,6 +41,8 @@ enum Known {
     /// It was read, and the lists are older.
     NotBeforeLists,
     ByLists,
+    /// But for VolumeAttachments, whose watch breaks each time.
+    ButAttachments,
 }
 
 #[allow(clippy::struct_excessive_bools, reason = "each is one thing that may be so")]
@@ -86,6 +90,10 @@ impl Cluster {
         }
     }
 
+    fn delete(&mut self) {
+        self.set("/metadata/deletionTimestamp", DELETED_AT);
+    }
+
     fn is_known(&self) -> bool {
         matches!(self.known, Known::ByWatch | Known::ByLists)
     }
@@ -126,11 +134,7 @@ impl Cluster {
             ),
             VolumeStep::Remove(uid) => VolumeEvent::Written(self.write(|volume| {
                 assert_eq!(volume["metadata"]["uid"], *uid);
-                put(
-                    volume,
-                    "/metadata/deletionTimestamp",
-                    super::builders::DELETED_AT.into(),
-                );
+                put(volume, "/metadata/deletionTimestamp", DELETED_AT.into());
                 // kube-controller-manager lets it go, as nothing is bound to it.
                 volume["metadata"]["finalizers"]
                     .as_array_mut()
@@ -162,7 +166,7 @@ impl Cluster {
     }
 }
 
-impl VolumeView for Cluster {
+impl RoleView for Cluster {
     fn driver(&self) -> &ProvisionerFacts {
         &self.driver
     }
@@ -178,6 +182,22 @@ impl VolumeView for Cluster {
     fn may_start(&self) -> bool {
         self.leads
     }
+    fn class(&self, _: &str) -> Seen<Arc<StorageClass>> {
+        Seen::Here(Arc::new(class_of(&class_json())))
+    }
+    fn handle_owner(&self, handle: &str, except: &str) -> Seen<Arc<str>> {
+        let named = self
+            .volume
+            .as_ref()
+            .and_then(|volume| volume["spec"]["csi"]["volumeHandle"].as_str());
+        assert_eq!((handle, except), (named.unwrap_or_default(), NAME));
+        let is_known = self.is_known() || self.known == Known::ButAttachments;
+        let none = if is_known { Seen::Gone } else { Seen::Unknown };
+        self.sharer.map_or(none, |name| Seen::Here(name.into()))
+    }
+}
+
+impl VolumeView for Cluster {
     fn volume(&self) -> Seen<Arc<Volume>> {
         let volume = self.volume.as_ref().map(|volume| Arc::new(volume_of(volume)));
         volume
@@ -198,21 +218,9 @@ impl VolumeView for Cluster {
             Seen::Here(self.bound.clone())
         }
     }
-    fn class(&self, _: &str) -> Seen<Arc<StorageClass>> {
-        Seen::Here(Arc::new(class_of(&class_json())))
-    }
     fn created_for_a_claim(&self, handle: &str) -> Option<Arc<str>> {
         assert_eq!(handle, "vol-1");
         self.is_created.then(|| "pvc-another".into())
-    }
-    fn handle_owner(&self, handle: &str, except: &str) -> Seen<Arc<str>> {
-        let named = self
-            .volume
-            .as_ref()
-            .and_then(|volume| volume["spec"]["csi"]["volumeHandle"].as_str());
-        assert_eq!((handle, except), (named.unwrap_or_default(), super::builders::NAME));
-        let none = if self.is_known() { Seen::Gone } else { Seen::Unknown };
-        self.sharer.map_or(none, |name| Seen::Here(name.into()))
     }
     fn sharers(&self, _: &str, _: &str) -> Vec<Arc<Volume>> {
         let named = self.sharer.map(|name| {
@@ -243,6 +251,14 @@ fn refused(code: i32) -> VolumeEvent {
     VolumeEvent::Deleted(Err(CallEnd::Failed(failure)))
 }
 
+fn delete_fails(code: i32) -> impl Fn(&VolumeStep, &mut Cluster) -> Option<VolumeEvent> {
+    move |step, _| matches!(step, VolumeStep::Delete(_)).then(|| refused(code))
+}
+
+fn patch_fails(kind: ApiErrorKind) -> impl Fn(&VolumeStep, &mut Cluster) -> Option<VolumeEvent> {
+    move |step, _| matches!(step, VolumeStep::Patch(_)).then(|| VolumeEvent::Written(Err(error(kind))))
+}
+
 /// Plays attempts; an answer that is not given carries the step out.
 struct Play {
     cluster: Cluster,
@@ -259,6 +275,13 @@ impl Play {
             done: Vec::new(),
             notes: Vec::new(),
         }
+    }
+
+    /// With what differs.
+    fn with(change: impl FnOnce(&mut Cluster)) -> Self {
+        let mut play = Self::of(Cluster::new());
+        change(&mut play.cluster);
+        play
     }
 
     fn attempt(&mut self, mut answer: impl FnMut(&VolumeStep, &mut Cluster) -> Option<VolumeEvent>) -> Verdict {
@@ -291,6 +314,13 @@ impl Play {
         self.attempt(|_, _| None)
     }
 
+    /// One attempt, of which these are the steps.
+    #[track_caller]
+    fn does(&mut self, steps: &[&str]) {
+        assert_eq!(self.plain(), Verdict::Done);
+        assert_eq!(self.take_done(), steps);
+    }
+
     fn take_done(&mut self) -> Vec<&'static str> {
         std::mem::take(&mut self.done)
     }
@@ -313,8 +343,7 @@ const WHOLE: [&str; 4] = ["read volume", "delete", "remove", "patch"];
 #[test]
 fn a_released_volume_is_read_live_deleted_removed_and_released() {
     let mut play = Play::of(Cluster::new());
-    assert_eq!(play.plain(), Verdict::Done);
-    assert_eq!(play.take_done(), WHOLE);
+    play.does(&WHOLE);
     assert!(play.cluster.volume.is_none());
     assert!(play.is_told(|note| matches!(note, VolumeNote::Deleted(handle, None) if **handle == *"vol-1")));
     let released = play.notes.iter().filter(|note| **note == VolumeNote::Released);
@@ -326,8 +355,7 @@ fn what_others_hold_is_released_once() {
     let mut play = Play::of(Cluster::new());
     play.cluster
         .set("/metadata/finalizers", json!(["external-attacher/csi-test", FINALIZER]));
-    assert_eq!(play.plain(), Verdict::Done);
-    assert_eq!(play.take_done(), WHOLE);
+    play.does(&WHOLE);
     let left = &play.cluster.volume.as_ref().unwrap()["metadata"]["finalizers"];
     assert_eq!(*left, json!(["external-attacher/csi-test"]));
     assert_eq!(
@@ -335,17 +363,14 @@ fn what_others_hold_is_released_once() {
         1
     );
     // A static one without a finalizer of ours.
-    let mut play = Play::of(Cluster::new());
-    play.cluster.set("/metadata/finalizers", json!(["example.com/kept"]));
-    assert_eq!(play.plain(), Verdict::Done);
-    assert_eq!(play.take_done(), ["read volume", "delete", "remove"]);
+    let mut play = Play::with(|cluster| cluster.set("/metadata/finalizers", json!(["example.com/kept"])));
+    play.does(&["read volume", "delete", "remove"]);
     assert!(play.is_told(|note| *note == VolumeNote::Released));
 }
 
 #[test]
 fn it_waits_for_the_detach_and_says_so_once() {
-    let mut play = Play::of(Cluster::new());
-    play.cluster.attached_to = Some("n1");
+    let mut play = Play::with(|cluster| cluster.attached_to = Some("n1"));
     for _ in 0..3 {
         assert_eq!(play.plain(), Verdict::Rest(Duration::from_mins(10)));
     }
@@ -355,22 +380,49 @@ fn it_waits_for_the_detach_and_says_so_once() {
         [VolumeNote::Waits(VolumeReason::StillAttached, "n1".to_owned())]
     );
     play.cluster.attached_to = None;
-    assert_eq!(play.plain(), Verdict::Done);
-    assert_eq!(play.take_done(), WHOLE);
+    play.does(&WHOLE);
 }
 
 /// Its watch breaks each time, and lists work: it is read once, waits for lists that begin after that, and is read again before the call.
 #[test]
 fn one_whose_watch_is_broken_is_deleted_after_a_read_and_lists() {
-    let mut play = Play::of(Cluster::new());
-    play.cluster.known = Known::NotBeforeRead;
+    let mut play = Play::with(|cluster| cluster.known = Known::NotBeforeRead);
     assert!(matches!(play.plain(), Verdict::Rest(_)));
     assert_eq!(play.take_done(), ["read volume"]);
     assert!(matches!(play.plain(), Verdict::Rest(_)));
     assert!(play.take_done().is_empty(), "one read is enough");
     play.cluster.known = Known::ByLists;
-    assert_eq!(play.plain(), Verdict::Done);
-    assert_eq!(play.take_done(), WHOLE);
+    play.does(&WHOLE);
+}
+
+/// A watch that breaks each time keeps the volume for ever: the PersistentVolume says of what too little is known.
+#[test]
+fn what_is_not_known_for_long_is_told_once() {
+    for (known, kinds) in [
+        (Known::NotBeforeLists, "PersistentVolumes"),
+        (Known::ButAttachments, "VolumeAttachments"),
+    ] {
+        let mut play = Play::with(|cluster| cluster.known = known);
+        for _ in 0..6 {
+            assert!(matches!(play.plain(), Verdict::Rest(rest) if rest < Duration::from_secs(10)));
+        }
+        assert!(play.notes.is_empty(), "it may be known a moment later");
+        for _ in 0..3 {
+            assert_eq!(play.plain(), Verdict::Rest(Duration::from_secs(10)));
+        }
+        assert_eq!(play.notes, [VolumeNote::Waits(VolumeReason::Syncing, kinds.to_owned())]);
+        assert!(play.take_done().is_empty(), "nothing is called");
+        assert!(play.memory.trouble().unwrap().words.contains(kinds));
+        play.cluster.known = Known::ByWatch;
+        play.does(&WHOLE);
+        assert_eq!(play.memory.waits(), None);
+    }
+    let mut play = Play::of(Cluster::new());
+    (play.cluster.cached_claim, play.cluster.makes_volume) = (OwningClaim::Unknown, true);
+    for _ in 0..9 {
+        assert!(matches!(play.plain(), Verdict::Rest(_)));
+    }
+    assert!(play.notes.is_empty(), "an open call is told on the claim");
 }
 
 /// Somebody edited `spec.claimRef`, so that kube-controller-manager marked it Released while the claim that uses it is bound to it.
@@ -383,7 +435,7 @@ fn a_claim_that_is_bound_to_it_keeps_its_volume_whatever_claim_it_names() {
         ..another_claim()
     };
     play.cluster.bound = vec![gone.clone(), another_claim()];
-    (play.cluster.claim, play.cluster.bound_to) = (Some("moved-uid"), Some(super::builders::NAME));
+    (play.cluster.claim, play.cluster.bound_to) = (Some("moved-uid"), Some(NAME));
     let read = |step: &VolumeStep, _: &mut Cluster| match step {
         VolumeStep::ReadClaim(claim) if *claim == gone => {
             Some(VolumeEvent::ClaimRead(Err(error(ApiErrorKind::NotFound))))
@@ -407,7 +459,7 @@ fn a_claim_that_is_bound_to_it_keeps_its_volume_whatever_claim_it_names() {
 fn a_claim_that_is_there_keeps_its_volume() {
     let mut play = Play::of(Cluster::new());
     play.cluster.cached_claim = OwningClaim::Cached;
-    play.cluster.claim = Some(super::builders::UID);
+    play.cluster.claim = Some(UID);
     for _ in 0..3 {
         assert_eq!(play.plain(), Verdict::Rest(Duration::from_mins(1)));
         assert_eq!(play.take_done(), ["read claim"]);
@@ -423,30 +475,21 @@ fn a_claim_that_is_there_keeps_its_volume() {
     for claim in [Some("another"), None] {
         let mut play = Play::of(Cluster::new());
         (play.cluster.cached_claim, play.cluster.claim) = (OwningClaim::Cached, claim);
-        assert_eq!(play.plain(), Verdict::Done);
-        assert_eq!(
-            play.take_done(),
-            ["read claim", "read volume", "delete", "remove", "patch"]
-        );
+        play.does(&["read claim", "read volume", "delete", "remove", "patch"]);
     }
     // It is bound elsewhere: this one was made for it, and came too late.
     let mut play = Play::of(Cluster::new());
-    (play.cluster.cached_claim, play.cluster.claim) = (OwningClaim::Cached, Some(super::builders::UID));
+    (play.cluster.cached_claim, play.cluster.claim) = (OwningClaim::Cached, Some(UID));
     play.cluster.bound_to = Some("static");
-    assert_eq!(play.plain(), Verdict::Done);
-    assert_eq!(
-        play.take_done(),
-        ["read claim", "read volume", "delete", "remove", "patch"]
-    );
+    play.does(&["read claim", "read volume", "delete", "remove", "patch"]);
     // Another UID, and bound to this one: somebody edited claimRef.
     let mut play = Play::of(Cluster::new());
     (play.cluster.cached_claim, play.cluster.claim) = (OwningClaim::Cached, Some("another"));
-    play.cluster.bound_to = Some(super::builders::NAME);
+    play.cluster.bound_to = Some(NAME);
     assert!(matches!(play.plain(), Verdict::Rest(_)));
     assert_eq!(play.take_done(), ["read claim"]);
     // What does not say that it is gone says nothing.
-    let mut play = Play::of(Cluster::new());
-    play.cluster.cached_claim = OwningClaim::Cached;
+    let mut play = Play::with(|cluster| cluster.cached_claim = OwningClaim::Cached);
     let unclear = |step: &VolumeStep, _: &mut Cluster| {
         let read = matches!(step, VolumeStep::ReadClaim(_));
         read.then(|| VolumeEvent::ClaimRead(Err(error(ApiErrorKind::Unknown))))
@@ -555,24 +598,21 @@ fn a_live_read_that_fails_deletes_nothing() {
 
 #[test]
 fn a_shared_handle_is_kept_until_the_other_is_gone() {
-    let mut play = Play::of(Cluster::new());
-    play.cluster.sharer = Some("pv-2");
+    let mut play = Play::with(|cluster| cluster.sharer = Some("pv-2"));
     put(&mut play.cluster.other, "/status/phase", "Bound".into());
     play.plain();
     assert_eq!(play.plain(), Verdict::Rest(Duration::from_mins(10)));
     assert!(play.take_done().is_empty());
     assert_eq!(play.waits(), [VolumeReason::HandleShared]);
     play.cluster.sharer = None;
-    assert_eq!(play.plain(), Verdict::Done);
-    assert_eq!(play.take_done(), WHOLE);
+    play.does(&WHOLE);
 }
 
 /// Two claims may be given one volume. Each of the PersistentVolumes would wait for the other one.
 #[test]
 fn of_two_with_one_handle_that_go_one_is_deleted_with_its_volume_and_the_other_before() {
     let first = "a-pv";
-    let mut play = Play::of(Cluster::new());
-    play.cluster.sharer = Some(first);
+    let mut play = Play::with(|cluster| cluster.sharer = Some(first));
     let changes = [
         ("/status/phase", "Bound"),
         ("/spec/persistentVolumeReclaimPolicy", "Retain"),
@@ -594,8 +634,7 @@ fn of_two_with_one_handle_that_go_one_is_deleted_with_its_volume_and_the_other_b
         "its volume was not deleted"
     );
 
-    let mut play = Play::of(Cluster::new());
-    play.cluster.sharer = Some("zz-pv");
+    let mut play = Play::with(|cluster| cluster.sharer = Some("zz-pv"));
     assert!(matches!(play.plain(), Verdict::Rest(_)), "that one goes first");
     assert!(play.take_done().is_empty());
     put(&mut play.cluster.other, "/metadata/finalizers", json!([]));
@@ -603,16 +642,14 @@ fn of_two_with_one_handle_that_go_one_is_deleted_with_its_volume_and_the_other_b
     assert!(matches!(play.plain(), Verdict::Rest(_)), "nothing holds that one");
     assert!(play.take_done().is_empty());
     play.cluster.sharer = None;
-    assert_eq!(play.plain(), Verdict::Done);
-    assert_eq!(play.take_done(), WHOLE);
+    play.does(&WHOLE);
 }
 
 /// The cache may show the other one as it was before a person kept or deleted it: it is the only record of the volume then.
 #[test]
 fn a_volume_is_left_only_to_one_that_a_live_read_shows_as_it_is_known() {
     for is_kept in [true, false] {
-        let mut play = Play::of(Cluster::new());
-        play.cluster.sharer = Some("a-pv");
+        let mut play = Play::with(|cluster| cluster.sharer = Some("a-pv"));
         play.attempt(|step, cluster| {
             if matches!(step, VolumeStep::ReadHeir(_)) && is_kept {
                 put(
@@ -638,13 +675,11 @@ fn a_volume_is_left_only_to_one_that_a_live_read_shows_as_it_is_known() {
 /// What it was told to wait for before stays told.
 #[test]
 fn a_driver_that_is_away_is_not_called() {
-    let mut play = Play::of(Cluster::new());
-    play.cluster.is_away = true;
+    let mut play = Play::with(|cluster| cluster.is_away = true);
     assert!(matches!(play.plain(), Verdict::Rest(_)));
     assert!(play.take_done().is_empty() && play.notes.is_empty());
     play.cluster.is_away = false;
-    assert_eq!(play.plain(), Verdict::Done);
-    assert_eq!(play.take_done(), WHOLE);
+    play.does(&WHOLE);
 }
 
 #[test]
@@ -667,15 +702,13 @@ fn deletions_are_held_from_the_moment_at_which_the_settings_say_so() {
 #[test]
 fn what_may_be_made_at_this_moment_is_not_deleted() {
     let open = |cached, live: bool| {
-        let mut play = Play::of(Cluster::new());
-        play.cluster.set("/status/phase", "Pending");
-        play.cluster
-            .set("/metadata/deletionTimestamp", super::builders::DELETED_AT);
+        let mut play = Play::with(|cluster| cluster.set("/status/phase", "Pending"));
+        play.cluster.delete();
         play.cluster
             .set("/metadata/annotations/attacher.csi.dev~1reclaim", "Delete");
         play.cluster.makes_volume = true;
         play.cluster.cached_claim = cached;
-        play.cluster.claim = live.then_some(super::builders::UID);
+        play.cluster.claim = live.then_some(UID);
         let verdict = play.plain();
         (play, verdict)
     };
@@ -710,18 +743,15 @@ fn an_answer_that_is_not_ok_is_asked_for_again() {
         (13, Deletion::NotDeleted),
     ] {
         let mut play = Play::of(Cluster::new());
-        let answer = |step: &VolumeStep, _: &mut Cluster| matches!(step, VolumeStep::Delete(_)).then(|| refused(code));
-        assert!(matches!(play.attempt(answer), Verdict::Failed { .. }));
+        assert!(matches!(play.attempt(delete_fails(code)), Verdict::Failed { .. }));
         assert_eq!(VolumeAttempt::new(play.memory.clone()).deletion(), known, "{code}");
         assert_eq!(play.take_done(), ["read volume", "delete"]);
         assert!(play.cluster.volume.is_some());
         assert_eq!(play.plain(), Verdict::Done);
         assert_eq!(play.take_done(), WHOLE, "the next attempt reads it live again");
     }
-    let mut play = Play::of(Cluster::new());
-    play.cluster.policy.orphans = OrphanVolumePolicy::TreatNotFoundAsDeleted;
-    let not_found = |step: &VolumeStep, _: &mut Cluster| matches!(step, VolumeStep::Delete(_)).then(|| refused(5));
-    assert_eq!(play.attempt(not_found), Verdict::Done);
+    let mut play = Play::with(|cluster| cluster.policy.orphans = OrphanVolumePolicy::TreatNotFoundAsDeleted);
+    assert_eq!(play.attempt(delete_fails(5)), Verdict::Done);
     assert_eq!(play.take_done(), WHOLE);
     assert!(play.is_told(|note| matches!(note, VolumeNote::Deleted(_, Some(_)))));
 }
@@ -729,14 +759,12 @@ fn an_answer_that_is_not_ok_is_asked_for_again() {
 #[test]
 fn a_policy_that_keeps_the_volume_ends_the_calls() {
     let mut play = Play::of(Cluster::new());
-    let timed_out = |step: &VolumeStep, _: &mut Cluster| matches!(step, VolumeStep::Delete(_)).then(|| refused(4));
-    play.attempt(timed_out);
+    play.attempt(delete_fails(4));
     // A refusal says nothing of the call that timed out.
-    play.attempt(|step, _| matches!(step, VolumeStep::Delete(_)).then(|| refused(13)));
+    play.attempt(delete_fails(13));
     play.take_done();
     play.cluster.set("/spec/persistentVolumeReclaimPolicy", "Retain");
-    assert_eq!(play.plain(), Verdict::Done);
-    assert_eq!(play.take_done(), ["patch"]);
+    play.does(&["patch"]);
     assert!(play.is_told(|note| matches!(note, VolumeNote::PerhapsDeleted(handle) if **handle == *"vol-1")));
     let left = &play.cluster.volume.as_ref().unwrap()["metadata"]["finalizers"];
     assert!(!left.as_array().unwrap().contains(&json!(FINALIZER)));
@@ -778,37 +806,29 @@ fn what_is_known_to_be_deleted_is_not_called_for_again() {
     play.take_done();
     // Also by a role that ends.
     play.cluster.role = RolePhase::Stopping;
-    assert_eq!(play.plain(), Verdict::Done);
-    assert_eq!(play.take_done(), ["remove", "patch"]);
-    let mut play = Play::of(Cluster::new());
-    play.cluster.role = RolePhase::Disabled;
-    assert_eq!(play.plain(), Verdict::Done);
-    assert!(play.take_done().is_empty());
+    play.does(&["remove", "patch"]);
+    let mut play = Play::with(|cluster| cluster.role = RolePhase::Disabled);
+    play.does(&[]);
 }
 
 /// An AttacherConfig that is deleted waits for these.
 #[test]
 fn a_role_that_is_switched_off_finishes_what_is_open_and_what_is_in_deletion() {
-    let mut play = Play::of(Cluster::new());
-    play.cluster.role = RolePhase::Disabled;
-    play.cluster
-        .set("/metadata/deletionTimestamp", super::builders::DELETED_AT);
+    let mut play = Play::with(|cluster| cluster.role = RolePhase::Disabled);
+    play.cluster.delete();
     assert_eq!(play.plain(), Verdict::Done);
     assert!(play.take_done().contains(&"delete") && play.is_told(|note| *note == VolumeNote::Released));
 
     let mut play = Play::of(Cluster::new());
-    play.attempt(|step, _| matches!(step, VolumeStep::Delete(_)).then(|| refused(4)));
+    play.attempt(delete_fails(4));
     play.cluster.role = RolePhase::Disabled;
     play.take_done();
     assert_eq!(play.plain(), Verdict::Done);
     assert!(play.take_done().contains(&"delete") && play.cluster.volume.is_none());
 
-    let mut play = Play::of(Cluster::new());
-    play.cluster.role = RolePhase::Stopping;
-    play.cluster
-        .set("/metadata/deletionTimestamp", super::builders::DELETED_AT);
-    assert_eq!(play.plain(), Verdict::Done);
-    assert!(play.take_done().is_empty());
+    let mut play = Play::with(|cluster| cluster.role = RolePhase::Stopping);
+    play.cluster.delete();
+    play.does(&[]);
 }
 
 /// Two PersistentVolumes have one handle, and one of them is being deleted: it waits for the other one.
@@ -819,14 +839,13 @@ fn a_role_that_is_switched_off_lets_go_what_one_in_deletion_waits_for() {
         play.cluster.role = RolePhase::Disabled;
         play.cluster.sharer = Some("pv-1");
         if is_deleting {
-            let since = super::builders::DELETED_AT.into();
+            let since = DELETED_AT.into();
             put(&mut play.cluster.other, "/metadata/deletionTimestamp", since);
         }
         play
     };
     let mut play = beside(true);
-    assert_eq!(play.plain(), Verdict::Done);
-    assert_eq!(play.take_done(), LEFT_TO_HEIR);
+    play.does(&LEFT_TO_HEIR);
     assert!(play.cluster.volume.is_none());
 
     let mut play = beside(false);
@@ -843,8 +862,7 @@ fn a_role_that_is_switched_off_lets_go_what_one_in_deletion_waits_for() {
 /// The volume is there, and no call can name it.
 #[test]
 fn an_in_tree_volume_that_cannot_be_translated_waits_and_is_told_once() {
-    let mut play = Play::of(Cluster::new());
-    play.cluster.set("/spec/csi", json!(null));
+    let mut play = Play::with(|cluster| cluster.set("/spec/csi", json!(null)));
     play.cluster
         .set("/spec/awsElasticBlockStore", json!({"volumeID": "aws://zone/disk"}));
     for _ in 0..2 {
@@ -862,7 +880,7 @@ fn what_changes_during_a_call_without_an_outcome_waits_for_the_backoff() {
         let verdict = play.attempt(|step, cluster| {
             let is_call = matches!(step, VolumeStep::Delete(_));
             is_call.then(|| {
-                cluster.set("/metadata/deletionTimestamp", super::builders::DELETED_AT);
+                cluster.delete();
                 refused(code)
             })
         });
@@ -872,22 +890,39 @@ fn what_changes_during_a_call_without_an_outcome_waits_for_the_backoff() {
     }
 }
 
+/// It came back in another version, or never had the capability. That is told, as nothing else says why the volume stays.
 #[test]
 fn a_driver_that_deletes_no_volumes_is_not_asked_to() {
-    let mut play = Play::of(Cluster::new());
-    play.cluster.driver.capabilities.create_delete_volume = false;
-    for phase in ["Released", "Bound"] {
-        play.cluster.set("/status/phase", phase);
-        play.cluster.set("/metadata/finalizers", json!([]));
-        assert_eq!(play.plain(), Verdict::Done);
+    let mut play = Play::with(|cluster| cluster.driver.capabilities.create_delete_volume = false);
+    for is_deleting in [false, true] {
+        if is_deleting {
+            play.cluster.delete();
+        }
+        assert!(matches!(play.plain(), Verdict::Waits { .. }));
+        assert!(matches!(
+            play.notes.last(),
+            Some(VolumeNote::Refused(VolumeReason::NotSupported, _))
+        ));
+        let trouble = play.memory.trouble().unwrap();
+        assert_eq!(trouble.kind, TroubleKind::DeletesFailing);
+        assert!(trouble.words.contains("CREATE_DELETE_VOLUME"), "{}", trouble.words);
     }
     assert!(play.take_done().is_empty());
+    play.cluster.driver.capabilities.create_delete_volume = true;
+    play.does(&["read volume", "delete", "patch"]);
+    assert!(play.memory.trouble().is_none());
+    // Nobody would take our finalizer off.
+    let mut play = Play::of(Cluster::new());
+    play.cluster.driver.capabilities.create_delete_volume = false;
+    play.cluster.set("/status/phase", "Bound");
+    play.cluster.set("/metadata/finalizers", json!([]));
+    assert_eq!(play.plain(), Verdict::Done);
+    assert!(play.take_done().is_empty() && play.notes.is_empty());
 }
 
 #[test]
 fn nothing_is_called_or_written_without_the_lease() {
-    let mut play = Play::of(Cluster::new());
-    play.cluster.leads = false;
+    let mut play = Play::with(|cluster| cluster.leads = false);
     assert_eq!(play.plain(), Verdict::LeaseLost);
     assert_eq!(play.take_done(), ["read volume"]);
     play.cluster.leads = true;
@@ -943,9 +978,7 @@ fn a_write_from_a_stale_copy_is_followed_by_a_live_read() {
         play.take_done(),
         ["patch", "read volume", "patch", "read volume", "patch"]
     );
-    let stale = |step: &VolumeStep, _: &mut Cluster| {
-        matches!(step, VolumeStep::Patch(_)).then(|| VolumeEvent::Written(Err(error(ApiErrorKind::Stale))))
-    };
+    let stale = patch_fails(ApiErrorKind::Stale);
     play.cluster.set("/metadata/finalizers", json!([]));
     assert!(matches!(play.attempt(stale), Verdict::Failed { .. }), "it ends");
 }
@@ -963,10 +996,8 @@ fn writes_that_are_not_kept_end_the_attempt() {
 
 #[test]
 fn a_volume_that_was_never_bound_waits_for_a_person() {
-    let mut play = Play::of(Cluster::new());
-    play.cluster.set("/status/phase", "Available");
-    play.cluster
-        .set("/metadata/deletionTimestamp", super::builders::DELETED_AT);
+    let mut play = Play::with(|cluster| cluster.set("/status/phase", "Available"));
+    play.cluster.delete();
     play.plain();
     assert_eq!(play.plain(), Verdict::Rest(Duration::from_mins(10)));
     assert_eq!(play.waits(), [VolumeReason::NeedsDecision]);
@@ -997,8 +1028,7 @@ fn one_whose_claim_was_taken_off_is_free_again() {
 /// Nobody knows what it was left for: a sidecar has never deleted it.
 #[test]
 fn one_that_no_provisioner_made_or_protected_waits_for_a_person() {
-    let mut play = Play::of(Cluster::new());
-    play.cluster.set("/metadata/annotations", json!({}));
+    let mut play = Play::with(|cluster| cluster.set("/metadata/annotations", json!({})));
     play.cluster
         .set("/metadata/finalizers", json!(["kubernetes.io/pv-protection"]));
     for phase in ["Released", "Failed"] {
@@ -1022,12 +1052,10 @@ fn one_that_no_provisioner_made_or_protected_waits_for_a_person() {
 #[test]
 fn one_that_was_deleted_before_it_was_bound_goes_when_a_person_says_so_and_its_claim_is_gone() {
     for phase in ["Pending", "Available"] {
-        let mut play = Play::of(Cluster::new());
-        play.cluster.set("/status/phase", phase);
-        play.cluster
-            .set("/metadata/deletionTimestamp", super::builders::DELETED_AT);
+        let mut play = Play::with(|cluster| cluster.set("/status/phase", phase));
+        play.cluster.delete();
         play.cluster.cached_claim = OwningClaim::Cached;
-        play.cluster.claim = Some(super::builders::UID);
+        play.cluster.claim = Some(UID);
         play.plain();
         assert_eq!(play.waits(), [VolumeReason::NeedsDecision]);
         play.cluster
@@ -1089,8 +1117,7 @@ fn one_that_is_gone_after_its_volume_is_told_as_released() {
 
 #[test]
 fn what_waits_for_lists_asks_less_and_less_often() {
-    let mut play = Play::of(Cluster::new());
-    play.cluster.cached_claim = OwningClaim::Unknown;
+    let mut play = Play::with(|cluster| cluster.cached_claim = OwningClaim::Unknown);
     let rests: Vec<Verdict> = (0..8).map(|_| play.plain()).collect();
     assert_eq!(rests[0], Verdict::Rest(Duration::from_millis(200)));
     assert_eq!(rests[2], Verdict::Rest(Duration::from_millis(800)));
@@ -1105,18 +1132,17 @@ fn a_finalizer_that_cannot_be_put_on_is_no_failed_deletion() {
     let mut play = Play::of(Cluster::new());
     play.cluster.set("/status/phase", "Bound");
     play.cluster.set("/metadata/finalizers", json!([]));
-    let refused = |step: &VolumeStep, _: &mut Cluster| {
-        matches!(step, VolumeStep::Patch(_)).then(|| VolumeEvent::Written(Err(error(ApiErrorKind::Forbidden))))
-    };
-    assert!(matches!(play.attempt(refused), Verdict::Failed { .. }));
+    assert!(matches!(
+        play.attempt(patch_fails(ApiErrorKind::Forbidden)),
+        Verdict::Failed { .. }
+    ));
     assert!(matches!(play.notes[..], [VolumeNote::NotWritten(_)]));
     // That of a volume of another driver is not put on.
     let mut play = Play::of(Cluster::new());
     play.cluster.set("/status/phase", "Bound");
     play.cluster.set("/metadata/finalizers", json!([]));
     play.cluster.set("/spec/csi/driver", "other");
-    assert_eq!(play.plain(), Verdict::Done);
-    assert!(play.take_done().is_empty());
+    play.does(&[]);
 }
 
 /// The policy is kept by a role that begins nothing, and the write has it as its condition.
@@ -1164,7 +1190,7 @@ fn a_refused_call_waits_for_its_secret() {
             cluster.volume.as_mut().unwrap()["metadata"]["annotations"][key] = json!(value);
         }
         let mut play = Play::of(cluster);
-        play.attempt(|step, _| matches!(step, VolumeStep::Delete(_)).then(|| refused(code)));
+        play.attempt(delete_fails(code));
         // A look that makes no call forgets nothing.
         play.cluster.attached_to = Some("n1");
         play.plain();
@@ -1179,22 +1205,20 @@ fn a_refused_call_waits_for_its_secret() {
 /// The driver gave the ID out again, for a claim whose PersistentVolume is not saved yet.
 #[test]
 fn a_volume_whose_id_was_answered_for_a_claim_is_not_deleted() {
-    let mut play = Play::of(Cluster::new());
-    play.cluster.is_created = true;
+    let mut play = Play::with(|cluster| cluster.is_created = true);
     assert!(matches!(play.plain(), Verdict::Rest(_)));
     assert_eq!(play.take_done(), ["read volume"]);
     let is_told = |note: &VolumeNote| matches!(note, VolumeNote::Waits(VolumeReason::HandleShared, ..));
     assert!(play.notes.iter().any(is_told), "{:?}", play.notes);
     play.cluster.is_created = false;
-    assert_eq!(play.plain(), Verdict::Done);
-    assert_eq!(play.take_done(), ["read volume", "delete", "remove", "patch"]);
+    play.does(&["read volume", "delete", "remove", "patch"]);
 }
 
 /// A request that is refused once is told; what the PersistentVolume waits for is told again after it.
 #[test]
 fn what_a_volume_waits_for_is_told_again_after_a_refusal() {
     let mut play = Play::of(Cluster::new());
-    (play.cluster.cached_claim, play.cluster.claim) = (OwningClaim::Cached, Some(super::builders::UID));
+    (play.cluster.cached_claim, play.cluster.claim) = (OwningClaim::Cached, Some(UID));
     let waits = |play: &Play| {
         let told = play.notes.iter().filter(|note| matches!(note, VolumeNote::Waits(..)));
         told.count()

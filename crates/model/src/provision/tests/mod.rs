@@ -20,6 +20,7 @@ mod records;
 mod release_requests;
 mod secrets;
 mod sidecar;
+mod table;
 mod topology;
 mod troubles;
 mod volume_rows;

@@ -115,7 +115,8 @@ fn an_annotation_that_is_missing_or_too_long_does_not_hold_the_marker() {
         .unwrap()
         .remove(MARKER);
     let long = crowded().annotate(MARKER, &"x".repeat(9 << 10)).claim;
-    for mut claim in [missing, long] {
+    let without_map = crowded().set("/metadata/annotations", json!(null)).claim;
+    for mut claim in [missing, long, without_map] {
         let renewed = mark(&claim_of(&claim), "new");
         let mut other = claim.clone();
         apply(&mut other, &renewed.body).unwrap();

@@ -3,17 +3,14 @@
 use serde_json::{Value, json};
 
 use super::builders::{
-    ClaimWorld, DRIVER, FINALIZER, IDENTITY, NAME, UID, claim_of, driver, plan_of, volume_of, world,
+    ClaimWorld, DRIVER, FINALIZER, IDENTITY, NAME, UID, answered_volume, claim_of, driver, plan_of, volume_of, world,
 };
 use crate::objects::MAX_VOLUME_FIELD;
 use crate::provision::topology::Segment;
 use crate::provision::{AnsweredVolume, NewVolume, is_saved, persistent_volume};
 
 fn saved(world: &ClaimWorld, change: impl FnOnce(&mut AnsweredVolume)) -> Value {
-    let mut answer = AnsweredVolume {
-        handle: "vol-1".into(),
-        ..AnsweredVolume::default()
-    };
+    let mut answer = answered_volume();
     change(&mut answer);
     let volume = NewVolume::of_answer(&plan_of(world), Some(answer)).unwrap();
     persistent_volume(&claim_of(&world.claim), &volume, &driver(), IDENTITY)
@@ -32,9 +29,8 @@ fn what_is_saved_can_be_read_again() {
     let mut usable = 0;
     for length in MAX_VOLUME_FIELD - 400..=MAX_VOLUME_FIELD {
         let answer = AnsweredVolume {
-            handle: "vol-1".into(),
             context: std::collections::BTreeMap::from([("k".to_owned(), "v".repeat(length))]).into(),
-            ..AnsweredVolume::default()
+            ..answered_volume()
         };
         let volume = NewVolume::of_answer(&plan, Some(answer)).unwrap();
         if volume.is_usable() {

@@ -13,7 +13,7 @@ use super::claim_rows::{new_volume, uncertain};
 use super::patches::apply;
 use crate::provision::{
     ClaimAction, ClaimWrite, Creation, Deletion, LeakProtection, MarkerState, OwningClaim, ProvisionedVolumeAction,
-    ProvisionerSecretState, RolePhase, UncertainCall, UndoState, VolumeFault, is_own_claim, patch,
+    ProvisionerSecretState, RolePhase, UncertainCall, VolumeFault, is_own_claim, patch,
 };
 
 /// Changes of a claim's world, by number.
@@ -83,7 +83,7 @@ fn claim_worlds() -> impl Strategy<Value = ClaimWorld> {
             3 => Some(Creation::Uncertain(UncertainCall::default())),
             4..=6 => {
                 let mut volume = new_volume(&world);
-                volume.undo = if creation == 5 { UndoState::Failed } else { UndoState::NotTried };
+                volume.undo_failed = creation == 5;
                 volume.fault = (creation == 6).then_some(VolumeFault::Undersized { asked: 2, answered: 1 });
                 Some(Creation::Created(Box::new(volume)))
             }

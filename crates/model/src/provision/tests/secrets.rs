@@ -12,12 +12,7 @@ use crate::provision::{ProvisionerSecrets, SecretFamily, SecretTemplates, Templa
 
 /// A name, the parameters, and the Secret as namespace and name; none where there is none, `!` and a word of the text where it is an
 /// error.
-type Row = (
-    &'static str,
-    SecretFamily,
-    &'static [(&'static str, &'static str)],
-    &'static str,
-);
+type Row = (&'static str, &'static [(&'static str, &'static str)], &'static str);
 
 const OLD_NAME: &str = "csiNodePublishSecretName";
 const OLD_NAMESPACE: &str = "csiNodePublishSecretNamespace";
@@ -48,14 +43,15 @@ fn resolve(family: SecretFamily, parameters: &[(&str, &str)]) -> String {
     }
 }
 
-fn check(rows: &[Row]) {
-    for (name, family, parameters, wanted) in rows {
-        let found = resolve(*family, parameters);
+fn check(family: SecretFamily, rows: &[Row]) -> usize {
+    for (name, parameters, wanted) in rows {
+        let found = resolve(family, parameters);
         match wanted.strip_prefix('!') {
             Some(part) => assert!(found.starts_with('!') && found.contains(part), "{name}: {found}"),
             None => assert_eq!(found, *wanted, "{name}"),
         }
     }
+    rows.len()
 }
 
 /// TestGetSecretReference.
@@ -63,47 +59,20 @@ fn check(rows: &[Row]) {
 #[allow(clippy::too_many_lines, reason = "a table")]
 fn keys_and_templates_as_in_the_sidecar() {
     use SecretFamily::{NodePublish, Provisioner};
-    let rows: [Row; 25] = [
-        ("none", NodePublish, &[], ""),
-        (
-            "empty",
-            NodePublish,
-            &[(OLD_NAME, ""), (OLD_NAMESPACE, "")],
-            "!is empty",
-        ),
-        (
-            "deprecated name alone",
-            NodePublish,
-            &[(OLD_NAME, "foo")],
-            "!both must be specified",
-        ),
-        (
-            "name alone",
-            NodePublish,
-            &[(NAME, "foo")],
-            "!node-publish-secret-namespace",
-        ),
+    let node_publish: [Row; 17] = [
+        ("none", &[], ""),
+        ("empty", &[(OLD_NAME, ""), (OLD_NAMESPACE, "")], "!is empty"),
+        ("deprecated name alone", &[(OLD_NAME, "foo")], "!both must be specified"),
+        ("name alone", &[(NAME, "foo")], "!node-publish-secret-namespace"),
         (
             "deprecated namespace alone",
-            NodePublish,
             &[(OLD_NAMESPACE, "foo")],
             "!both must be specified",
         ),
-        (
-            "namespace alone",
-            NodePublish,
-            &[(NAMESPACE, "foo")],
-            "!node-publish-secret-name",
-        ),
-        (
-            "deprecated",
-            NodePublish,
-            &[(OLD_NAME, "name"), (OLD_NAMESPACE, "ns")],
-            "ns/name",
-        ),
+        ("namespace alone", &[(NAMESPACE, "foo")], "!node-publish-secret-name"),
+        ("deprecated", &[(OLD_NAME, "name"), (OLD_NAMESPACE, "ns")], "ns/name"),
         (
             "both",
-            NodePublish,
             &[
                 (OLD_NAME, "name"),
                 (OLD_NAMESPACE, "ns"),
@@ -114,68 +83,32 @@ fn keys_and_templates_as_in_the_sidecar() {
         ),
         (
             "both names",
-            NodePublish,
             &[(OLD_NAME, "name"), (OLD_NAMESPACE, "ns"), (NAME, "name")],
             "!deprecated",
         ),
         (
             "both namespaces",
-            NodePublish,
             &[(OLD_NAME, "name"), (OLD_NAMESPACE, "ns"), (NAMESPACE, "ns")],
             "!deprecated",
         ),
         (
             "a deprecated name and a namespace",
-            NodePublish,
             &[(OLD_NAME, "name"), (NAMESPACE, "ns")],
             "ns/name",
         ),
-        ("simple", NodePublish, &[(NAME, "name"), (NAMESPACE, "ns")], "ns/name"),
-        (
-            "deprecated, provisioner",
-            Provisioner,
-            &[(OLD_PROVISIONER_NAME, "name"), (OLD_PROVISIONER_NAMESPACE, "ns")],
-            "ns/name",
-        ),
-        (
-            "the claim does not matter",
-            Provisioner,
-            &[
-                (OLD_PROVISIONER_NAME, "param-name"),
-                (OLD_PROVISIONER_NAMESPACE, "param-ns"),
-            ],
-            "param-ns/param-name",
-        ),
+        ("simple", &[(NAME, "name"), (NAMESPACE, "ns")], "ns/name"),
         (
             "no name of a Secret",
-            NodePublish,
             &[(OLD_NAME, "bad name"), (OLD_NAMESPACE, "ns")],
             "!\"bad name\"",
         ),
         (
             "no namespace",
-            NodePublish,
             &[(OLD_NAME, "name"), (OLD_NAMESPACE, "bad ns")],
             "!\"bad ns\"",
         ),
         (
-            "template of a name alone",
-            Provisioner,
-            &[(PROVISIONER_NAME, ALL_TOKENS)],
-            "!both must be specified",
-        ),
-        (
-            "annotation, provisioner",
-            Provisioner,
-            &[
-                (PROVISIONER_NAMESPACE, "static-${pvc.namespace}"),
-                (PROVISIONER_NAME, ANNOTATED),
-            ],
-            "static-pvcnamespace/static-pvcname-avalue",
-        ),
-        (
             "all tokens",
-            NodePublish,
             &[
                 (OLD_NAME, ALL_TOKENS),
                 (OLD_NAMESPACE, "static-${pv.name}-${pvc.namespace}"),
@@ -183,8 +116,45 @@ fn keys_and_templates_as_in_the_sidecar() {
             "static-pvname-pvcnamespace/static-pvname-pvcnamespace-pvcname-avalue",
         ),
         (
+            "unknown token in a namespace",
+            &[(OLD_NAME, "myname"), (OLD_NAMESPACE, "mynamespace${bar}")],
+            "!\"bar\"",
+        ),
+        (
+            "unknown token in a name",
+            &[(OLD_NAME, "myname${foo}"), (OLD_NAMESPACE, "mynamespace")],
+            "!\"foo\"",
+        ),
+    ];
+    let provisioner: [Row; 8] = [
+        (
+            "deprecated, provisioner",
+            &[(OLD_PROVISIONER_NAME, "name"), (OLD_PROVISIONER_NAMESPACE, "ns")],
+            "ns/name",
+        ),
+        (
+            "the claim does not matter",
+            &[
+                (OLD_PROVISIONER_NAME, "param-name"),
+                (OLD_PROVISIONER_NAMESPACE, "param-ns"),
+            ],
+            "param-ns/param-name",
+        ),
+        (
+            "template of a name alone",
+            &[(PROVISIONER_NAME, ALL_TOKENS)],
+            "!both must be specified",
+        ),
+        (
+            "annotation, provisioner",
+            &[
+                (PROVISIONER_NAMESPACE, "static-${pvc.namespace}"),
+                (PROVISIONER_NAME, ANNOTATED),
+            ],
+            "static-pvcnamespace/static-pvcname-avalue",
+        ),
+        (
             "three tokens, provisioner",
-            Provisioner,
             &[
                 (OLD_PROVISIONER_NAME, "p-${pv.name}-${pvc.namespace}-${pvc.name}"),
                 (OLD_PROVISIONER_NAMESPACE, "p-${pv.name}-${pvc.namespace}"),
@@ -193,13 +163,11 @@ fn keys_and_templates_as_in_the_sidecar() {
         ),
         (
             "name of the claim",
-            Provisioner,
             &[(OLD_PROVISIONER_NAME, "${pvc.name}"), (OLD_PROVISIONER_NAMESPACE, "ns")],
             "ns/pvcname",
         ),
         (
             "name and namespace of the claim",
-            Provisioner,
             &[
                 (OLD_PROVISIONER_NAME, "${pvc.name}"),
                 (OLD_PROVISIONER_NAMESPACE, "${pvc.namespace}"),
@@ -208,66 +176,48 @@ fn keys_and_templates_as_in_the_sidecar() {
         ),
         (
             "namespace of the claim",
-            Provisioner,
             &[
                 (OLD_PROVISIONER_NAME, "static-name-1"),
                 (OLD_PROVISIONER_NAMESPACE, "${pvc.namespace}"),
             ],
             "pvcnamespace/static-name-1",
         ),
-        (
-            "unknown token in a namespace",
-            NodePublish,
-            &[(OLD_NAME, "myname"), (OLD_NAMESPACE, "mynamespace${bar}")],
-            "!\"bar\"",
-        ),
-        (
-            "unknown token in a name",
-            NodePublish,
-            &[(OLD_NAME, "myname${foo}"), (OLD_NAMESPACE, "mynamespace")],
-            "!\"foo\"",
-        ),
     ];
-    check(&rows);
-    tally("TestGetSecretReference", rows.len());
+    tally(
+        "TestGetSecretReference",
+        check(NodePublish, &node_publish) + check(Provisioner, &provisioner),
+    );
 }
 
 #[test]
-#[allow(clippy::too_many_lines, reason = "a table")]
 fn other_templates() {
     use SecretFamily::{Default, NodeExpand, NodePublish};
     const DEFAULT: (&str, &str) = ("csi.storage.k8s.io/secret-name", "d");
     const DEFAULT_NAMESPACE: (&str, &str) = ("csi.storage.k8s.io/secret-namespace", "ns");
-    let rows: [Row; 11] = [
-        ("the default", NodeExpand, &[DEFAULT, DEFAULT_NAMESPACE], "ns/d"),
+    let node_expand: [Row; 1] = [("the default", &[DEFAULT, DEFAULT_NAMESPACE], "ns/d")];
+    let node_publish: [Row; 9] = [
         (
             "its own before the default",
-            NodePublish,
             &[DEFAULT, DEFAULT_NAMESPACE, (NAME, "n"), (NAMESPACE, "x")],
             "x/n",
         ),
-        ("the default itself", Default, &[DEFAULT, DEFAULT_NAMESPACE], "ns/d"),
         (
             "claim in a namespace",
-            NodePublish,
             &[(NAME, "n"), (NAMESPACE, "${pvc.name}")],
             "!\"pvc.name\"",
         ),
         (
             "annotation in a namespace",
-            NodePublish,
             &[(NAME, "n"), (NAMESPACE, "${pvc.annotations['akey']}")],
             "!pvc.annotations",
         ),
         (
             "annotation that is missing",
-            NodePublish,
             &[(NAME, "${pvc.annotations['other']}"), (NAMESPACE, "x")],
             "!\"other\", which the PersistentVolumeClaim does not have",
         ),
         (
             "annotation that the operator reads as well",
-            NodePublish,
             &[
                 (NAME, "n-${pvc.annotations['volume.kubernetes.io/selected-node']}"),
                 (NAMESPACE, "x"),
@@ -276,30 +226,25 @@ fn other_templates() {
         ),
         (
             "without an end",
-            NodePublish,
             &[(NAME, "${pv.name"), (NAMESPACE, "x")],
             "!unknown token",
         ),
         (
             "without braces",
-            NodePublish,
             &[(NAME, "$pv.name"), (NAMESPACE, "x")],
             "!unknown token",
         ),
-        (
-            "dollar alone",
-            NodePublish,
-            &[(NAME, "a$"), (NAMESPACE, "x")],
-            "!unknown token",
-        ),
+        ("dollar alone", &[(NAME, "a$"), (NAMESPACE, "x")], "!unknown token"),
         (
             "upper case",
-            NodePublish,
             &[(NAME, "Name"), (NAMESPACE, "x")],
             "!not the name of a Secret",
         ),
     ];
-    check(&rows);
+    let default: [Row; 1] = [("the default itself", &[DEFAULT, DEFAULT_NAMESPACE], "ns/d")];
+    check(NodeExpand, &node_expand);
+    check(NodePublish, &node_publish);
+    check(Default, &default);
 }
 
 #[test]

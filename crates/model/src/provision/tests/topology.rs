@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use super::builders::{DRIVER, class_json, class_of, node, node_with_keys, policy};
 use super::tally;
 use crate::provision::topology::{
-    KnownNode, MAX_ALLOWED_TERMS, Segment, TopologyFacts, TopologyNode, TopologyQuery, TopologyRequirement,
-    allowed_terms, requirement, spread_position,
+    KnownNode, MAX_TERMS, Segment, TopologyFacts, TopologyNode, TopologyQuery, TopologyRequirement, allowed_terms,
+    is_allowed, is_unrestricted, requirement, spread_position,
 };
 use crate::provision::{ProvisionRefusal, Seen, node_affinity};
 
@@ -137,6 +137,30 @@ fn allowed_topologies_that_come_to_nothing_are_not_none() {
     ));
 }
 
+/// What the class says is looked at, and not all that it comes to.
+#[test]
+fn what_a_class_allows_is_seen_without_multiplying_it_out() {
+    let places = segments("zone=1|zone=2|rack=A|zone=1 rack=A|zone=1 rack=B|zone=3 rack=B");
+    for text in [
+        "",
+        "{}",
+        "zone=1",
+        "zone=1,2 rack=A",
+        "zone=1 rack=A,B|zone=3",
+        "zone=1|{}",
+    ] {
+        let mut class = class_json();
+        class["allowedTopologies"] = allowed(text);
+        let class = class_of(&class);
+        let terms = allowed_terms(&class).unwrap();
+        assert_eq!(is_unrestricted(&class), terms.is_empty(), "{text}");
+        for place in &places {
+            let wanted = terms.iter().any(|term| term.is_subset_of(place));
+            assert_eq!(is_allowed(&class, place), wanted, "{text}: {place}");
+        }
+    }
+}
+
 /// TestAllowedTopologies.
 #[test]
 fn allowed_topologies_are_multiplied_out() {
@@ -166,7 +190,8 @@ fn allowed_topologies_are_multiplied_out() {
             allowed: text,
             ..Query::new(&[], &[])
         };
-        assert_eq!(query.ask().unwrap().unwrap().requisite, segments(wanted), "{text}");
+        let found = query.ask().unwrap().unwrap().requisite;
+        assert_eq!(found.to_vec(), segments(wanted), "{text}");
     }
     tally("TestAllowedTopologies", rows.len());
 }
@@ -185,33 +210,16 @@ type AggregationRow = (
 #[test]
 #[allow(clippy::too_many_lines, reason = "a table")]
 fn the_topology_of_nodes_is_aggregated() {
+    const SAME: &[&str] = &["zone=1", "zone=1", "zone=1"];
+    const MIXED: &[&str] = &["zone=1", "zone=2", "zone=2"];
     const ZONE: &[&str] = &["zone", "zone", "zone"];
+    const LAST: &[&str] = &["", "", "zone"];
+    const NO_KEYS: &[&str] = &["", "", ""];
     let rows: [AggregationRow; 14] = [
-        ("same", &["zone=1", "zone=1", "zone=1"], ZONE, false, "zone=1", "zone=1"),
-        (
-            "same, selected",
-            &["zone=1", "zone=1", "zone=1"],
-            ZONE,
-            true,
-            "zone=1",
-            "zone=1",
-        ),
-        (
-            "different",
-            &["zone=1", "zone=2", "zone=2"],
-            ZONE,
-            false,
-            "zone=1|zone=2",
-            "zone=1|zone=2",
-        ),
-        (
-            "different, selected",
-            &["zone=1", "zone=2", "zone=2"],
-            ZONE,
-            true,
-            "zone=1|zone=2",
-            "zone=1",
-        ),
+        ("same", SAME, ZONE, false, "zone=1", "zone=1"),
+        ("same, selected", SAME, ZONE, true, "zone=1", "zone=1"),
+        ("different", MIXED, ZONE, false, "zone=1|zone=2", "zone=1|zone=2"),
+        ("different, selected", MIXED, ZONE, true, "zone=1|zone=2", "zone=1"),
         (
             "different keys, selected",
             &["zone=1", "zone=1 rack=A", "zone=1 rack=A"],
@@ -222,19 +230,12 @@ fn the_topology_of_nodes_is_aggregated() {
         ),
         ("no nodes", &[], ZONE, false, "!", "!"),
         ("other labels", &["foo=bar"], ZONE, false, "!", "!"),
-        ("no CSINodes", &["zone=1", "zone=2", "zone=2"], &[], false, "!", "!"),
-        (
-            "no keys",
-            &["zone=1", "zone=2", "zone=2"],
-            &["", "", ""],
-            false,
-            "!",
-            "!",
-        ),
+        ("no CSINodes", MIXED, &[], false, "!", "!"),
+        ("no keys", MIXED, NO_KEYS, false, "!", "!"),
         (
             "one is upgraded",
             &["other=1", "other=2", "zone=3"],
-            &["", "", "zone"],
+            LAST,
             false,
             "zone=3",
             "zone=3",
@@ -243,28 +244,14 @@ fn the_topology_of_nodes_is_aggregated() {
         (
             "labels without a registration",
             &["zone=1", "zone=2", "zone=3"],
-            &["", "", "zone"],
+            LAST,
             false,
             "zone=3",
             "zone=3",
         ),
         ("other labels, selected", &["foo=bar"], ZONE, true, "!", "!"),
-        (
-            "no CSINode, selected",
-            &["zone=1", "zone=2", "zone=2"],
-            &[],
-            true,
-            "!",
-            "!",
-        ),
-        (
-            "no keys, selected",
-            &["zone=1", "zone=2", "zone=2"],
-            &["", "", ""],
-            true,
-            "!",
-            "!",
-        ),
+        ("no CSINode, selected", MIXED, &[], true, "!", "!"),
+        ("no keys, selected", MIXED, NO_KEYS, true, "!", "!"),
     ];
     for (name, labels, keys, selected, wanted, when_strict) in rows {
         for (strict, aggregate) in [(false, false), (false, true), (true, false), (true, true)] {
@@ -274,7 +261,7 @@ fn the_topology_of_nodes_is_aggregated() {
                 aggregate,
                 ..Query::new(labels, keys)
             };
-            let found = query.ask().map(|found| found.map(|found| found.requisite));
+            let found = query.ask().map(|found| found.map(|found| found.requisite.to_vec()));
             match if strict { when_strict } else { wanted } {
                 _ if !selected && !aggregate => assert_eq!(found, Ok(None), "{name}"),
                 "!" => assert!(found.unwrap_err().is_missing_topology(), "{name}"),
@@ -295,17 +282,17 @@ fn each_key_set_counts() {
         )
     };
     let wanted = segments("zone=1|zone=2|zone=3|rack=A zone=2");
-    assert_eq!(mixed().ask().unwrap().unwrap().requisite, wanted);
+    assert_eq!(mixed().ask().unwrap().unwrap().requisite.to_vec(), wanted);
     let selected = Query {
         selected: true,
         ..mixed()
     };
     assert_eq!(
-        selected.ask().unwrap().unwrap().requisite,
+        selected.ask().unwrap().unwrap().requisite.to_vec(),
         segments("zone=1|zone=2|zone=3")
     );
     let incomplete = Query::new(&["zone=1", "zone=2"], &["rack zone", "zone"]);
-    let found = incomplete.ask().unwrap().unwrap().requisite;
+    let found = incomplete.ask().unwrap().unwrap().requisite.to_vec();
     assert_eq!(
         found,
         segments("zone=1|zone=2"),
@@ -395,7 +382,7 @@ fn the_selected_node_comes_first() {
                 allowed,
                 ..Query::new(labels, keys)
             };
-            let found = query.ask().map(|found| found.unwrap().preferred);
+            let found = query.ask().map(|found| found.unwrap().preferred.to_vec());
             match if strict { when_strict } else { wanted } {
                 "!" => assert!(found.unwrap_err().is_missing_topology(), "{name}"),
                 wanted => assert_eq!(found, Ok(segments(wanted)), "{name} {strict}"),
@@ -425,7 +412,7 @@ fn the_volumes_of_a_set_are_spread() {
             claim,
             ..Query::new(LABELS, &["zone rack"; 4])
         };
-        let preferred = query.ask().unwrap().unwrap().preferred;
+        let preferred = query.ask().unwrap().unwrap().preferred.to_vec();
         assert_eq!(preferred[0], segment(all[first]), "{claim}");
         let mut sorted = preferred.clone();
         sorted.sort_unstable();
@@ -578,16 +565,28 @@ fn what_is_multiplied_out_is_bounded() {
         class_of(&class)
     };
     let values = |key: &str, count: usize| json!({"key": key, "values": &many[..count]});
-    let one = class(json!([{"matchLabelExpressions": [values("zone", MAX_ALLOWED_TERMS)]}]));
-    assert_eq!(allowed_terms(&one).unwrap().len(), MAX_ALLOWED_TERMS);
+    let hosts = many[..600].iter();
+    let hosts = hosts.map(|host| json!({"matchLabelExpressions": [{"key": "host", "values": [host]}]}));
+    for (topologies, count) in [
+        (json!([{"matchLabelExpressions": [values("host", 1000)]}]), 1000),
+        (hosts.collect(), 600),
+        (
+            json!([{"matchLabelExpressions": [values("a", 500)]}, {"matchLabelExpressions": [values("b", 500)]}]),
+            1000,
+        ),
+        (
+            json!([{"matchLabelExpressions": [values("a", 100), values("b", 100)]}]),
+            MAX_TERMS,
+        ),
+    ] {
+        assert_eq!(allowed_terms(&class(topologies)).unwrap().len(), count);
+    }
     for topologies in [
-        json!([{"matchLabelExpressions": [values("zone", 600)]}]),
+        json!([{"matchLabelExpressions": [values("a", 100), values("b", 101)]}]),
         json!([{"matchLabelExpressions": [values("a", 100), values("b", 100), values("c", 100), values("d", 100)]}]),
-        json!([{"matchLabelExpressions": [values("a", 500)]}, {"matchLabelExpressions": [values("b", 500)]}]),
-        many[..600]
-            .iter()
-            .map(|zone| json!({"matchLabelExpressions": [{"key": "zone", "values": [zone]}]}))
-            .collect(),
+        json!([
+            {"matchLabelExpressions": [values("a", 100), values("b", 100)]}, {"matchLabelExpressions": [values("c", 1)]},
+        ]),
     ] {
         let refusal = allowed_terms(&class(topologies)).unwrap_err();
         assert!(matches!(refusal, ProvisionRefusal::TooManySegments { .. }), "{refusal}");
@@ -602,13 +601,8 @@ fn what_is_multiplied_out_is_bounded() {
         "{refusal}"
     );
     // The API server accepts no key without a value; such a term says nothing, as with the sidecar.
-    assert!(
-        allowed_terms(&class(
-            json!([{"matchLabelExpressions": [{"key": "zone", "values": []}]}])
-        ))
-        .unwrap()
-        .is_empty()
-    );
+    let empty = class(json!([{"matchLabelExpressions": [{"key": "zone", "values": []}]}]));
+    assert!(allowed_terms(&empty).unwrap().is_empty() && is_unrestricted(&empty));
     assert!(allowed_terms(&class(json!(null))).unwrap().is_empty());
 }
 
@@ -625,18 +619,72 @@ fn all_claims_share_the_topologies_of_the_nodes() {
     for selected in [false, true] {
         let query = query(selected);
         let facts = query.facts();
-        let places = || -> Vec<usize> {
+        let places = |recorded: Option<&str>| {
+            let query = Query {
+                recorded: (None, recorded.map(segment)),
+                nodes: query.nodes.clone(),
+                ..query
+            };
             let found = query.ask_of(&facts).unwrap().unwrap();
-            let mut preferred: Vec<&Segment> = found.preferred.iter().collect();
-            preferred.sort_unstable();
-            let all = found.requisite.iter().chain(preferred);
-            all.map(|term| term.get("zone").unwrap().as_ptr().addr()).collect()
+            // All of them and all of them once more: the order that is preferred is a part of that.
+            let from = found.preferred.as_ptr().addr() - found.requisite.as_ptr().addr();
+            assert_eq!(from % size_of::<Segment>(), 0);
+            let first = from / size_of::<Segment>();
+            assert!(first < found.requisite.len(), "{first}");
+            assert_eq!(found.first(), found.requisite.get(first));
+            found.requisite.as_ptr().addr()
         };
-        let (one, other) = (places(), places());
-        let (requisite, preferred) = one.split_at(one.len() / 2);
-        assert_eq!(requisite, preferred);
-        assert_eq!(one, other);
+        let one = places(None);
+        assert_eq!(places(None), one);
+        assert_eq!(places(Some("zone=2 rack=B")), one, "an open call goes on");
     }
+}
+
+/// The same of what a class allows. One that is changed in place is read again.
+#[test]
+fn all_claims_share_what_their_class_allows() {
+    let query = |allowed: &'static str, selected: bool| Query {
+        allowed,
+        selected,
+        ..Query::new(&["zone=1 rack=A"], &["rack zone"])
+    };
+    let facts = query("", false).facts();
+    let ask = |allowed: &'static str, selected: bool| {
+        let found = query(allowed, selected).ask_of(&facts);
+        found.unwrap().unwrap().requisite
+    };
+    let one = ask("zone=1,2", false);
+    for again in [ask("zone=1,2", false), ask("zone=1,2", true)] {
+        assert_eq!(again.as_ptr(), one.as_ptr());
+    }
+    assert_eq!(ask("zone=1,3", false).to_vec(), segments("zone=1|zone=3"));
+}
+
+/// Where only the topology of the selected node is sent, it does not matter how many others the class allows.
+#[test]
+fn strict_topology_has_no_bound_of_allowed_topologies() {
+    let values: Vec<String> = (0..101).map(|at| at.to_string()).collect();
+    let values = values.join(",");
+    let allowed: &'static str = format!("zone={values} rack={values}").leak();
+    let ask = |strict: bool, node: &str| {
+        let query = Query {
+            allowed,
+            strict,
+            selected: true,
+            ..Query::new(&[node], &["rack zone"])
+        };
+        query.ask().map(|found| found.unwrap().requisite.to_vec())
+    };
+    assert_eq!(ask(true, "zone=7 rack=100"), Ok(segments("zone=7 rack=100")));
+    let refused = |strict: bool, node: &str| ask(strict, node).unwrap_err();
+    assert!(matches!(
+        refused(true, "zone=7 rack=101"),
+        ProvisionRefusal::NodeNotAllowed { .. }
+    ));
+    assert!(matches!(
+        refused(false, "zone=7 rack=100"),
+        ProvisionRefusal::TooManySegments { count: 10_201, .. }
+    ));
 }
 
 /// A driver of local volumes has a topology for each node.

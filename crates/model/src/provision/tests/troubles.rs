@@ -26,6 +26,10 @@ fn refused() -> ProvisionRefusal {
     ProvisionRefusal::Selector
 }
 
+fn waits(reason: ClaimReason) -> ClaimNote {
+    ClaimNote::Waits(reason, Box::new(refused()))
+}
+
 fn failed(outcome: CreateOutcome) -> ClaimNote {
     ClaimNote::CallFailed(Box::new(outcome), Failure::plain("no room"), true)
 }
@@ -57,7 +61,6 @@ fn a_deletion_that_failed_before_there_is_a_persistent_volume_names_the_volume()
 
 #[test]
 fn each_note_about_a_claim_tells_one_trouble() {
-    let waits = |reason| ClaimNote::Waits(reason, Box::new(refused()));
     let rows = [
         (failed(CreateOutcome::Failed), Some(Kind::ProvisioningFailing)),
         (failed(CreateOutcome::Uncertain), Some(Kind::ProvisioningFailing)),
@@ -124,6 +127,7 @@ fn each_note_about_a_volume_tells_one_trouble() {
         (waits(VolumeReason::ReleasedWhileBound), Some(Kind::ReleasedWhileBound)),
         (waits(VolumeReason::NeedsDecision), Some(Kind::NeedsDecision)),
         (waits(VolumeReason::StillAttached), Some(Kind::DeletesStuck)),
+        (waits(VolumeReason::Syncing), Some(Kind::DeletesStuck)),
         (waits(VolumeReason::NotCsi), Some(Kind::DeletesFailing)),
         (
             VolumeNote::RequestFailed(api_error(ApiErrorKind::Refused)),
@@ -169,18 +173,12 @@ fn a_volume_that_is_recorded_for_its_end_is_lost_no_more_and_its_answer_stays_wr
 #[test]
 fn what_kept_a_call_from_being_made_ends_with_the_call() {
     for (note, stays) in [
-        (ClaimNote::Waits(ClaimReason::ClassMissing, Box::new(refused())), false),
-        (ClaimNote::Waits(ClaimReason::SecretMissing, Box::new(refused())), false),
-        (
-            ClaimNote::Waits(ClaimReason::TopologyMissing, Box::new(refused())),
-            false,
-        ),
-        (ClaimNote::Waits(ClaimReason::Invalid, Box::new(refused())), false),
-        (ClaimNote::Waits(ClaimReason::HandleShared, Box::new(refused())), true),
-        (
-            ClaimNote::Waits(ClaimReason::SecretForbidden, Box::new(refused())),
-            false,
-        ),
+        (waits(ClaimReason::ClassMissing), false),
+        (waits(ClaimReason::SecretMissing), false),
+        (waits(ClaimReason::TopologyMissing), false),
+        (waits(ClaimReason::Invalid), false),
+        (waits(ClaimReason::HandleShared), true),
+        (waits(ClaimReason::SecretForbidden), false),
         (failed(CreateOutcome::Failed), true),
     ] {
         let mut known = None;
@@ -190,168 +188,86 @@ fn what_kept_a_call_from_being_made_ends_with_the_call() {
     }
 }
 
-/// What is done, what was told, for how many seconds the object and its call wait, and what is shown: the trouble and the finding.
-type Row = (
-    PendingOperation,
-    Option<Kind>,
-    i64,
-    Option<i64>,
-    Option<Kind>,
-    Option<FindingKind>,
-);
+/// What is done, and what was told.
+struct Told(PendingOperation, Option<Kind>);
 
-const ROWS: &[Row] = &[
-    (PendingOperation::Provision, None, 299, None, None, None),
-    (PendingOperation::Provision, None, 301, None, None, None),
-    (
-        PendingOperation::Provision,
-        None,
-        601,
-        None,
-        Some(Kind::ProvisioningStuck),
-        Some(FindingKind::ProvisionStuck),
-    ),
-    (
-        PendingOperation::Provision,
-        None,
-        601,
-        Some(301),
-        Some(Kind::ProvisioningUncertain),
-        Some(FindingKind::ProvisionStuck),
-    ),
-    (
-        PendingOperation::Provision,
-        Some(Kind::ProvisioningFailing),
-        10,
-        None,
-        Some(Kind::ProvisioningFailing),
-        None,
-    ),
-    (
-        PendingOperation::Provision,
-        Some(Kind::ProvisioningFailing),
-        301,
-        Some(10),
-        Some(Kind::ProvisioningStuck),
-        Some(FindingKind::ProvisionStuck),
-    ),
-    (
-        PendingOperation::Provision,
-        Some(Kind::ProvisioningFailing),
-        310,
-        Some(301),
-        Some(Kind::ProvisioningUncertain),
-        Some(FindingKind::ProvisionStuck),
-    ),
-    (
-        PendingOperation::Provision,
-        Some(Kind::SecretForbidden),
-        10,
-        None,
-        Some(Kind::SecretForbidden),
-        None,
-    ),
-    (
-        PendingOperation::Provision,
-        Some(Kind::SecretForbidden),
-        301,
-        None,
-        Some(Kind::SecretForbidden),
-        Some(FindingKind::ProvisionStuck),
-    ),
-    (
-        PendingOperation::Provision,
-        Some(Kind::ClassMissing),
+/// For how many seconds the object and its call wait, and what is shown: the trouble and the finding.
+type Shown = (i64, Option<i64>, Option<Kind>, Option<FindingKind>);
+
+impl Told {
+    fn shows(&self, rows: &[Shown]) {
+        for &(age, uncertain, kind, finding) in rows {
+            let now = at(10_000);
+            let trouble = self.1.map(|kind| Trouble::new(kind, "why"));
+            let object = PendingObject {
+                operation: self.0,
+                name: "web/data",
+                since: Some(at(10_000 - age)),
+                uncertain_since: uncertain.map(|age| at(10_000 - age)),
+                trouble: trouble.as_ref(),
+            };
+            let shown = object.trouble(STUCK_AFTER, now);
+            let row = (self.1, age, uncertain);
+            assert_eq!(shown.map(|(kind, _)| kind), kind, "{row:?}");
+            let found = shown.and_then(|(kind, is_old)| kind.finding(is_old));
+            assert_eq!(found, finding, "{row:?}");
+        }
+    }
+}
+
+#[test]
+fn what_an_object_shows_follows_from_what_was_told_and_from_its_age() {
+    use PendingOperation::{Delete, Provision};
+    const PROVISION_STUCK: Option<FindingKind> = Some(FindingKind::ProvisionStuck);
+    const DELETE_STUCK: Option<FindingKind> = Some(FindingKind::DeleteStuck);
+    Told(Provision, None).shows(&[
+        (299, None, None, None),
+        (301, None, None, None),
+        (601, None, Some(Kind::ProvisioningStuck), PROVISION_STUCK),
+        (601, Some(301), Some(Kind::ProvisioningUncertain), PROVISION_STUCK),
+    ]);
+    Told(Provision, Some(Kind::ProvisioningFailing)).shows(&[
+        (10, None, Some(Kind::ProvisioningFailing), None),
+        (301, Some(10), Some(Kind::ProvisioningStuck), PROVISION_STUCK),
+        (310, Some(301), Some(Kind::ProvisioningUncertain), PROVISION_STUCK),
+    ]);
+    Told(Provision, Some(Kind::SecretForbidden)).shows(&[
+        (10, None, Some(Kind::SecretForbidden), None),
+        (301, None, Some(Kind::SecretForbidden), PROVISION_STUCK),
+    ]);
+    Told(Provision, Some(Kind::ClassMissing)).shows(&[(
         301,
         None,
         Some(Kind::ClassMissing),
         Some(FindingKind::ClassMissing),
-    ),
-    (
-        PendingOperation::Provision,
-        Some(Kind::HandleShared),
+    )]);
+    Told(Provision, Some(Kind::HandleShared)).shows(&[(
         1,
         None,
         Some(Kind::HandleShared),
         Some(FindingKind::HandleShared),
-    ),
-    (
-        PendingOperation::Provision,
-        Some(Kind::PossiblyLeaked),
+    )]);
+    Told(Provision, Some(Kind::PossiblyLeaked)).shows(&[(
         1,
         None,
         Some(Kind::PossiblyLeaked),
         Some(FindingKind::PossibleLeak),
-    ),
-    (PendingOperation::Delete, Some(Kind::DeletesStuck), 10, None, None, None),
-    (
-        PendingOperation::Delete,
-        Some(Kind::DeletesStuck),
-        301,
-        None,
-        Some(Kind::DeletesStuck),
-        Some(FindingKind::DeleteStuck),
-    ),
-    (
-        PendingOperation::Delete,
-        Some(Kind::DeletesFailing),
-        10,
-        None,
-        Some(Kind::DeletesFailing),
-        None,
-    ),
-    (
-        PendingOperation::Delete,
-        Some(Kind::DeletesFailing),
-        301,
-        None,
-        Some(Kind::DeletesStuck),
-        Some(FindingKind::DeleteStuck),
-    ),
-    (
-        PendingOperation::Delete,
-        Some(Kind::VolumesHeld),
-        9_000,
-        None,
-        Some(Kind::VolumesHeld),
-        None,
-    ),
-    (
-        PendingOperation::Delete,
-        Some(Kind::NeedsDecision),
+    )]);
+    Told(Delete, Some(Kind::DeletesStuck)).shows(&[
+        (10, None, None, None),
+        (301, None, Some(Kind::DeletesStuck), DELETE_STUCK),
+    ]);
+    Told(Delete, Some(Kind::DeletesFailing)).shows(&[
+        (10, None, Some(Kind::DeletesFailing), None),
+        (301, None, Some(Kind::DeletesStuck), DELETE_STUCK),
+    ]);
+    Told(Delete, Some(Kind::VolumesHeld)).shows(&[(9_000, None, Some(Kind::VolumesHeld), None)]);
+    Told(Delete, Some(Kind::NeedsDecision)).shows(&[(
         1,
         None,
         Some(Kind::NeedsDecision),
         Some(FindingKind::NeedsDecision),
-    ),
-];
-
-#[test]
-#[allow(clippy::too_many_lines, reason = "a table")]
-fn what_an_object_shows_follows_from_what_was_told_and_from_its_age() {
-    for &(operation, told, age, uncertain, kind, finding) in ROWS {
-        let now = at(10_000);
-        let trouble = told.map(|kind| Trouble {
-            kind,
-            words: "why".into(),
-            keeps_call: false,
-        });
-        let object = PendingObject {
-            operation,
-            name: "web/data",
-            since: Some(at(10_000 - age)),
-            uncertain_since: uncertain.map(|age| at(10_000 - age)),
-            trouble: trouble.as_ref(),
-        };
-        let shown = object.trouble(STUCK_AFTER, now);
-        let row = (told, age, uncertain);
-        assert_eq!(shown.map(|(kind, _)| kind), kind, "{row:?}");
-        assert_eq!(
-            shown.and_then(|(kind, is_old)| kind.finding(is_old)),
-            finding,
-            "{row:?}"
-        );
-    }
+    )]);
 }
 
 fn object<'a>(name: &'a str, since: i64, trouble: &'a Trouble) -> PendingObject<'a> {
@@ -367,11 +283,7 @@ fn object<'a>(name: &'a str, since: i64, trouble: &'a Trouble) -> PendingObject<
 /// A queue tells of its keys in any order, and each other text is a write.
 #[test]
 fn of_objects_that_are_as_old_always_the_same_is_named() {
-    let trouble = Trouble {
-        kind: Kind::ClassMissing,
-        words: "why".into(),
-        keeps_call: false,
-    };
+    let trouble = Trouble::new(Kind::ClassMissing, "why");
     let shown = |order: [usize; 3], since: Option<i64>| {
         let mut health = ProvisionHealth::default();
         for index in order {
@@ -404,19 +316,11 @@ fn a_condition_names_the_worst_and_the_oldest_of_each() {
         let (status, reason, _) = shown(&health, kind);
         assert_eq!((status, reason), ("True", ConditionReason::NoFailures));
     }
-    let failing = Trouble {
-        kind: Kind::ProvisioningFailing,
-        words: "no room".into(),
-        keeps_call: false,
-    };
+    let failing = Trouble::new(Kind::ProvisioningFailing, "no room");
     health.add(Kind::ProvisioningFailing, &object("web/b", 200, &failing));
     health.add(Kind::ProvisioningFailing, &object("web/a", 100, &failing));
     health.add(Kind::ProvisioningFailing, &object("web/c", 300, &failing));
-    let missing = Trouble {
-        kind: Kind::ClassMissing,
-        words: "create it".into(),
-        keeps_call: false,
-    };
+    let missing = Trouble::new(Kind::ClassMissing, "create it");
     health.add(Kind::ClassMissing, &object("web/d", 100, &missing));
     let (status, reason, message) = shown(&health, ConditionType::ProvisioningHealthy);
     assert_eq!((status, reason), ("False", ConditionReason::ClassMissing));
@@ -429,19 +333,11 @@ fn a_condition_names_the_worst_and_the_oldest_of_each() {
     assert_eq!(shown(&health, ConditionType::DeletionHealthy).0, "True");
 
     // What the settings ask for is not wrong, and is told.
-    let held = Trouble {
-        kind: Kind::VolumesHeld,
-        words: "Hold".into(),
-        keeps_call: false,
-    };
+    let held = Trouble::new(Kind::VolumesHeld, "Hold");
     health.add(Kind::VolumesHeld, &object("pv-1", 100, &held));
     let (status, reason, _) = shown(&health, ConditionType::DeletionHealthy);
     assert_eq!((status, reason), ("True", ConditionReason::VolumesHeld));
-    let undecided = Trouble {
-        kind: Kind::NeedsDecision,
-        words: "decide".into(),
-        keeps_call: false,
-    };
+    let undecided = Trouble::new(Kind::NeedsDecision, "decide");
     health.add(Kind::NeedsDecision, &object("pv-2", 100, &undecided));
     let (status, reason, message) = shown(&health, ConditionType::DeletionHealthy);
     assert_eq!((status, reason), ("False", ConditionReason::NeedsDecision));

@@ -1,14 +1,12 @@
 //! The rules about a PersistentVolume, in their order: a row or more for each.
 
 use serde_json::json;
-use std::collections::BTreeSet;
 
 use super::builders::{DRIVER, UID, VolumeWorld, another_claim, volume_of, volume_world as pv};
+use super::table::{Decided, Row};
 use crate::provision::{
     Deletion, OwningClaim, ProvisionedVolumeAction as Action, ProvisionerSecretState, event, volume_fingerprint,
 };
-
-struct Row(&'static str, VolumeWorld, &'static str);
 
 /// The action in a word.
 pub fn word(action: &Action) -> String {
@@ -30,119 +28,83 @@ pub fn word(action: &Action) -> String {
     }
 }
 
-fn play(rows: Vec<Row>) {
-    let names: BTreeSet<_> = rows.iter().map(|row| row.0).collect();
-    assert_eq!(names.len(), rows.len(), "a name is used twice");
-    for Row(name, world, wanted) in rows {
+/// Of a driver that announces no CREATE_DELETE_VOLUME.
+fn incapable(world: VolumeWorld) -> VolumeWorld {
+    world.with(|world| world.driver.capabilities.create_delete_volume = false)
+}
+
+fn play(table: Vec<Vec<Row<VolumeWorld>>>) {
+    super::table::play(table, |world| {
         let decision = world.decide();
-        let found = format!("{}: {}", decision.reason.as_str(), word(&decision.action));
-        assert_eq!(found, wanted, "{name}");
-    }
+        format!("{}: {}", decision.reason.as_str(), word(&decision.action))
+    });
 }
 
 #[test]
 #[allow(clippy::too_many_lines, reason = "a table")]
 fn rows_1_to_6_whose_it_is_and_whether_it_is_released() {
     let policy = |name: &str| pv().set("/spec/persistentVolumeReclaimPolicy", name);
+    let unprotected = || pv().phase("Bound").unprotected();
     let claimless = || pv().set("/spec/claimRef", json!(null));
     let reclaim = |world: VolumeWorld| world.annotate("attacher.csi.dev/reclaim", "Delete");
     play(vec![
-        Row(
-            "1 another provisioner's",
-            pv().annotate("pv.kubernetes.io/provisioned-by", "other"),
-            "NotOwn: ignore",
-        ),
-        Row(
-            "1 another driver's, without the annotation",
-            pv().set("/metadata/annotations", json!({}))
-                .set("/spec/csi/driver", "other"),
-            "NotOwn: ignore",
-        ),
-        Row(
-            "1 static, ours",
-            pv().set("/metadata/annotations", json!({})),
-            "Delete: delete vol-1",
-        ),
-        Row("2 Retain", policy("Retain"), "Retained: release 1"),
-        Row("2 Recycle", policy("Recycle"), "Retained: release 1"),
-        Row(
-            "2 Retain, bound",
-            policy("Retain").phase("Bound"),
-            "Retained: release 1",
-        ),
-        Row(
-            "2 Retain, without the finalizer",
-            policy("Retain").unprotected(),
-            "NotReleased: ignore",
-        ),
-        Row(
-            "2 Retain, perhaps deleted",
-            policy("Retain").with(|world| world.deletion = Deletion::Uncertain),
-            "Retained: release 1",
-        ),
-        Row(
-            "3 bound, without the finalizer",
-            pv().phase("Bound").unprotected(),
-            "Protect: protect",
-        ),
-        Row(
-            "3 the same, in deletion",
-            pv().phase("Bound").unprotected().deleting(),
-            "NotReleased: ignore",
-        ),
-        Row(
-            "3 the same, deletions held",
-            pv().phase("Bound")
-                .unprotected()
-                .with(|world| world.policy.hold_deletions = true),
-            "Protect: protect",
-        ),
-        Row(
-            "4 Available, in deletion",
-            pv().phase("Available").deleting(),
-            "NeedsDecision: wait",
-        ),
-        Row("4 no claim, in deletion", claimless().deleting(), "NeedsDecision: wait"),
-        Row(
-            "4 decided",
-            reclaim(claimless().phase("Available").deleting()),
-            "Delete: delete vol-1",
-        ),
-        Row(
-            "4 decided otherwise",
-            claimless()
-                .phase("Available")
-                .deleting()
-                .annotate("attacher.csi.dev/reclaim", "Retain"),
-            "NeedsDecision: wait",
-        ),
-        Row(
-            "4 decided, not in deletion",
-            reclaim(claimless().phase("Available")),
-            "NotReleased: ignore",
-        ),
-        Row("5 bound", pv().phase("Bound"), "NotReleased: ignore"),
-        Row(
-            "5 bound, in deletion",
-            pv().phase("Bound").deleting(),
-            "NotReleased: ignore",
-        ),
-        Row("5 pending", pv().phase("Pending"), "NotReleased: ignore"),
-        Row(
-            "5 no policy",
-            pv().set("/spec/persistentVolumeReclaimPolicy", json!(null)),
-            "NotReleased: ignore",
-        ),
-        Row(
-            "5 in deletion without the finalizer",
-            pv().unprotected().deleting(),
-            "NotReleased: ignore",
-        ),
-        Row(
-            "6 held",
-            pv().with(|world| world.policy.hold_deletions = true),
-            "Held: wait",
-        ),
+        Decided("NotOwn: ignore").when(vec![
+            (
+                "1 another provisioner's",
+                pv().annotate("pv.kubernetes.io/provisioned-by", "other"),
+            ),
+            (
+                "1 another driver's, without the annotation",
+                pv().set("/metadata/annotations", json!({}))
+                    .set("/spec/csi/driver", "other"),
+            ),
+        ]),
+        Decided("Delete: delete vol-1").when(vec![
+            ("1 static, ours", pv().set("/metadata/annotations", json!({}))),
+            ("4 decided", reclaim(claimless().phase("Available").deleting())),
+        ]),
+        Decided("Retained: release 1").when(vec![
+            ("2 Retain", policy("Retain")),
+            ("2 Recycle", policy("Recycle")),
+            ("2 Retain, bound", policy("Retain").phase("Bound")),
+            (
+                "2 Retain, perhaps deleted",
+                policy("Retain").with(|world| world.deletion = Deletion::Uncertain),
+            ),
+        ]),
+        Decided("NotReleased: ignore").when(vec![
+            ("2 Retain, without the finalizer", policy("Retain").unprotected()),
+            ("3 bound, without the finalizer, in deletion", unprotected().deleting()),
+            (
+                "3 bound, without the finalizer, and the driver deletes no volumes",
+                incapable(unprotected()),
+            ),
+            ("4 decided, not in deletion", reclaim(claimless().phase("Available"))),
+            ("5 bound", pv().phase("Bound")),
+            ("5 bound, in deletion", pv().phase("Bound").deleting()),
+            ("5 pending", pv().phase("Pending")),
+            (
+                "5 no policy",
+                pv().set("/spec/persistentVolumeReclaimPolicy", json!(null)),
+            ),
+            ("5 in deletion without the finalizer", pv().unprotected().deleting()),
+        ]),
+        Decided("Protect: protect").when(vec![
+            ("3 bound, without the finalizer", unprotected()),
+            ("3 bound, without the finalizer, deletions held", unprotected().held()),
+        ]),
+        Decided("NeedsDecision: wait").when(vec![
+            ("4 Available, in deletion", pv().phase("Available").deleting()),
+            ("4 no claim, in deletion", claimless().deleting()),
+            (
+                "4 decided otherwise",
+                claimless()
+                    .phase("Available")
+                    .deleting()
+                    .annotate("attacher.csi.dev/reclaim", "Retain"),
+            ),
+        ]),
+        Decided("Held: wait").when(vec![("6 held", pv().held())]),
     ]);
 }
 
@@ -151,131 +113,86 @@ fn rows_1_to_6_whose_it_is_and_whether_it_is_released() {
 fn rows_7_to_10_whether_it_may_be_used() {
     let claim = |seen| pv().with(|world| world.claim = seen);
     let unknown = |what| pv().with(|world| world.unknown = what);
+    let unread = |world: &mut VolumeWorld| world.lacks_read = true;
+    let not_live = |world: &mut VolumeWorld| world.is_live = false;
     let bound = |world: VolumeWorld| world.with(|world| world.bound = Some(another_claim()));
     let left = |world: VolumeWorld| {
         world.with(|world| (world.sharer, world.heir) = (Some("pv-1".into()), Some("pv-1".into())))
     };
     play(vec![
-        Row(
+        Decided("HandleShared: tell handle_shared").when(vec![(
             "7 shared",
             pv().with(|world| world.sharer = Some("pv-2".into())),
-            "HandleShared: tell handle_shared",
-        ),
-        Row(
-            "7 shared, and all of them go",
-            left(pv()),
-            "LeftToAnother: remove pv-uid",
-        ),
-        Row(
+        )]),
+        Decided("LeftToAnother: remove pv-uid").when(vec![
+            ("7 shared, and all of them go", left(pv())),
+            (
+                "7 shared, and all of them go, and the driver deletes no volumes",
+                incapable(left(pv())),
+            ),
+        ]),
+        Decided("Confirm: read pv-1").when(vec![(
             "7 shared, and the other one was not read",
             left(pv()).with(|world| world.heir_is_live = false),
-            "Confirm: read pv-1",
-        ),
-        Row(
+        )]),
+        Decided("NotCsi: wait").when(vec![(
             "7 shared, of another driver",
             left(pv()).set("/spec/csi/driver", "other.test"),
-            "NotCsi: wait",
-        ),
-        Row(
-            "7 the same, not read yet",
-            left(pv()).with(|world| world.is_live = false),
-            "Confirm: read volume",
-        ),
-        Row(
-            "7 the same, in deletion",
+        )]),
+        Decided("Confirm: read volume").when(vec![
+            ("7 shared, and all of them go, not read yet", left(pv()).with(not_live)),
+            ("7 not known before a read", unknown("sharer").with(unread)),
+            ("8 not known before a read", unknown("attached").with(unread)),
+            ("10 not looked at", pv().with(not_live)),
+        ]),
+        Decided("LeftToAnother: release 1").when(vec![(
+            "7 shared, and all of them go, in deletion",
             left(pv()).deleting(),
-            "LeftToAnother: release 1",
-        ),
-        Row(
-            "7 the same, attached",
-            left(pv()).with(|world| world.attached_to = Some("n1".into())),
-            "StillAttached: wait",
-        ),
-        Row(
-            "7 the same, in use",
-            left(claim(OwningClaim::Live)),
-            "ReleasedWhileBound: wait",
-        ),
-        Row(
-            "7 the same, held",
-            left(pv()).with(|world| world.policy.hold_deletions = true),
-            "Held: wait",
-        ),
-        Row("7 not known", unknown("sharer"), "Syncing: wait"),
-        Row(
-            "8 attached",
-            pv().with(|world| world.attached_to = Some("n1".into())),
-            "StillAttached: wait",
-        ),
-        Row("8 not known", unknown("attached"), "Syncing: wait"),
-        Row(
-            "7 not known before a read",
-            unknown("sharer").with(|world| world.lacks_read = true),
-            "Confirm: read volume",
-        ),
-        Row(
-            "8 not known before a read",
-            unknown("attached").with(|world| world.lacks_read = true),
-            "Confirm: read volume",
-        ),
-        Row(
-            "8 attached, whatever lacks",
-            pv().with(|world| (world.attached_to, world.lacks_read) = (Some("n1".into()), true)),
-            "StillAttached: wait",
-        ),
-        Row(
-            "9 cached",
-            claim(OwningClaim::Cached),
-            "ReleasedWhileBound: read claim web/data",
-        ),
-        Row("9 there", claim(OwningClaim::Live), "ReleasedWhileBound: wait"),
-        Row("9 gone", claim(OwningClaim::LiveGone), "Delete: delete vol-1"),
-        Row("9 not known", claim(OwningClaim::Unknown), "Syncing: wait"),
-        Row(
-            "9 failed, not looked at",
-            pv().phase("Failed"),
-            "ReleasedWhileBound: read claim web/data",
-        ),
-        Row(
-            "9 failed, gone",
-            claim(OwningClaim::LiveGone).phase("Failed"),
-            "Delete: delete vol-1",
-        ),
-        Row(
-            "9 another claim is bound to it",
-            bound(pv()),
-            "ReleasedWhileBound: read claim web/moved",
-        ),
-        Row(
-            "9 another claim is bound to it, failed, its own gone",
-            bound(claim(OwningClaim::LiveGone).phase("Failed")),
-            "ReleasedWhileBound: read claim web/moved",
-        ),
-        Row(
-            "9 another claim is bound to it, and there",
-            bound(pv()).with(|world| world.bound_is_live = true),
-            "ReleasedWhileBound: wait",
-        ),
-        Row(
-            "9 another claim is bound to it, its own is there",
-            bound(claim(OwningClaim::Live)),
-            "ReleasedWhileBound: wait",
-        ),
-        Row(
-            "9 a claim is bound to it, and it names none: a person has decided",
-            bound(pv().deleting().set("/spec/claimRef", json!(null))).annotate("attacher.csi.dev/reclaim", "Delete"),
-            "ReleasedWhileBound: read claim web/moved",
-        ),
-        Row(
-            "9 not known whether another one is bound",
-            unknown("bound"),
-            "Syncing: wait",
-        ),
-        Row(
-            "10 not looked at",
-            pv().with(|world| world.is_live = false),
-            "Confirm: read volume",
-        ),
+        )]),
+        Decided("StillAttached: wait").when(vec![
+            ("7 shared, and all of them go, attached", left(pv()).attached()),
+            ("8 attached", pv().attached()),
+            ("8 attached, whatever lacks", pv().attached().with(unread)),
+        ]),
+        Decided("ReleasedWhileBound: wait").when(vec![
+            ("7 shared, and all of them go, in use", left(claim(OwningClaim::Live))),
+            ("9 there", claim(OwningClaim::Live)),
+            (
+                "9 another claim is bound to it, and there",
+                bound(pv()).with(|world| world.bound_is_live = true),
+            ),
+            (
+                "9 another claim is bound to it, its own is there",
+                bound(claim(OwningClaim::Live)),
+            ),
+        ]),
+        Decided("Held: wait").when(vec![("7 shared, and all of them go, held", left(pv()).held())]),
+        Decided("Syncing: wait").when(vec![
+            ("7 not known", unknown("sharer")),
+            ("8 not known", unknown("attached")),
+            ("9 not known", claim(OwningClaim::Unknown)),
+            ("9 not known whether another one is bound", unknown("bound")),
+        ]),
+        Decided("ReleasedWhileBound: read claim web/data").when(vec![
+            ("9 cached", claim(OwningClaim::Cached)),
+            ("9 failed, not looked at", pv().phase("Failed")),
+        ]),
+        Decided("Delete: delete vol-1").when(vec![
+            ("9 gone", claim(OwningClaim::LiveGone)),
+            ("9 failed, gone", claim(OwningClaim::LiveGone).phase("Failed")),
+        ]),
+        Decided("ReleasedWhileBound: read claim web/moved").when(vec![
+            ("9 another claim is bound to it", bound(pv())),
+            (
+                "9 another claim is bound to it, failed, its own gone",
+                bound(claim(OwningClaim::LiveGone).phase("Failed")),
+            ),
+            (
+                "9 a claim is bound to it, and it names none: a person has decided",
+                bound(pv().deleting().set("/spec/claimRef", json!(null)))
+                    .annotate("attacher.csi.dev/reclaim", "Delete"),
+            ),
+        ]),
     ]);
 }
 
@@ -311,11 +228,12 @@ fn an_in_tree_volume_that_cannot_be_translated_is_not_told_to_have_no_volume() {
 #[test]
 #[allow(clippy::too_many_lines, reason = "a table")]
 fn rows_11_to_13_the_deletion() {
-    let secret = |name: &str| {
-        pv().annotate("volume.kubernetes.io/provisioner-deletion-secret-name", name)
+    use ProvisionerSecretState::{Loaded, Missing, NotLoaded, Unreadable};
+    let secret = |state| {
+        pv().annotate("volume.kubernetes.io/provisioner-deletion-secret-name", "s")
             .annotate("volume.kubernetes.io/provisioner-deletion-secret-namespace", "ns")
+            .with(|world| world.secret = state)
     };
-    let state = |state| move |world: &mut VolumeWorld| world.secret = state;
     let unrecorded = || {
         pv().set(
             "/metadata/annotations",
@@ -330,119 +248,92 @@ fn rows_11_to_13_the_deletion() {
         |key: &'static str| class("s").with(|world| world.class.as_mut().unwrap()["parameters"][key] = json!("x"));
     let deleted = |world: VolumeWorld| world.with(|world| world.deletion = Deletion::Deleted);
     play(vec![
-        Row("11", pv(), "Delete: delete vol-1"),
-        Row("11 in deletion", pv().deleting(), "Delete: delete vol-1"),
-        Row(
-            "11 perhaps deleted",
-            pv().with(|world| world.deletion = Deletion::Uncertain),
-            "Delete: delete vol-1",
-        ),
-        Row(
-            "11 without the finalizer, not in deletion",
-            pv().unprotected(),
-            "Delete: delete vol-1",
-        ),
-        Row("11 Secret, not read", secret("s"), "LoadSecret: secret ns/s"),
-        Row(
-            "11 Secret read",
-            secret("s").with(state(ProvisionerSecretState::Loaded)),
-            "Delete: delete vol-1 with s",
-        ),
-        Row(
-            "11 Secret gone",
-            secret("s").with(state(ProvisionerSecretState::Missing)),
-            "Delete: delete vol-1",
-        ),
-        Row(
-            "11 Secret not readable",
-            secret("s").with(state(ProvisionerSecretState::Unreadable)),
-            "SecretForbidden: tell secret_forbidden",
-        ),
-        Row(
+        Decided("Delete: delete vol-1").when(vec![
+            ("11", pv()),
+            ("11 in deletion", pv().deleting()),
+            (
+                "11 perhaps deleted",
+                pv().with(|world| world.deletion = Deletion::Uncertain),
+            ),
+            ("11 without the finalizer, not in deletion", pv().unprotected()),
+            ("11 Secret gone", secret(Missing)),
+            ("11 no class", unrecorded().with(|world| world.class = None)),
+        ]),
+        Decided("LoadSecret: secret ns/s").when(vec![("11 Secret, not read", secret(NotLoaded))]),
+        Decided("Delete: delete vol-1 with s").when(vec![("11 Secret read", secret(Loaded))]),
+        Decided("SecretForbidden: tell secret_forbidden").when(vec![("11 Secret not readable", secret(Unreadable))]),
+        Decided("SecretForbidden: tell secret_not_allowed").when(vec![(
             "11 Secret not listed",
-            secret("s").with(|world| world.policy.secrets = crate::provision::ProvisionerSecrets::default()),
-            "SecretForbidden: tell secret_not_allowed",
-        ),
-        Row("11 Secret of the class", class("s"), "LoadSecret: secret web/s"),
-        Row(
-            "11 Secret of the class, half a Secret of other calls",
-            beside("csi.storage.k8s.io/node-stage-secret-name"),
-            "LoadSecret: secret web/s",
-        ),
-        Row(
-            "11 Secret of the class, a key that is not known",
-            beside("csi.storage.k8s.io/unknown"),
-            "LoadSecret: secret web/s",
-        ),
-        Row(
-            "11 Secret of the class, half of it under an old key",
-            beside("csiProvisionerSecretName"),
-            "SecretForbidden: tell invalid_class",
-        ),
-        Row(
-            "11 Secret of the class that an annotation names",
-            class("s")
-                .annotate("volume.beta.kubernetes.io/storage-class", "standard")
-                .set("/spec/storageClassName", "other"),
-            "LoadSecret: secret web/s",
-        ),
-        Row(
-            "11 Secret of an annotation",
-            class("${pvc.annotations['a']}"),
-            "SecretForbidden: tell invalid_class",
-        ),
-        Row(
-            "11 no class",
-            unrecorded().with(|world| world.class = None),
-            "Delete: delete vol-1",
-        ),
-        Row(
+            secret(NotLoaded).with(|world| world.policy.secrets = crate::provision::ProvisionerSecrets::default()),
+        )]),
+        Decided("LoadSecret: secret web/s").when(vec![
+            ("11 Secret of the class", class("s")),
+            (
+                "11 Secret of the class, half a Secret of other calls",
+                beside("csi.storage.k8s.io/node-stage-secret-name"),
+            ),
+            (
+                "11 Secret of the class, a key that is not known",
+                beside("csi.storage.k8s.io/unknown"),
+            ),
+            (
+                "11 Secret of the class that an annotation names",
+                class("s")
+                    .annotate("volume.beta.kubernetes.io/storage-class", "standard")
+                    .set("/spec/storageClassName", "other"),
+            ),
+        ]),
+        Decided("SecretForbidden: tell invalid_class").when(vec![
+            (
+                "11 Secret of the class, half of it under an old key",
+                beside("csiProvisionerSecretName"),
+            ),
+            ("11 Secret of an annotation", class("${pvc.annotations['a']}")),
+        ]),
+        Decided("Syncing: wait").when(vec![(
             "11 class not known",
             unrecorded().with(|world| world.unknown = "class"),
-            "Syncing: wait",
-        ),
-        Row(
-            "11 blank handle",
-            pv().set("/spec/csi/volumeHandle", " "),
-            "NotCsi: wait",
-        ),
-        Row(
-            "11 in-tree, and cannot be translated",
-            untranslated(),
-            "NotCsi: tell invalid_spec",
-        ),
-        Row(
-            "11 provisioned by us, another driver's",
-            pv().set("/spec/csi/driver", "other"),
-            "NotCsi: wait",
-        ),
-        Row(
-            "11 the driver is away",
-            pv().with(|world| world.is_away = true),
-            "DriverAway: wait",
-        ),
-        Row(
-            "13 the driver is away",
-            deleted(pv().deleting()).with(|world| world.is_away = true),
-            "Release: release 1",
-        ),
-        Row("12", deleted(pv()), "RemoveVolume: remove pv-uid"),
-        Row(
-            "12 Retain since",
-            deleted(pv().set("/spec/persistentVolumeReclaimPolicy", "Retain")),
-            "RemoveVolume: remove pv-uid",
-        ),
-        Row(
-            "12 held since",
-            deleted(pv()).with(|world| world.policy.hold_deletions = true),
-            "RemoveVolume: remove pv-uid",
-        ),
-        Row("13", deleted(pv().deleting()), "Release: release 1"),
-        Row(
+        )]),
+        Decided("NotCsi: wait").when(vec![
+            ("11 blank handle", pv().set("/spec/csi/volumeHandle", " ")),
+            (
+                "11 provisioned by us, another driver's",
+                pv().set("/spec/csi/driver", "other"),
+            ),
+        ]),
+        Decided("NotCsi: tell invalid_spec").when(vec![("11 in-tree, and cannot be translated", untranslated())]),
+        Decided("DriverAway: wait").when(vec![
+            ("11 the driver is away", pv().away()),
+            ("11 the driver deletes no volumes, and is away", incapable(pv()).away()),
+        ]),
+        Decided("NotSupported: tell capability_missing").when(vec![
+            ("11 the driver deletes no volumes", incapable(pv())),
+            (
+                "11 the driver deletes no volumes, in deletion",
+                incapable(pv().deleting()),
+            ),
+        ]),
+        Decided("StillAttached: wait").when(vec![(
+            "11 the driver deletes no volumes, attached",
+            incapable(pv()).attached(),
+        )]),
+        Decided("RemoveVolume: remove pv-uid").when(vec![
+            ("12 the driver deletes no volumes any more", incapable(deleted(pv()))),
+            ("12", deleted(pv())),
+            (
+                "12 Retain since",
+                deleted(pv().set("/spec/persistentVolumeReclaimPolicy", "Retain")),
+            ),
+            ("12 held since", deleted(pv()).held()),
+        ]),
+        Decided("Release: release 1").when(vec![
+            ("13 the driver is away", deleted(pv().deleting()).away()),
+            ("13", deleted(pv().deleting())),
+        ]),
+        Decided("Release: ignore").when(vec![(
             "13 without the finalizer",
             deleted(pv().deleting().unprotected()),
-            "Release: ignore",
-        ),
+        )]),
     ]);
     assert_eq!(pv().volume["spec"]["claimRef"]["uid"], UID);
 }

@@ -7,19 +7,18 @@ mod segment;
 mod spread;
 mod terms;
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 
 pub use requirement::{TopologyQuery, TopologyRequirement, requirement};
-pub use segment::{MAX_SEGMENT_KEYS, Segment};
+pub use segment::{MAX_SEGMENT_KEYS, MAX_TERMS, Segment};
 pub use spread::{SpreadPosition, spread_position};
-pub use terms::{MAX_ALLOWED_TERMS, MAX_NODE_TERMS, allowed_terms};
+pub use terms::{Terms, allowed_terms, is_allowed, is_unrestricted};
 
 use super::seen::Seen;
 use crate::objects::StringMap;
-use terms::terms_of;
+use terms::{AllowedTerms, aggregated, terms_of};
 
 /// A node on which the driver is registered, and of which there is a Node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,11 +68,12 @@ pub struct TopologyFacts {
     /// Hash of the nodes: thousands of them are not gone through for each look at a claim.
     digest: u64,
     /// The distinct key sets, sorted, and what the nodes have for each, once that was asked for: all claims share it.
-    terms: BTreeMap<Arc<[Box<str>]>, KnownTerms>,
+    terms: BTreeMap<Arc<[Box<str>]>, OnceLock<Terms>>,
+    /// The same for all key sets together.
+    aggregated: OnceLock<Terms>,
+    /// What the classes allow, of those that were asked for.
+    allowed: AllowedTerms,
 }
-
-/// What the nodes have for a key set, once that was asked for.
-type KnownTerms = OnceLock<Box<[Segment]>>;
 
 impl TopologyFacts {
     /// These nodes, in any order; `complete` says whether there may be more.
@@ -89,6 +89,8 @@ impl TopologyFacts {
             complete,
             digest: hasher.finish(),
             terms: key_sets.map(|keys| (keys, OnceLock::new())).collect(),
+            aggregated: OnceLock::new(),
+            allowed: AllowedTerms::default(),
             nodes,
         }
     }
@@ -99,11 +101,16 @@ impl TopologyFacts {
     }
 
     /// The topologies of the nodes that count for a key set; sorted, none twice.
-    fn terms(&self, keys: &[Box<str>]) -> Cow<'_, [Segment]> {
+    fn terms(&self, keys: &[Box<str>]) -> Terms {
         match self.terms.get(keys) {
-            Some(known) => Cow::Borrowed(known.get_or_init(|| terms_of(&self.nodes, keys))),
-            None => Cow::Owned(terms_of(&self.nodes, keys).into_vec()),
+            Some(known) => known.get_or_init(|| terms_of(&self.nodes, keys)).clone(),
+            None => terms_of(&self.nodes, keys),
         }
+    }
+
+    /// The topologies of all nodes; sorted, none twice.
+    fn all_terms(&self) -> Terms {
+        self.aggregated.get_or_init(|| aggregated(self)).clone()
     }
 
     /// Those on which the driver is registered with at least one topology key, by name.

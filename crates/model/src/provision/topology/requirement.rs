@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::spread::spread_position;
-use super::terms::{MAX_NODE_TERMS, aggregated, allowed_terms};
+use super::terms::{Terms, is_allowed, within};
 use super::{KnownNode, Segment, TopologyFacts};
 use crate::objects::StorageClass;
 use crate::provision::policy::ProvisionPolicy;
@@ -14,9 +14,9 @@ use crate::provision::seen::Seen;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopologyRequirement {
     /// One of these, at least.
-    pub requisite: Vec<Segment>,
+    pub requisite: Terms,
     /// The same ones, the best first.
-    pub preferred: Vec<Segment>,
+    pub preferred: Terms,
 }
 
 impl TopologyRequirement {
@@ -71,7 +71,7 @@ pub fn requirement(
         (Ok((Some(requirement), segment)), Some(first)) => Ok((Some(beginning_with(requirement, first)), segment)),
         // The call was made with this term, and it is made again whatever is missing now.
         (Err(_) | Ok((None, _)), Some(first)) => {
-            let requirement = rotated(vec![first.clone()], 0);
+            let requirement = beginning_at(vec![first.clone()].into(), 0);
             Ok((Some(requirement), query.recorded_segment.cloned()))
         }
         (built, None) => built,
@@ -83,35 +83,38 @@ fn delayed(query: &TopologyQuery<'_>) -> Result<(Option<TopologyRequirement>, Se
         Some(recorded) => recorded.clone(),
         None => selected_segment(query)?,
     };
-    let (is_restricted, allowed) = (query.is_restricted(), allowed_terms(query.class)?);
+    let is_restricted = query.is_restricted();
     let not_allowed = || ProvisionRefusal::NodeNotAllowed {
         node: query.selected.map_or_else(|| Arc::from(""), |(name, _)| name.clone()),
         segment: segment.clone(),
         class: query.class.name.clone(),
     };
-    let first_allowed = allowed.iter().position(|term| term.is_subset_of(&segment));
     if query.policy.strict_topology {
-        if is_restricted && first_allowed.is_none() {
+        if is_restricted && !is_allowed(query.class, &segment) {
             return Err(not_allowed());
         }
-        return Ok((Some(rotated(vec![segment.clone()], 0)), segment));
-    }
-    if is_restricted && allowed.is_empty() {
-        return Ok((None, segment));
+        return Ok((Some(beginning_at(vec![segment.clone()].into(), 0)), segment));
     }
     if is_restricted {
-        let first = first_allowed.ok_or_else(not_allowed)?;
-        return Ok((Some(rotated(allowed, first)), segment));
+        let allowed = query.facts.allowed.of(query.class)?;
+        if allowed.is_empty() {
+            return Ok((None, segment));
+        }
+        let first = allowed.iter().position(|term| term.is_subset_of(&segment));
+        let first = first.ok_or_else(not_allowed)?;
+        return Ok((Some(beginning_at(allowed, first)), segment));
     }
     let keys: Vec<Box<str>> = segment.iter().map(|(key, _)| key.into()).collect();
-    let mut terms = query.facts.terms(&keys).into_owned();
+    let mut terms = query.facts.terms(&keys);
     // The selected node counts also where the list of nodes is late.
     if let Err(at) = terms.binary_search(&segment) {
-        terms.insert(at, segment.clone());
+        let mut more = terms.to_vec();
+        more.insert(at, segment.clone());
+        terms = more.into();
     }
-    let terms = bounded(terms)?;
+    within("the cluster", terms.len())?;
     let first = terms.iter().position(|term| *term == segment).unwrap_or(0);
-    Ok((Some(rotated(terms, first)), segment))
+    Ok((Some(beginning_at(terms, first)), segment))
 }
 
 fn selected_segment(query: &TopologyQuery<'_>) -> Result<Segment, ProvisionRefusal> {
@@ -136,7 +139,7 @@ fn selected_segment(query: &TopologyQuery<'_>) -> Result<Segment, ProvisionRefus
 }
 
 fn immediate(query: &TopologyQuery<'_>) -> Result<Option<TopologyRequirement>, ProvisionRefusal> {
-    let mut terms = allowed_terms(query.class)?;
+    let mut terms = query.facts.allowed.of(query.class)?;
     if terms.is_empty() {
         if query.is_restricted() || !query.policy.aggregate_topology {
             return Ok(None);
@@ -144,7 +147,8 @@ fn immediate(query: &TopologyQuery<'_>) -> Result<Option<TopologyRequirement>, P
         let Some(any) = query.facts.nodes().first() else {
             return Err(ProvisionRefusal::NoTopology(query.driver.clone()));
         };
-        terms = bounded(aggregated(query.facts).into_iter().collect())?;
+        terms = query.facts.all_terms();
+        within("the cluster", terms.len())?;
         if terms.is_empty() {
             return Err(ProvisionRefusal::TopologyLabelsMissing {
                 keys: any.keys.join(", ").into(),
@@ -153,40 +157,28 @@ fn immediate(query: &TopologyQuery<'_>) -> Result<Option<TopologyRequirement>, P
         }
     }
     let first = spread_position(query.claim).of(terms.len());
-    Ok(Some(rotated(terms, first)))
+    Ok(Some(beginning_at(terms, first)))
 }
 
-fn bounded(terms: Vec<Segment>) -> Result<Vec<Segment>, ProvisionRefusal> {
-    if terms.len() <= MAX_NODE_TERMS {
-        return Ok(terms);
-    }
-    Err(ProvisionRefusal::TooManySegments {
-        what: "the cluster",
-        count: terms.len(),
-        limit: MAX_NODE_TERMS,
-    })
-}
-
-fn rotated(terms: Vec<Segment>, first: usize) -> TopologyRequirement {
-    let mut preferred = terms.clone();
-    let first = first.min(preferred.len());
-    preferred.rotate_left(first);
+fn beginning_at(terms: Terms, first: usize) -> TopologyRequirement {
     TopologyRequirement {
+        preferred: terms.beginning_at(first),
         requisite: terms,
-        preferred,
     }
 }
 
 /// The same terms, with the recorded one first; it is added where it is none of them any more.
 fn beginning_with(mut requirement: TopologyRequirement, recorded: &Segment) -> TopologyRequirement {
-    if !requirement.requisite.contains(recorded) {
-        requirement.requisite.push(recorded.clone());
-        requirement.requisite.sort_unstable();
-    }
     let at = requirement.preferred.iter().position(|term| term == recorded);
-    match at {
-        Some(at) => requirement.preferred.rotate_left(at),
-        None => requirement.preferred.insert(0, recorded.clone()),
+    if let Some(at) = at {
+        requirement.preferred = requirement.preferred.beginning_at(at);
+        return requirement;
     }
-    requirement
+    let preferred = [std::slice::from_ref(recorded), &*requirement.preferred].concat();
+    let mut requisite = preferred.clone();
+    requisite.sort_unstable();
+    TopologyRequirement {
+        requisite: requisite.into(),
+        preferred: preferred.into(),
+    }
 }

@@ -11,6 +11,10 @@ use crate::objects::{MAX_TOPOLOGY_KEYS, StringMap};
 /// So many keys a topology may have. Drivers have one to four.
 pub const MAX_SEGMENT_KEYS: usize = MAX_TOPOLOGY_KEYS;
 
+/// So many topologies a list may have: those of the nodes of a cluster, those that a class allows, and those that a driver answers. A
+/// driver of local volumes has one for each node.
+pub const MAX_TERMS: usize = 10_000;
+
 /// One topology (CSI spec, "Topology"): its entries, sorted by key, no key twice. Clones share them: each of thousands of open calls may
 /// name the topology of each of thousands of nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -1,22 +1,70 @@
 //! Lists of topologies: those of nodes, and those that a class allows.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use super::{MAX_SEGMENT_KEYS, Segment, TopologyFacts, TopologyNode};
+use super::{MAX_SEGMENT_KEYS, MAX_TERMS, Segment, TopologyFacts, TopologyNode};
 use crate::objects::{StorageClass, TopologyExpression};
 use crate::provision::refusal::ProvisionRefusal;
 
-/// So many topologies the allowedTopologies of a class may come to when they are multiplied out.
-pub const MAX_ALLOWED_TERMS: usize = 512;
-/// So many topologies the nodes of a cluster may have. A driver of local volumes has one for each node.
-pub const MAX_NODE_TERMS: usize = 10_000;
+/// Topologies in an order that begins with any of them. Clones share them, wherever they begin: each of thousands of open calls names each of
+/// thousands of nodes.
+#[derive(Clone)]
+pub struct Terms {
+    /// All of them, and all of them once more: a part of that is the same ones from another one on.
+    twice: Arc<[Segment]>,
+    first: usize,
+}
+
+impl Terms {
+    /// The same ones, from this one on; those before it come last.
+    pub(super) fn beginning_at(&self, first: usize) -> Self {
+        let from = self.first + first;
+        Self {
+            twice: self.twice.clone(),
+            first: from.checked_rem(self.len()).unwrap_or(0),
+        }
+    }
+}
+
+impl Deref for Terms {
+    type Target = [Segment];
+
+    fn deref(&self) -> &[Segment] {
+        let end = self.first + self.twice.len() / 2;
+        self.twice.get(self.first..end).unwrap_or_default()
+    }
+}
+
+impl From<Vec<Segment>> for Terms {
+    fn from(terms: Vec<Segment>) -> Self {
+        let twice = [&*terms, &*terms].concat().into();
+        Self { twice, first: 0 }
+    }
+}
+
+impl PartialEq for Terms {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Terms {}
+
+impl fmt::Debug for Terms {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, formatter)
+    }
+}
 
 /// The allowedTopologies of a class, multiplied out: of each term every combination of one value for each key. Sorted, none twice;
 /// empty when nothing is said.
 ///
 /// # Errors
 ///
-/// More than [`MAX_ALLOWED_TERMS`], or a term with more than [`MAX_SEGMENT_KEYS`] keys.
+/// More than [`MAX_TERMS`], or a term with more than [`MAX_SEGMENT_KEYS`] keys.
 pub fn allowed_terms(class: &StorageClass) -> Result<Vec<Segment>, ProvisionRefusal> {
     let mut terms = BTreeSet::new();
     for term in &class.allowed_topologies {
@@ -27,27 +75,30 @@ pub fn allowed_terms(class: &StorageClass) -> Result<Vec<Segment>, ProvisionRefu
             });
         }
         terms.extend(product(term)?);
-        within(terms.len())?;
+        within(MULTIPLIED_OUT, terms.len())?;
     }
     Ok(terms.into_iter().filter(|term| !term.is_empty()).collect())
 }
 
-fn within(count: usize) -> Result<(), ProvisionRefusal> {
-    if count <= MAX_ALLOWED_TERMS {
+/// What a class allows, in words.
+const MULTIPLIED_OUT: &str = "allowedTopologies of the StorageClass, multiplied out,";
+
+/// That a list has no more than [`MAX_TERMS`].
+pub(super) fn within(what: &'static str, count: usize) -> Result<(), ProvisionRefusal> {
+    if count <= MAX_TERMS {
         return Ok(());
     }
-    Err(ProvisionRefusal::TooManySegments {
-        what: "allowedTopologies of the StorageClass, multiplied out,",
-        count,
-        limit: MAX_ALLOWED_TERMS,
-    })
+    Err(ProvisionRefusal::TooManySegments { what, count })
 }
 
 fn product(term: &[TopologyExpression]) -> Result<Vec<Segment>, ProvisionRefusal> {
     let mut combinations: Vec<BTreeMap<Box<str>, Box<str>>> = vec![BTreeMap::new()];
     for expression in term {
         // Before they are made, so that nothing large is built for a class that is refused.
-        within(combinations.len().saturating_mul(expression.values.len()))?;
+        within(
+            MULTIPLIED_OUT,
+            combinations.len().saturating_mul(expression.values.len()),
+        )?;
         let with = |combination: &BTreeMap<Box<str>, Box<str>>| {
             let combination = combination.clone();
             expression.values.iter().map(move |value| {
@@ -61,20 +112,73 @@ fn product(term: &[TopologyExpression]) -> Result<Vec<Segment>, ProvisionRefusal
     Ok(combinations.into_iter().map(Segment::from).collect())
 }
 
+/// Whether a class allows a topology: all expressions of one of its terms hold there. The topology may have more keys than the term.
+/// Nothing is multiplied out for that.
+pub fn is_allowed(class: &StorageClass, segment: &Segment) -> bool {
+    let holds = |expression: &TopologyExpression| {
+        let value = segment.get(&expression.key);
+        value.is_some_and(|value| expression.values.iter().any(|allowed| **allowed == *value))
+    };
+    let mut terms = class.allowed_topologies.iter();
+    terms.any(|term| !term.is_empty() && term.iter().all(holds))
+}
+
+/// Whether no topology follows from what a class allows.
+pub fn is_unrestricted(class: &StorageClass) -> bool {
+    let mut terms = class.allowed_topologies.iter();
+    terms.all(|term| term.is_empty() || term.iter().any(|expression| expression.values.is_empty()))
+}
+
+/// What classes allow, multiplied out, by the name of the class. All claims of a class share it: each of thousands of open calls may name
+/// thousands of topologies.
+#[derive(Clone, Debug, Default)]
+pub(super) struct AllowedTerms(Arc<Mutex<BTreeMap<Arc<str>, MultipliedOut>>>);
+
+#[derive(Clone, Debug)]
+struct MultipliedOut {
+    /// What the class said then.
+    allowed: Box<[Box<[TopologyExpression]>]>,
+    terms: Result<Terms, ProvisionRefusal>,
+}
+
+impl AllowedTerms {
+    /// [`allowed_terms`] of a class.
+    pub fn of(&self, class: &StorageClass) -> Result<Terms, ProvisionRefusal> {
+        if class.allowed_topologies.is_empty() {
+            return Ok(Vec::<Segment>::new().into());
+        }
+        let mut classes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = classes.get(&class.name)
+            && known.allowed == class.allowed_topologies
+        {
+            return known.terms.clone();
+        }
+        let terms = allowed_terms(class).map(Terms::from);
+        let known = MultipliedOut {
+            allowed: class.allowed_topologies.clone(),
+            terms: terms.clone(),
+        };
+        classes.insert(class.name.clone(), known);
+        terms
+    }
+}
+
 /// The topologies of the nodes that count for a key set; sorted, none twice.
-pub(super) fn terms_of(nodes: &[TopologyNode], keys: &[Box<str>]) -> Box<[Segment]> {
+pub(super) fn terms_of(nodes: &[TopologyNode], keys: &[Box<str>]) -> Terms {
     let covers = |registered: &[Box<str>]| keys.iter().all(|key| registered.contains(key));
     let counting = nodes.iter().filter(|node| covers(&node.keys));
     let terms: BTreeSet<Segment> = counting
         .filter_map(|node| Segment::of_labels(keys, &node.labels).ok())
         .collect();
-    terms.into_iter().collect()
+    terms.into_iter().collect::<Vec<_>>().into()
 }
 
-/// The topologies of all nodes: for each distinct key set those of the nodes that count for it.
-pub(super) fn aggregated(facts: &TopologyFacts) -> BTreeSet<Segment> {
-    facts
-        .key_sets()
-        .flat_map(|keys| facts.terms(keys).into_owned())
-        .collect()
+/// The topologies of all nodes: for each distinct key set those of the nodes that count for it; sorted, none twice.
+pub(super) fn aggregated(facts: &TopologyFacts) -> Terms {
+    let terms: Vec<Terms> = facts.key_sets().map(|keys| facts.terms(keys)).collect();
+    if let [only] = &terms[..] {
+        return only.clone();
+    }
+    let terms: BTreeSet<&Segment> = terms.iter().flat_map(|terms| terms.iter()).collect();
+    terms.into_iter().cloned().collect::<Vec<_>>().into()
 }

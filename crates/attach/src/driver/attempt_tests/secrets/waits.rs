@@ -29,41 +29,34 @@ async fn missing_secrets_of_attachments_that_are_gone_are_asked_for_no_more() {
     );
 }
 
+/// The watch tells of the end, or had a gap, and the list after it does not show the attachments any more.
 #[tokio::test(start_paused = true)]
-async fn the_condition_about_a_secret_ends_with_the_attachment() {
-    let scene = Scene::new(allowing(&["ns"]));
-    scene.api.secrets_forbidden.store(true, Ordering::SeqCst);
-    scene.volume("va0", Some(("ns", "s")));
-    let made = scene.attachment("va0", &json!({}));
-    seconds(1).await;
-    assert_eq!(scene.waiting(), Some(1));
-    scene.deleted(&made);
-    seconds(1).await;
-    assert_eq!(scene.waiting(), None, "attachments that wait, of none that are there");
-}
-
-/// The watch had a gap, and the list after it does not show the attachments any more.
-#[tokio::test(start_paused = true)]
-async fn nothing_waits_for_an_attachment_that_a_list_does_not_show() {
-    let scene = Scene::new(allowing(&["ns"]));
-    scene.api.secrets_forbidden.store(true, Ordering::SeqCst);
-    for name in ["va0", "va1"] {
-        scene.volume(name, Some(("ns", name)));
-        scene.attachment(name, &json!({}));
+async fn nothing_waits_for_an_attachment_that_is_gone() {
+    for is_told in [true, false] {
+        let scene = Scene::new(allowing(&["ns"]));
+        scene.api.secrets_forbidden.store(true, Ordering::SeqCst);
+        let made = ["va0", "va1"].map(|name| {
+            scene.volume(name, Some(("ns", name)));
+            scene.attachment(name, &json!({}))
+        });
+        seconds(60).await;
+        assert_eq!(scene.waiting(), Some(2));
+        if is_told {
+            for object in &made {
+                scene.deleted(object);
+            }
+        } else {
+            let mut objects = scene.api.objects.lock();
+            objects.retain(|path, _| !path.starts_with(ATTACHMENTS));
+            drop(objects);
+            scene.list(&[]);
+        }
+        seconds(1).await;
+        assert_eq!(scene.waiting(), None, "told: {is_told}");
+        let before = scene.reads().len();
+        seconds(600).await;
+        assert_eq!(scene.reads().len(), before, "told: {is_told}");
     }
-    seconds(60).await;
-    assert_eq!(scene.waiting(), Some(2));
-    scene
-        .api
-        .objects
-        .lock()
-        .retain(|path, _| !path.starts_with(ATTACHMENTS));
-    scene.list(&[]);
-    seconds(1).await;
-    assert_eq!(scene.waiting(), None);
-    let before = scene.reads().len();
-    seconds(600).await;
-    assert_eq!(scene.reads().len(), before);
 }
 
 /// A volume that is made anew under its name has another Secret, or none, or is another driver's.
@@ -239,10 +232,8 @@ async fn a_missing_node_holds_up_no_other_attachment() {
 
 /// Has the API server refuse all patches of what has such a name, as an admission webhook may.
 fn refuse(scene: &Scene, name: &str) {
-    let body = json!({"kind": "Status", "status": "Failure", "message": "admission webhook \"w\" denied the request", "code": 403});
-    scene
-        .api
-        .answer_untruly(Method::PATCH, name, usize::MAX, 403, &body.to_string());
+    let words = "admission webhook \"w\" denied the request";
+    scene.api.refuse(name, usize::MAX, 403, words);
 }
 
 #[tokio::test(start_paused = true)]

@@ -112,9 +112,7 @@ async fn a_comparison_that_failed_is_told() {
 async fn a_comparison_that_found_a_difference_tells_which() {
     let told = Told::always().await;
     let stage = stage(&told, |_| {}).await;
-    stage.volume(&json!({}));
-    stage.attachment("va", "n1", &json!({}));
-    stage.attached("va").await;
+    stage.attach().await;
     stage.watch();
     let contradicted = vec![
         expected("va", DesiredState::Published),

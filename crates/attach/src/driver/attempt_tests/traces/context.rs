@@ -125,13 +125,9 @@ impl AttemptFixture {
     /// Makes an attachment with a volume of its own, as the watch brings it.
     fn inline(&self, name: &str, annotations: &Value) {
         let volume = json!({"accessModes": ["ReadWriteOnce"], "csi": {"driver": DRIVER, "volumeHandle": name}});
-        let object = json!({
-            "metadata": {"name": name, "uid": format!("{name}-uid"), "annotations": annotations},
-            "spec": {"attacher": DRIVER, "nodeName": "n1", "source": {"inlineVolumeSpec": volume}},
-        });
-        let object = self.api.put(format!("{ATTACHMENTS}{name}"), object);
-        let wire: VolumeAttachmentWire = serde_json::from_value(object).unwrap();
-        self.store.apply::<Attachment>(wire.into());
+        let source = json!({"persistentVolumeName": null, "inlineVolumeSpec": volume});
+        let object = json!({"metadata": {"annotations": annotations}, "spec": {"source": source}});
+        self.attachment_with(name, "n1", &object);
     }
 }
 

@@ -13,9 +13,7 @@ async fn a_write_that_is_sent_again_says_how_often() {
         ..Api::default()
     };
     let stage = joined(Arc::new(api), &told, |_| {}).await;
-    stage.volume(&json!({}));
-    stage.attachment("va", "n1", &json!({}));
-    stage.attached("va").await;
+    stage.attach().await;
     let spans = told
         .until(|spans| !named(spans, "VolumeAttachment.attach").is_empty())
         .await;
@@ -46,11 +44,9 @@ async fn a_write_that_is_sent_again_says_how_often() {
 async fn an_attempt_says_whether_its_volume_is_an_in_tree_one() {
     for (driver, migrated) in [(GCE, Some(Attribute::Bool(true))), (DRIVER, None)] {
         let told = Told::always().await;
-        let stage = AttemptFixture::telling(Arc::default(), driver, told.tracer.clone(), |_| {}).await;
+        let stage = AttemptFixture::in_term(None, Arc::default(), driver, told.tracer.clone(), |_| {}).await;
         stage.store.apply(CsiNode::new("n1", &[(driver, "id1")]));
-        stage.volume(&json!({}));
-        stage.attachment("va", "n1", &json!({}));
-        stage.attached("va").await;
+        stage.attach().await;
         let spans = told
             .until(|spans| !named(spans, "VolumeAttachment.attach").is_empty())
             .await;

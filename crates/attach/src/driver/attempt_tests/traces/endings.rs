@@ -52,8 +52,7 @@ async fn an_attachment_that_goes_during_an_attempt_is_aborted_once() {
     stage.driver.script(slow.fail(Code::Internal, "too late"));
     stage.volume(&json!({}));
     stage.attachment("va", "n1", &json!({}));
-    let called = stage.driver.wait_for_call(|call| call.method == PUBLISH);
-    tokio::time::timeout(LIMIT, called).await.unwrap();
+    stage.called(PUBLISH).await;
     removed(&stage, "va");
     let spans = told.until(|spans| !named(spans, ATTACH).is_empty()).await;
     assert_aborted(only(&spans, ATTACH), "INTERNAL", "was deleted before");
@@ -103,9 +102,7 @@ async fn a_detach_whose_finalizer_somebody_took_is_aborted() {
     let told = Told::always().await;
     let stage = stage(&told, patient).await;
     stage.driver.script(Rule::on(UNPUBLISH).fail(Code::Internal, "never"));
-    stage.volume(&json!({}));
-    stage.attachment("va", "n1", &json!({}));
-    stage.attached("va").await;
+    stage.attach().await;
     stage.delete("va");
     told.until(|spans| !named(spans, "VolumeAttachment.detach.attempt").is_empty())
         .await;

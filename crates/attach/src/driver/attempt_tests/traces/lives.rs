@@ -251,9 +251,7 @@ async fn a_detach_points_to_its_attach_and_a_release_to_the_detach() {
 async fn an_attach_points_to_the_detach_of_its_volume_elsewhere() {
     let told = Told::always().await;
     let stage = stage(&told, |_| {}).await;
-    stage.volume(&json!({}));
-    stage.attachment("va", "n1", &json!({}));
-    stage.attached("va").await;
+    stage.attach().await;
     stage.delete("va");
     stage.gone("va").await;
     stage.attachment("vb", "n1", &json!({}));

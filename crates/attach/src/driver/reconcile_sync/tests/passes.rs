@@ -265,11 +265,7 @@ fn nothing() -> Pages {
 #[tokio::test(start_paused = true)]
 async fn switched_off_at_whatever_time_it_leaves_nothing() {
     for in_a_pass in [false, true] {
-        let slow = Lister {
-            takes: Duration::from_secs(2),
-            ..Lister::of(nothing())
-        };
-        let mut stage = Stage::over(slow);
+        let mut stage = Stage::over(Lister::taking(Duration::from_secs(2), nothing()));
         // Two passes find both volumes missing. The third has begun.
         while stage.tokens().len() < 3 {
             sleep(Duration::from_secs(1)).await;
@@ -297,11 +293,7 @@ async fn switched_off_at_whatever_time_it_leaves_nothing() {
 #[tokio::test(start_paused = true)]
 async fn another_interval_is_shown_at_once() {
     for in_a_pass in [false, true] {
-        let slow = Lister {
-            takes: Duration::from_secs(2),
-            ..Lister::of(nothing())
-        };
-        let mut stage = Stage::over(slow);
+        let mut stage = Stage::over(Lister::taking(Duration::from_secs(2), nothing()));
         sleep(Duration::from_secs(if in_a_pass { 1 } else { 10 })).await;
         assert_eq!(stage.last_pass_ended(), !in_a_pass);
         stage.spec.reconcile_sync.interval = GoDuration::from_secs(3600);
@@ -366,10 +358,7 @@ async fn a_volume_with_a_secret_is_compared_if_the_driver_may_be_given_it() {
 #[tokio::test(start_paused = true)]
 async fn a_request_does_not_wait_for_the_end_of_a_pass() {
     let takes = Duration::from_secs(4);
-    let stage = Stage::over(Lister {
-        takes,
-        ..Lister::of(nothing())
-    });
+    let stage = Stage::over(Lister::taking(takes, nothing()));
     sleep(Duration::from_secs(1)).await;
     assert_eq!(stage.tokens().len(), 1, "the pass has begun");
     let work = stage.engine.work();

@@ -159,22 +159,12 @@ async fn an_answer_about_another_object_is_none() {
     server.answer(raw(200, of(&json!({"kind": "VolumeAttachment"}))));
     server.write_status().await.unwrap();
     // A Secret of another name is nobody's credentials.
-    server.answer(raw(
-        200,
-        json!({"kind": "Secret", "metadata": {"name": "t"}, "data": {}}).to_string(),
-    ));
-    assert_eq!(
-        server.secret("ns", "s").await.unwrap_err().kind,
-        ApiErrorKind::Malformed
-    );
-    server.answer(raw(
-        200,
-        json!({"kind": "Secret", "metadata": {"name": "s", "namespace": "other"}}).to_string(),
-    ));
-    assert_eq!(
-        server.secret("ns", "s").await.unwrap_err().kind,
-        ApiErrorKind::Malformed
-    );
+    for metadata in [json!({"name": "t"}), json!({"name": "s", "namespace": "other"})] {
+        let secret = json!({"kind": "Secret", "metadata": metadata, "data": {}});
+        server.answer(raw(200, secret.to_string()));
+        let error = server.secret("ns", "s").await.unwrap_err();
+        assert_eq!(error.kind, ApiErrorKind::Malformed, "{secret}");
+    }
 }
 
 /// A DELETE is answered with the object as long as something holds it, and else with a status, which has to be about the object.

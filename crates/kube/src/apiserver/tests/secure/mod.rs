@@ -4,6 +4,7 @@ mod proxies;
 mod server;
 
 use rcgen::{PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ECDSA_P521_SHA512, PKCS_ED25519, SignatureAlgorithm};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::{Duration, timeout};
 
 use crate::apiserver::connect_counted;
@@ -78,6 +79,25 @@ async fn ca_data_that_is_replaced_is_used_by_the_next_connection() {
         client
     };
     assert_eq!(ask(&client).await, Ok("@".to_owned()));
+}
+
+/// A server, and a kubeconfig that trusts its authority.
+async fn trusted() -> (Server, Kubeconfig) {
+    let authority = Authority::new("root", P256);
+    let server = Server::start(acceptor(&authority.issue(&[HOST], P256), None)).await;
+    let kubeconfig = Kubeconfig::new(&server.url()).trusts(&authority.certificate);
+    (server, kubeconfig)
+}
+
+/// Asks until this client is accepted, for so many seconds at most.
+async fn accepted_within(seconds: u64, client: &kube::Client) {
+    let accepted = async {
+        while ask(client).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let accepted = timeout(Duration::from_secs(seconds), accepted).await;
+    accepted.expect("the file is read, or the plugin run, after a 401");
 }
 
 /// A client whose pair is in files, and the server that it talks to.
@@ -210,9 +230,7 @@ async fn a_credential_plugin_is_run_again_before_its_certificate_ends_and_after_
 /// What stands in the kubeconfig is of the day that it was written; the file is renewed.
 #[tokio::test]
 async fn a_token_in_a_file_goes_before_one_in_the_kubeconfig() {
-    let authority = Authority::new("root", P256);
-    let server = Server::start(acceptor(&authority.issue(&[HOST], P256), None)).await;
-    let kubeconfig = Kubeconfig::new(&server.url()).trusts(&authority.certificate);
+    let (server, kubeconfig) = trusted().await;
     let kubeconfig = kubeconfig.user("token", "of-the-day").user("tokenFile", "token");
     // As an editor or `echo` leaves it.
     kubeconfig.write("token", " renewed\n");
@@ -226,9 +244,7 @@ async fn a_token_in_a_file_goes_before_one_in_the_kubeconfig() {
 /// A token is replaced, and the old one is revoked.
 #[tokio::test]
 async fn after_a_401_the_token_is_read_again() {
-    let authority = Authority::new("root", P256);
-    let server = Server::start(acceptor(&authority.issue(&[HOST], P256), None)).await;
-    let kubeconfig = Kubeconfig::new(&server.url()).trusts(&authority.certificate);
+    let (server, kubeconfig) = trusted().await;
     let kubeconfig = kubeconfig.user("tokenFile", "token");
     kubeconfig.write("token", "one");
     let client = kubeconfig.connect().await.unwrap();
@@ -236,23 +252,15 @@ async fn after_a_401_the_token_is_read_again() {
     assert_eq!(*server.authorization.lock(), "Bearer one");
     kubeconfig.write("token", "two");
     server.refuse("Bearer one");
-    let accepted = async {
-        while ask(&client).await.is_err() {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
     // Less than the renew deadline of a Lease.
-    let accepted = timeout(Duration::from_secs(9), accepted).await;
-    accepted.expect("the token is read after a 401");
+    accepted_within(9, &client).await;
     assert_eq!(*server.authorization.lock(), "Bearer two");
 }
 
 /// A plugin that names no end of its token, as some of vendors do: the API server alone says when it has ended.
 #[tokio::test]
 async fn after_a_401_a_credential_plugin_is_asked_for_another_token() {
-    let authority = Authority::new("root", P256);
-    let server = Server::start(acceptor(&authority.issue(&[HOST], P256), None)).await;
-    let kubeconfig = Kubeconfig::new(&server.url()).trusts(&authority.certificate);
+    let (server, kubeconfig) = trusted().await;
     let answer = |token: &str| serde_json::json!({"kind": "ExecCredential", "status": {"token": token}}).to_string();
     let credential = kubeconfig.write("credential", &answer("one"));
     let kubeconfig = kubeconfig.user("exec", plugin_that_shows(&credential));
@@ -267,14 +275,63 @@ async fn after_a_401_a_credential_plugin_is_asked_for_another_token() {
         "it is not run for each request"
     );
     server.refuse("Bearer one");
-    let accepted = async {
-        while ask(&client).await.is_err() {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    let accepted = timeout(Duration::from_secs(20), accepted).await;
-    accepted.expect("the plugin is run after a 401");
+    accepted_within(20, &client).await;
     assert_eq!(*server.authorization.lock(), "Bearer two");
+}
+
+/// As a plugin prints what it does not have. One that has nothing is run again, and is not taken for one without credentials.
+#[tokio::test]
+async fn an_empty_value_of_a_credential_plugin_is_none() {
+    let (server, kubeconfig) = trusted().await;
+    let answer = |token: &str| {
+        let status = serde_json::json!({"token": token, "clientCertificateData": "", "clientKeyData": ""});
+        serde_json::json!({"kind": "ExecCredential", "status": status}).to_string()
+    };
+    let credential = kubeconfig.write("credential", &answer("one"));
+    let kubeconfig = kubeconfig.user("exec", plugin_that_shows(&credential));
+    assert_eq!(ask(&kubeconfig.connect().await.unwrap()).await, Ok("@".to_owned()));
+    assert_eq!(*server.authorization.lock(), "Bearer one");
+    kubeconfig.write("credential", &answer(""));
+    let error = kubeconfig.connect().await.err().unwrap().to_string();
+    assert!(
+        error.contains("gave neither a token nor a client certificate"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn an_empty_user_name_leaves_the_token() {
+    let (server, kubeconfig) = trusted().await;
+    let kubeconfig = kubeconfig.user("username", "").user("password", "").user("token", "t");
+    assert_eq!(ask(&kubeconfig.connect().await.unwrap()).await, Ok("@".to_owned()));
+    assert_eq!(*server.authorization.lock(), "Bearer t");
+}
+
+/// As client-go does, whatever CA data there is. Requests of kube panic without a scheme.
+#[tokio::test]
+async fn a_server_without_a_scheme_is_asked_over_http_without_credentials() {
+    let listener = tokio::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0))
+        .await
+        .unwrap();
+    let address = listener.local_addr().unwrap();
+    let head = tokio::spawn(async move {
+        let (mut tcp, _) = listener.accept().await.unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            assert_ne!(tcp.read_buf(&mut head).await.unwrap(), 0, "the request ended");
+        }
+        tcp.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
+            .await
+            .unwrap();
+        String::from_utf8(head).unwrap()
+    });
+    let authority = Authority::new("root", P256);
+    let kubeconfig = Kubeconfig::new(&address.to_string()).trusts(&authority.certificate);
+    let client = kubeconfig.user("token", "s3cret").connect().await.unwrap();
+    assert_eq!(ask(&client).await, Ok("{}".to_owned()));
+    let head = head.await.unwrap();
+    assert!(head.starts_with("GET /version HTTP/1.1\r\n"), "{head}");
+    assert!(!head.to_ascii_lowercase().contains("authorization"), "{head}");
 }
 
 #[tokio::test]
@@ -369,7 +426,7 @@ async fn a_server_that_speaks_no_tls_or_refuses_us_is_named_so() {
         loop {
             let (mut tcp, _) = listener.accept().await.unwrap();
             let words = b"HTTP/1.1 400 Bad Request\r\n\r\n";
-            drop(tokio::io::AsyncWriteExt::write_all(&mut tcp, words).await);
+            drop(tcp.write_all(words).await);
         }
     });
     let authority = Authority::new("root", P256);

@@ -2,7 +2,8 @@
 
 use serde_json::json;
 
-use super::{check, decode};
+use super::{decode, show, translate};
+use crate::findings::is_for_one_node;
 use crate::objects::{AccessModes, InTreePlugin, RepairError, TranslationError, repair_volume_handle};
 
 const BETA: &str = "failure-domain.beta.kubernetes.io/zone";
@@ -10,83 +11,43 @@ const GA: &str = "topology.kubernetes.io/zone";
 
 #[test]
 fn gce_persistent_disk() {
-    let disk = || json!({"gcePersistentDisk": {"pdName": "d"}});
     let zones = |key: &str, value: &str| json!({"labels": {key: value, "other": "label"}});
     let both = json!({"labels": {BETA: "beta", GA: "ga"}});
     let empty_beta = json!({"labels": {BETA: "", GA: "ga"}});
-    let format = "error: failed to get region from zones: zone in unexpected format, expected: \
-                  {locale}-{region}-{zone}, got: ";
+    let disk = |place: &str| format!("projects/UNSPECIFIED/{place}/disks/d rw fs[] ctx[partition=]");
+    let refused = |error: &str| format!("error: failed to get region from zones: {error}");
+    let odd = |zone: &str| {
+        refused(&format!(
+            "zone in unexpected format, expected: {{locale}}-{{region}}-{{zone}}, got: {zone}"
+        ))
+    };
+    let regions = "multiple or no regions gotten from zones, got: map[us-central1:{} us-east1:{}]";
     let rows = [
-        (
-            "no zone",
-            json!({}),
-            disk(),
-            "projects/UNSPECIFIED/zones/UNSPECIFIED/disks/d rw fs[] ctx[partition=]",
-        ),
-        (
-            "no zone in the label",
-            zones(GA, ""),
-            disk(),
-            "projects/UNSPECIFIED/zones/UNSPECIFIED/disks/d rw fs[] ctx[partition=]",
-        ),
-        (
-            "beta zone",
-            zones(BETA, "testZone"),
-            disk(),
-            "projects/UNSPECIFIED/zones/testZone/disks/d rw fs[] ctx[partition=]",
-        ),
-        (
-            "zone",
-            zones(GA, "us-central1-a"),
-            disk(),
-            "projects/UNSPECIFIED/zones/us-central1-a/disks/d rw fs[] ctx[partition=]",
-        ),
-        (
-            "beta goes first",
-            both,
-            disk(),
-            "projects/UNSPECIFIED/zones/beta/disks/d rw fs[] ctx[partition=]",
-        ),
-        (
-            "an empty beta zone does not",
-            empty_beta,
-            disk(),
-            "projects/UNSPECIFIED/zones/ga/disks/d rw fs[] ctx[partition=]",
-        ),
+        ("no zone", json!({}), disk("zones/UNSPECIFIED")),
+        ("no zone in the label", zones(GA, ""), disk("zones/UNSPECIFIED")),
+        ("beta zone", zones(BETA, "testZone"), disk("zones/testZone")),
+        ("zone", zones(GA, "us-central1-a"), disk("zones/us-central1-a")),
+        ("beta goes first", both, disk("zones/beta")),
+        ("an empty beta zone does not", empty_beta, disk("zones/ga")),
         (
             "regional",
             zones(BETA, "us-central1-a__us-central1-c"),
-            disk(),
-            "projects/UNSPECIFIED/regions/us-central1/disks/d rw fs[] ctx[partition=]",
+            disk("regions/us-central1"),
         ),
-        (
-            "a zone of four parts",
-            zones(GA, "a-b-c__a-b-c-d"),
-            disk(),
-            &format!("{format}a-b-c-d"),
-        ),
-        (
-            "a zone of one part",
-            zones(GA, "a__a-b-c"),
-            disk(),
-            &format!("{format}a"),
-        ),
-        ("a zone of no part", zones(GA, "a-b-c__"), disk(), format),
-        (
-            "two regions",
-            zones(GA, "us-east1-a__us-central1-c"),
-            disk(),
-            "error: failed to get region from zones: multiple or no regions gotten from zones, got: \
-             map[us-central1:{} us-east1:{}]",
-        ),
-        (
-            "partition, file system and read-only",
-            json!({}),
-            json!({"gcePersistentDisk": {"pdName": "d", "partition": 3, "fsType": "xfs", "readOnly": true}}),
-            "projects/UNSPECIFIED/zones/UNSPECIFIED/disks/d ro fs[xfs] ctx[partition=3]",
-        ),
+        ("a zone of four parts", zones(GA, "a-b-c__a-b-c-d"), odd("a-b-c-d")),
+        ("a zone of one part", zones(GA, "a__a-b-c"), odd("a")),
+        ("a zone of no part", zones(GA, "a-b-c__"), odd("")),
+        ("two regions", zones(GA, "us-east1-a__us-central1-c"), refused(regions)),
     ];
-    check(&rows);
+    for (name, metadata, expected) in rows {
+        let found = show(translate(metadata, json!({"gcePersistentDisk": {"pdName": "d"}})));
+        assert_eq!(found, expected, "{name}");
+    }
+    let full = json!({"gcePersistentDisk": {"pdName": "d", "partition": 3, "fsType": "xfs", "readOnly": true}});
+    assert_eq!(
+        show(translate(json!({}), full)),
+        "projects/UNSPECIFIED/zones/UNSPECIFIED/disks/d ro fs[xfs] ctx[partition=3]"
+    );
 }
 
 #[test]
@@ -112,6 +73,8 @@ fn gce_access_modes() {
     ];
     for (given, expected) in rows {
         assert_eq!(modes(given), expected, "{given:?}");
+        // As the attach/detach controller has it, which asks this of the translated volume.
+        assert_eq!(is_for_one_node(modes(given)), expected == once, "{given:?}");
     }
     let absent = decode(
         json!({}),

@@ -102,45 +102,30 @@ fn azure_disk() {
         json_patch::merge(&mut source, &more);
         json!({"azureDisk": source})
     };
+    let managed = "/subscriptions/s/disks/d rw fs[] ctx[kind=Managed]";
     let rows = [
-        (
-            "managed",
-            json!({}),
-            disk(json!({})),
-            "/subscriptions/s/disks/d rw fs[] ctx[kind=Managed]",
-        ),
-        (
-            "in any case",
-            json!({}),
-            disk(json!({"kind": "mANAGED"})),
-            "/subscriptions/s/disks/d rw fs[] ctx[kind=Managed]",
-        ),
-        (
-            "of no kind",
-            json!({}),
-            disk(json!({"kind": null})),
-            "/subscriptions/s/disks/d rw fs[] ctx[kind=Managed]",
-        ),
+        ("managed", disk(json!({})), managed),
+        ("in any case", disk(json!({"kind": "mANAGED"})), managed),
+        ("of no kind", disk(json!({"kind": null})), managed),
         (
             "all there is",
-            json!({}),
             disk(json!({"cachingMode": "ReadOnly", "fsType": "xfs", "readOnly": true})),
             "/subscriptions/s/disks/d ro fs[xfs] ctx[cachingmode=ReadOnly,fstype=xfs,kind=Managed]",
         ),
         (
             "shared",
-            json!({}),
             disk(json!({"kind": "Shared"})),
             "error: kind(Shared) is not supported in csi migration",
         ),
         (
             "dedicated",
-            json!({}),
             disk(json!({"kind": "Dedicated"})),
             "error: kind(Dedicated) is not supported in csi migration",
         ),
     ];
-    check(&rows);
+    for (name, spec, expected) in rows {
+        assert_eq!(show(translate(json!({}), spec)), expected, "{name}");
+    }
 }
 
 #[test]

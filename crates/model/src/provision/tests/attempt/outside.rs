@@ -4,8 +4,8 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::super::builders::{MARKER, NAME};
-use super::{Cluster, Play, answered, error, failed};
+use super::super::builders::{MARKER, NAME, answered_volume};
+use super::{Cluster, Play, answered, call_fails, error, failed, save_fails, status};
 use crate::answer::ApiErrorKind;
 use crate::attempt::CallEnd;
 use crate::decide::Failure;
@@ -32,13 +32,6 @@ fn undo(step: &ClaimStep) -> Option<ClaimEvent> {
 
 fn creates(step: &ClaimStep) -> bool {
     matches!(step, ClaimStep::Create(_))
-}
-
-fn reason(play: &Play) -> Option<ClaimReason> {
-    play.notes.iter().rev().find_map(|note| match note {
-        ClaimNote::Waits(reason, _) => Some(*reason),
-        _ => None,
-    })
 }
 
 /// A driver that never answers a large enough volume is asked once for each backoff.
@@ -83,7 +76,7 @@ fn a_not_found_that_counts_as_deleted_is_told_of_a_volume_that_nobody_wants() {
         };
         play.attempt(|step, cluster| {
             if creates(step) {
-                cluster.set("/metadata/deletionTimestamp", json!(super::super::builders::DELETED_AT));
+                cluster.delete();
             }
             let answer = if is_found {
                 Ok(())
@@ -103,14 +96,13 @@ fn a_not_found_that_counts_as_deleted_is_told_of_a_volume_that_nobody_wants() {
 fn a_volume_with_too_large_an_answer_is_undone_and_its_claim_goes() {
     let context: BTreeMap<String, String> = [("k".to_owned(), "x".repeat(1 << 20))].into();
     let large = AnsweredVolume {
-        handle: "vol-1".into(),
         context: context.into(),
-        ..AnsweredVolume::default()
+        ..answered_volume()
     };
     let mut play = undoing();
     play.attempt(|step, cluster| {
         if creates(step) {
-            cluster.set("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z"));
+            cluster.delete();
             return Some(ClaimEvent::Created(Ok(Some(large.clone()))));
         }
         undo(step)
@@ -137,7 +129,6 @@ fn the_first_call_waits_for_lists_while_a_watch_is_broken() {
         assert!(play.take_done().is_empty());
         play.cluster.class.as_mut().unwrap()["parameters"] = json!({"pool": "new"});
         play.cluster.lists += 1;
-        let answer = |code| move |step: &ClaimStep, _: &mut Cluster| creates(step).then(|| failed(code));
         play.attempt(|step, _| match step {
             ClaimStep::Create(call) => {
                 assert_eq!(call.parameters.get("pool"), Some("new"));
@@ -147,19 +138,19 @@ fn the_first_call_waits_for_lists_while_a_watch_is_broken() {
         });
         assert_eq!(play.take_done(), ["patch", "create"]);
         // Refused: the next call is a first one again.
-        assert!(matches!(play.attempt(answer(4)), Verdict::Rest(_)));
+        assert!(matches!(play.attempt(call_fails(4)), Verdict::Rest(_)));
         assert!(play.take_done().is_empty());
         play.cluster.wait(Duration::from_secs(10));
         // It is told once, and the list that comes then wakes nobody.
         let soon = Verdict::Rest(Duration::from_millis(200));
-        assert_eq!(play.attempt(answer(4)), soon);
-        assert_eq!(reason(&play), Some(ClaimReason::Unconfirmed));
+        assert_eq!(play.attempt(call_fails(4)), soon);
+        assert_eq!(play.waits_for(), Some(ClaimReason::Unconfirmed));
         play.take_done();
         let (later, told) = (Verdict::Rest(Duration::from_millis(400)), play.notes.len());
-        assert_eq!(play.attempt(answer(4)), later);
+        assert_eq!(play.attempt(call_fails(4)), later);
         assert_eq!(play.notes.len(), told);
         play.cluster.lists += 1;
-        play.attempt(answer(4));
+        play.attempt(call_fails(4));
         play.take_done();
         // Of this one nobody knows what it did.
         play.attempt(|_, _| None);
@@ -174,7 +165,7 @@ fn a_volume_that_is_attached_is_not_undone() {
     play.cluster.attached_to = Some("n1".into());
     let answer = |step: &ClaimStep, _: &mut Cluster| creates(step).then(|| small("vol-1"));
     assert!(matches!(play.attempt(answer), Verdict::Waits { .. }));
-    assert_eq!(reason(&play), Some(ClaimReason::StillAttached));
+    assert_eq!(play.waits_for(), Some(ClaimReason::StillAttached));
     assert!(play.cluster.carries_marker());
     assert_eq!(play.take_done(), ["patch", "create", "read volume"]);
     play.cluster.attached_to = None;
@@ -187,12 +178,7 @@ fn a_volume_that_is_attached_is_not_undone() {
 fn a_volume_that_is_attached_and_not_wanted_is_recorded() {
     let mut play = undoing();
     play.cluster.attached_to = Some("n1".into());
-    play.attempt(|step, cluster| {
-        if creates(step) {
-            cluster.set("/metadata/deletionTimestamp", json!(super::super::builders::DELETED_AT));
-        }
-        None
-    });
+    play.call(None, Cluster::delete);
     assert_eq!(play.take_done(), ["patch", "create", "read volume", "save", "patch"]);
     assert_eq!((play.saved(), play.recorded()), (0, vec![ClaimReason::UndoVolume]));
     assert!(!play.cluster.carries_marker());
@@ -202,9 +188,7 @@ fn a_volume_that_is_attached_and_not_wanted_is_recorded() {
 #[test]
 fn a_volume_is_undone_after_a_look_that_no_request_follows() {
     let mut play = undoing();
-    play.cluster.class.as_mut().unwrap()["parameters"] = json!({
-        "csi.storage.k8s.io/provisioner-secret-name": "s", "csi.storage.k8s.io/provisioner-secret-namespace": "ns",
-    });
+    play.cluster.name_secret();
     let asks_later = |step: &ClaimStep| {
         matches!(step, ClaimStep::ReadVolume(_)).then(|| ClaimEvent::Read(Err(error(ApiErrorKind::Unknown))))
     };
@@ -219,15 +203,12 @@ fn a_volume_is_undone_after_a_look_that_no_request_follows() {
 fn a_secret_that_is_taken_off_the_list_is_not_read_for_an_open_call() {
     for is_deleted in [false, true] {
         let mut play = Play::of(Cluster::new());
-        play.cluster.class.as_mut().unwrap()["parameters"] = json!({
-            "csi.storage.k8s.io/provisioner-secret-name": "s", "csi.storage.k8s.io/provisioner-secret-namespace": "ns",
-        });
-        play.attempt(|step, _| creates(step).then(|| failed(4)));
+        play.cluster.name_secret();
+        play.attempt(call_fails(4));
         assert_eq!(play.take_done(), ["secret", "patch", "create"]);
         let listed = std::mem::take(&mut play.cluster.policy.secrets);
         if is_deleted {
-            play.cluster
-                .set("/metadata/deletionTimestamp", json!(super::super::builders::DELETED_AT));
+            play.cluster.delete();
         }
         assert!(matches!(play.attempt(|_, _| None), Verdict::Waits { .. }));
         assert!(play.take_done().is_empty());
@@ -249,7 +230,7 @@ fn a_volume_of_another_that_cannot_be_used_is_asked_for_again() {
     play.cluster.owner = Some("pv-2".into());
     let answer = |step: &ClaimStep, _: &mut Cluster| creates(step).then(|| small("vol-2"));
     assert!(matches!(play.attempt(answer), Verdict::Failed { .. }));
-    assert_eq!(reason(&play), Some(ClaimReason::HandleShared));
+    assert_eq!(play.waits_for(), Some(ClaimReason::HandleShared));
     // Its PersistentVolume goes; the volume was somebody's all the same.
     play.cluster.owner = None;
     assert!(matches!(play.attempt(answer), Verdict::Failed { .. }));
@@ -265,15 +246,14 @@ fn a_volume_of_another_is_kept_when_the_claim_goes() {
     play.cluster.owner = Some("pv-2".into());
     play.attempt(|step, _| creates(step).then(|| small("vol-2")));
     play.take_done();
-    play.cluster
-        .set("/metadata/deletionTimestamp", json!(super::super::builders::DELETED_AT));
+    play.cluster.delete();
     let told = |play: &Play| {
         let told = play.notes.iter().filter(|note| matches!(note, ClaimNote::LeftAlone(_)));
         told.count()
     };
     play.attempt(|step, _| match step {
         ClaimStep::Create(_) => Some(answered("vol-2")),
-        ClaimStep::Patch(_) => Some(ClaimEvent::Patched(Err(super::status(403)))),
+        ClaimStep::Patch(_) => Some(ClaimEvent::Patched(Err(status(403)))),
         _ => None,
     });
     assert_eq!(
@@ -312,7 +292,7 @@ fn a_marker_that_is_overwritten_does_not_stop_what_was_begun() {
 #[test]
 fn a_claim_of_a_class_of_another_driver_gets_no_volume_of_ours() {
     let mut play = undoing();
-    play.attempt(|step, _| creates(step).then(|| failed(4)));
+    play.attempt(call_fails(4));
     play.take_done();
     let class = play.cluster.class.as_mut().unwrap();
     class["provisioner"] = json!("other.test");
@@ -321,7 +301,7 @@ fn a_claim_of_a_class_of_another_driver_gets_no_volume_of_ours() {
     assert!(play.take_done().is_empty());
     play.cluster.wait(Duration::from_secs(10));
     play.attempt(|_, _| None);
-    assert_eq!(reason(&play), Some(ClaimReason::ClassMismatch));
+    assert_eq!(play.waits_for(), Some(ClaimReason::ClassMismatch));
     let annotation = "/metadata/annotations/volume.kubernetes.io~1storage-provisioner";
     play.cluster.set(annotation, json!("other.test"));
     play.attempt(|step, _| undo(step));
@@ -332,11 +312,8 @@ fn a_claim_of_a_class_of_another_driver_gets_no_volume_of_ours() {
 #[test]
 fn a_volume_that_was_created_is_not_saved_for_a_class_of_another_driver() {
     let mut play = undoing();
-    play.attempt(|step, cluster| {
-        if creates(step) {
-            cluster.class.as_mut().unwrap()["provisioner"] = json!("other.test");
-        }
-        None
+    play.call(None, |cluster| {
+        cluster.class.as_mut().unwrap()["provisioner"] = json!("other.test");
     });
     assert_eq!(play.take_done(), ["patch", "create"]);
     let annotation = "/metadata/annotations/volume.kubernetes.io~1storage-provisioner";
@@ -349,11 +326,8 @@ fn a_volume_that_was_created_is_not_saved_for_a_class_of_another_driver() {
 #[test]
 fn a_volume_that_was_created_is_saved_by_a_role_that_ends() {
     let mut play = undoing();
-    play.attempt(|step, cluster| {
-        if creates(step) {
-            cluster.class.as_mut().unwrap()["provisioner"] = json!("other.test");
-        }
-        None
+    play.call(None, |cluster| {
+        cluster.class.as_mut().unwrap()["provisioner"] = json!("other.test");
     });
     play.cluster.role = RolePhase::Stopping;
     play.attempt(|_, _| None);
@@ -368,20 +342,16 @@ fn a_driver_that_creates_no_volumes_is_told_whatever_its_topology() {
     play.cluster.driver.capabilities.accessibility_constraints = true;
     play.cluster.nodes_are_known = false;
     assert!(matches!(play.attempt(|_, _| None), Verdict::Waits { .. }));
-    assert!(
-        play.notes
-            .iter()
-            .any(|note| matches!(note, ClaimNote::Waits(ClaimReason::Invalid, _)))
-    );
+    assert_eq!(play.waits_for(), Some(ClaimReason::Invalid));
 }
 
 /// By force, while nobody knows what became of a call.
 #[test]
 fn a_marker_that_is_taken_off_by_force_is_told_once_and_the_volume_undone() {
     let mut play = undoing();
-    play.attempt(|step, _| creates(step).then(|| failed(4)));
+    play.attempt(call_fails(4));
     play.cluster.claim = None;
-    play.attempt(|step, _| creates(step).then(|| failed(4)));
+    play.attempt(call_fails(4));
     play.attempt(|step, _| undo(step));
     let told = play
         .notes
@@ -395,11 +365,8 @@ fn a_marker_that_is_taken_off_by_force_is_told_once_and_the_volume_undone() {
 #[test]
 fn what_is_left_of_a_marker_that_was_taken_off_by_force_goes_with_the_binding() {
     let mut play = Play::of(Cluster::new());
-    play.attempt(|step, cluster| {
-        if creates(step) {
-            cluster.set("/metadata/finalizers", json!(["kubernetes.io/pvc-protection"]));
-        }
-        None
+    play.call(None, |cluster| {
+        cluster.set("/metadata/finalizers", json!(["kubernetes.io/pvc-protection"]));
     });
     assert_eq!((play.take_done(), play.saved()), (vec!["patch", "create", "save"], 1));
     play.cluster.set("/spec/volumeName", json!(NAME));
@@ -416,13 +383,9 @@ fn what_is_left_of_a_marker_that_was_taken_off_by_force_goes_with_the_binding() 
 #[test]
 fn what_changes_during_a_call_is_tried_at_once() {
     let mut play = Play::of(Cluster::new());
-    let changed = |step: &ClaimStep, cluster: &mut Cluster| {
-        creates(step).then(|| {
-            cluster.class.as_mut().unwrap()["metadata"]["uid"] = json!("class-2");
-            failed(3)
-        })
-    };
-    play.attempt(changed);
+    play.call(Some(3), |cluster| {
+        cluster.class.as_mut().unwrap()["metadata"]["uid"] = json!("class-2");
+    });
     play.take_done();
     play.attempt(|_, _| None);
     assert_eq!(
@@ -430,37 +393,6 @@ fn what_changes_during_a_call_is_tried_at_once() {
         ["patch", "create", "save"],
         "INVALID_ARGUMENT was about the former class"
     );
-
-    let mut play = Play::of(Cluster::new());
-    let Verdict::Failed { fingerprint } = play.attempt(|step, cluster| {
-        creates(step).then(|| {
-            cluster.class.as_mut().unwrap()["metadata"]["uid"] = json!("class-2");
-            failed(8)
-        })
-    }) else {
-        panic!()
-    };
-    let claim = super::claim_of(play.cluster.claim.as_ref().unwrap());
-    assert_ne!(
-        fingerprint,
-        crate::provision::attempt::fingerprint(&play.cluster, &claim)
-    );
-}
-
-/// Not of a call that the driver may still work on.
-#[test]
-fn what_changes_during_a_call_without_an_answer_waits_for_the_backoff() {
-    let mut play = Play::of(Cluster::new());
-    let verdict = play.attempt(|step, cluster| {
-        creates(step).then(|| {
-            cluster.class.as_mut().unwrap()["allowedTopologies"] = json!([]);
-            cluster.class.as_mut().unwrap()["metadata"]["uid"] = json!("class-2");
-            failed(4)
-        })
-    });
-    let claim = super::claim_of(play.cluster.claim.as_ref().unwrap());
-    let fingerprint = crate::provision::attempt::fingerprint(&play.cluster, &claim);
-    assert_eq!(verdict, Verdict::Failed { fingerprint });
 }
 
 #[test]
@@ -479,11 +411,7 @@ fn the_end_of_the_marker_of_another_driver_is_a_change() {
         "/metadata/annotations",
         json!(super::world().claim["metadata"]["annotations"]),
     );
-    let claim = super::claim_of(play.cluster.claim.as_ref().unwrap());
-    assert_ne!(
-        fingerprint,
-        crate::provision::attempt::fingerprint(&play.cluster, &claim)
-    );
+    assert_ne!(fingerprint, play.print());
 }
 
 /// The PersistentVolume is deleted before the claim is bound to it, and the claim gets another volume.
@@ -506,12 +434,11 @@ fn what_needs_no_call_is_known() {
     };
     let mut play = undoing();
     assert!(may_call(&play), "never called for");
-    play.attempt(|step, _| creates(step).then(|| failed(4)));
+    play.attempt(call_fails(4));
     assert!(may_call(&play), "uncertain");
-    play.attempt(|step, _| matches!(step, ClaimStep::Save(_)).then(|| ClaimEvent::Saved(Err(super::status(500)))));
+    play.attempt(save_fails(status(500)));
     assert!(!may_call(&play), "to be saved");
-    play.cluster
-        .set("/metadata/deletionTimestamp", json!(super::super::builders::DELETED_AT));
+    play.cluster.delete();
     assert!(may_call(&play), "to be undone");
 
     let mut play = undoing();
@@ -521,10 +448,9 @@ fn what_needs_no_call_is_known() {
     assert!(!may_call(&play), "saved, and the process is a new one");
 
     let mut play = undoing();
-    play.attempt(|step, _| creates(step).then(|| failed(9)));
+    play.attempt(call_fails(9));
     assert!(may_call(&play), "refused");
-    play.cluster
-        .set("/metadata/deletionTimestamp", json!(super::super::builders::DELETED_AT));
+    play.cluster.delete();
     assert!(!may_call(&play), "the marker goes");
 }
 
@@ -534,7 +460,7 @@ fn what_needs_no_call_is_known() {
 fn the_next_engine_repeats_the_open_call_with_its_arguments() {
     let uncertain = || {
         let mut play = Play::of(Cluster::new());
-        play.attempt(|step, _| creates(step).then(|| failed(14)));
+        play.attempt(call_fails(14));
         play.cluster.class.as_mut().unwrap()["mountOptions"] = json!(["other"]);
         play.take_done();
         play
@@ -574,7 +500,7 @@ fn the_next_engine_repeats_the_open_call_with_its_arguments() {
     assert!(continued(&play, "another").is_none());
     // Of a claim for which no call is open nothing is kept.
     let mut play = Play::of(Cluster::new());
-    play.attempt(|step, _| creates(step).then(|| failed(9)));
+    play.attempt(call_fails(9));
     assert!(continued(&play, &identity).is_none());
 }
 
@@ -587,7 +513,7 @@ fn a_refused_call_waits_for_its_secret() {
         class["parameters"]["csi.storage.k8s.io/provisioner-secret-name"] = json!("secret");
         class["parameters"]["csi.storage.k8s.io/provisioner-secret-namespace"] = json!("web");
         let mut play = Play::of(cluster);
-        play.attempt(|step, _| creates(step).then(|| code.map_or_else(|| super::answered("vol-1"), failed)));
+        play.attempt(|step, _| creates(step).then(|| code.map_or_else(|| answered("vol-1"), failed)));
         let first = ClaimAttempt::new(play.memory.clone()).needed_secret().cloned();
         // A look that makes no call, as while it is held, forgets nothing.
         play.cluster.class = None;
@@ -621,7 +547,7 @@ fn a_request_to_let_go_is_refused_during_a_call() {
     let annotations = &mut cluster.claim.as_mut().unwrap()["metadata"]["annotations"];
     annotations["attacher.csi.dev/release"] = request.to_string().into();
     assert!(attempt.refused_release(&cluster).is_none(), "it is wanted");
-    cluster.set("/metadata/deletionTimestamp", json!(DELETED_AT));
+    cluster.delete();
     let (write, refusal) = attempt.refused_release(&cluster).unwrap();
     assert_eq!(refusal.reason(), "CallUnderWay");
     cluster.leads = false;
@@ -648,17 +574,17 @@ fn a_request_to_let_go_is_refused_during_a_call() {
 fn a_request_to_let_go_counts_from_the_call_whose_outcome_is_not_known() {
     use super::super::builders::{DELETED_AT, UID};
     let mut play = Play::of(Cluster::new());
-    play.attempt(|step, _| creates(step).then(|| failed(5)));
+    play.attempt(call_fails(5));
     assert!(play.cluster.carries_marker());
     play.cluster.wait(Duration::from_mins(11));
-    play.attempt(|step, _| creates(step).then(|| failed(14)));
-    play.cluster.set("/metadata/deletionTimestamp", json!(DELETED_AT));
+    play.attempt(call_fails(14));
+    play.cluster.delete();
     for is_granted in [false, true] {
         let request = json!({"uid": UID, "deleted": DELETED_AT, "at": play.cluster.now.to_string()});
         let annotations = &mut play.cluster.claim.as_mut().unwrap()["metadata"]["annotations"];
         annotations["attacher.csi.dev/release"] = request.to_string().into();
         play.notes.clear();
-        play.attempt(|step, _| creates(step).then(|| failed(14)));
+        play.attempt(call_fails(14));
         let is_let_go = play.notes.iter().any(|note| matches!(note, ClaimNote::LetGo(..)));
         let is_refused = play
             .notes
@@ -680,7 +606,7 @@ fn the_marker_of_another_driver_is_not_written_over_by_an_open_call() {
         play.cluster.carries_marker() && *claim.pointer(annotation).unwrap() == json!(other)
     };
     let mut play = Play::of(Cluster::new());
-    play.attempt(|step, _| creates(step).then(|| failed(14)));
+    play.attempt(call_fails(14));
     play.cluster.set(annotation, json!(other));
     play.take_done();
     play.attempt(|_, _| None);
@@ -688,12 +614,7 @@ fn the_marker_of_another_driver_is_not_written_over_by_an_open_call() {
     assert!(is_kept(&play));
     // It comes while the call runs: the volume is saved, and the marker stays.
     let mut play = Play::of(Cluster::new());
-    play.attempt(|step, cluster| {
-        if creates(step) {
-            cluster.set(annotation, json!(other));
-        }
-        None
-    });
+    play.call(None, |cluster| cluster.set(annotation, json!(other)));
     play.cluster.set("/spec/volumeName", json!(NAME));
     play.cluster.set("/status/phase", json!("Bound"));
     play.attempt(|_, _| None);
@@ -705,7 +626,7 @@ fn the_marker_of_another_driver_is_not_written_over_by_an_open_call() {
 fn one_possible_leak_is_told_once() {
     let leaks = |play: &Play| play.notes.iter().filter(|note| note.is_possible_leak()).count();
     let unsaved = |step: &ClaimStep, _: &mut Cluster| match step {
-        ClaimStep::Save(_) => Some(ClaimEvent::Saved(Err(super::status(422)))),
+        ClaimStep::Save(_) => Some(ClaimEvent::Saved(Err(status(422)))),
         ClaimStep::Delete(_) => Some(ClaimEvent::Deleted(Err(crate::attempt::CallEnd::Failed(
             crate::decide::Failure {
                 message: "no".to_owned(),
@@ -717,7 +638,7 @@ fn one_possible_leak_is_told_once() {
     // The marker was taken off by force while the call was open; the volume can neither be undone nor saved.
     let mut play = Play::of(Cluster::new());
     play.cluster.policy.hold_deletions = false;
-    play.attempt(|step, _| creates(step).then(|| failed(14)));
+    play.attempt(call_fails(14));
     play.cluster.claim = None;
     for _ in 0..4 {
         play.attempt(unsaved);
@@ -777,10 +698,7 @@ fn who_waits_has_not_failed() {
     }
     for status in [404, 403] {
         let mut play = Play::of(Cluster::new());
-        play.cluster.class.as_mut().unwrap()["parameters"] = json!({
-            "csi.storage.k8s.io/provisioner-secret-name": "s",
-            "csi.storage.k8s.io/provisioner-secret-namespace": "ns",
-        });
+        play.cluster.name_secret();
         let absent = |step: &ClaimStep, _: &mut Cluster| {
             matches!(step, ClaimStep::Secret(_)).then(|| ClaimEvent::Read(Err(super::status(status))))
         };
@@ -807,7 +725,6 @@ fn what_a_claim_waited_for_is_not_told_any_more_when_it_waits_for_the_driver() {
 /// The outcome of the call is looked for after a request that is refused, though the answer is denied or dropped.
 #[test]
 fn a_refusal_that_cannot_be_written_holds_up_no_call() {
-    use super::super::builders::DELETED_AT;
     let is_answer = |step: &ClaimStep| match step {
         ClaimStep::Patch(write) => write.body.to_string().contains("release-refused"),
         _ => false,
@@ -820,8 +737,8 @@ fn a_refusal_that_cannot_be_written_holds_up_no_call() {
         Err(ApiErrorKind::Stale),
     ] {
         let mut play = Play::of(Cluster::new());
-        play.attempt(|step, _| creates(step).then(|| failed(14)));
-        play.cluster.set("/metadata/deletionTimestamp", json!(DELETED_AT));
+        play.attempt(call_fails(14));
+        play.cluster.delete();
         let annotations = &mut play.cluster.claim.as_mut().unwrap()["metadata"]["annotations"];
         annotations["attacher.csi.dev/release"] = "true".into();
         for attempt in ["first", "second"] {

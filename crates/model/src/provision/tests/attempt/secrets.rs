@@ -2,18 +2,16 @@
 
 use serde_json::json;
 
-use super::{Cluster, PROVISIONER, Play, UNWANTED, error, failed, status};
+use super::{Cluster, PROVISIONER, Play, UNWANTED, call_fails, error, failed, save_fails, status};
 use crate::answer::ApiErrorKind;
 use crate::objects::SecretReference;
-use crate::provision::attempt::{ClaimEvent, ClaimMemory, ClaimNote, ClaimStep, Verdict};
+use crate::provision::attempt::{ClaimEvent, ClaimNote, ClaimStep, Verdict};
 
 /// Of a class that names a Secret.
 fn with_secret() -> Play {
     let mut play = Play::of(Cluster::new());
     play.cluster.policy.hold_deletions = false;
-    play.cluster.class.as_mut().unwrap()["parameters"] = json!({
-        "csi.storage.k8s.io/provisioner-secret-name": "s", "csi.storage.k8s.io/provisioner-secret-namespace": "ns",
-    });
+    play.cluster.name_secret();
     play
 }
 
@@ -22,7 +20,7 @@ fn with_secret() -> Play {
 fn the_secret_of_an_open_call_is_asked_for_again_when_nobody_wants_its_volume() {
     for make_unwanted in UNWANTED {
         let mut play = with_secret();
-        play.attempt(|step, _| matches!(step, ClaimStep::Create(_)).then(|| failed(4)));
+        play.attempt(call_fails(4));
         assert_eq!(play.take_done(), ["secret", "patch", "create"]);
         let mut asked = Vec::new();
         let verdict = play.attempt(|step, cluster| match step {
@@ -53,9 +51,8 @@ fn a_secret_that_was_left_out_is_named_where_the_volume_is_wanted_again() {
         parameters["csi.storage.k8s.io/node-stage-secret-name"] = json!("${pvc.annotations['team']}");
         parameters["csi.storage.k8s.io/node-stage-secret-namespace"] = json!("ns");
         play.cluster.set("/metadata/annotations/team", json!("red"));
-        play.attempt(|step, _| matches!(step, ClaimStep::Create(_)).then(|| failed(4)));
-        play.memory = ClaimMemory::default();
-        play.cluster.policy.identity = "2-3-csi.test".into();
+        play.attempt(call_fails(4));
+        play.restart("2-3-csi.test");
         let annotations = play.cluster.claim.as_mut().unwrap()["metadata"]["annotations"].as_object_mut();
         annotations.unwrap().remove("team");
         play.cluster.set(PROVISIONER, json!("other.test"));
@@ -85,7 +82,7 @@ fn a_secret_that_was_left_out_is_named_where_the_volume_is_wanted_again() {
 fn a_volume_that_nobody_wants_is_undone_without_a_secret_that_is_gone() {
     for make_unwanted in UNWANTED {
         let mut play = with_secret();
-        play.attempt(|step, _| matches!(step, ClaimStep::Save(_)).then(|| ClaimEvent::Saved(Err(status(500)))));
+        play.attempt(save_fails(status(500)));
         play.take_done();
         make_unwanted(&mut play.cluster);
         let mut deleted_with = Vec::new();

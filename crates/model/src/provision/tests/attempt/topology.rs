@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::builders::{DELETED_AT, DRIVER, MARKER, marker_json, node, world};
+use super::super::builders::{DRIVER, MARKER, marker_json, node, world};
 use super::{Cluster, Play, failed};
 use crate::objects::StringMap;
-use crate::provision::attempt::{ClaimMemory, ClaimNote, ClaimStep, RescheduleCause, Verdict, fingerprint};
+use crate::provision::attempt::{ClaimMemory, ClaimNote, ClaimStep, RescheduleCause, Verdict};
 use crate::provision::{ClaimReason, CreateOutcome, CreatePlan, LeakProtection, ProvisionRefusal};
 
 const SELECTED: &str = "/metadata/annotations/volume.kubernetes.io~1selected-node";
@@ -62,11 +62,6 @@ fn taken_off(cause: RescheduleCause) -> ClaimNote {
     ClaimNote::Rescheduled("n1".into(), cause)
 }
 
-fn print(play: &Play) -> u64 {
-    let claim = super::claim_of(play.cluster.claim.as_ref().unwrap());
-    fingerprint(&play.cluster, &claim)
-}
-
 #[test]
 fn the_selected_node_comes_first_and_the_others_after_it() {
     let mut play = delayed();
@@ -87,8 +82,27 @@ fn of_a_driver_without_topology_no_node_is_looked_at() {
     play.cluster.driver.capabilities.accessibility_constraints = false;
     let (_, asked) = called(&mut play, None);
     assert_eq!(asked.unwrap().accessibility, None);
-    print(&play);
+    play.print();
     assert_eq!(play.cluster.looks_at_nodes.get(), 0);
+}
+
+/// Each event of a claim asks for its inputs, and all nodes of a driver are put together again after each change of one.
+#[test]
+fn the_inputs_of_a_claim_with_a_selected_node_need_no_other_node() {
+    let looks = |play: &Play| {
+        play.cluster.looks_at_nodes.set(0);
+        play.print();
+        play.cluster.looks_at_nodes.get()
+    };
+    let mut play = delayed();
+    assert_eq!(looks(&play), 1, "the selected one");
+    play.cluster.class = None;
+    assert_eq!(looks(&play), 1);
+    // Of an immediate class the selected node does not count.
+    let mut play = Play::of(immediate());
+    assert_eq!(looks(&play), 1, "all of them");
+    play.cluster.set(SELECTED, json!("n1"));
+    assert_eq!(looks(&play), 2);
 }
 
 /// Lists that are not complete show no node as gone.
@@ -137,9 +151,7 @@ fn the_marker_of_a_copied_manifest_holds_nothing_up() {
     assert_eq!(first(called(&mut play, None).1.as_ref()), "zone=c");
     assert_eq!(play.saved(), 1);
     let mut unwanted = copied();
-    unwanted
-        .cluster
-        .set("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z"));
+    unwanted.cluster.delete();
     assert_eq!(called(&mut unwanted, None), (Verdict::Done, None));
     assert!(!unwanted.cluster.carries_marker());
 }
@@ -151,8 +163,7 @@ fn a_node_that_is_gone_while_the_call_is_open_is_not_taken_off() {
     assert_eq!(first(called(&mut play, Some(4)).1.as_ref()), "zone=a");
     play.cluster.nodes.remove(0);
     assert_eq!(first(called(&mut play, Some(4)).1.as_ref()), "zone=a");
-    play.memory = ClaimMemory::default();
-    play.cluster.policy.identity = "2-3-csi.test".into();
+    play.restart("2-3-csi.test");
     let (_, asked) = called(&mut play, Some(4));
     assert_eq!(first(asked.as_ref()), "zone=a");
     let claim = play.cluster.claim.as_ref().unwrap();
@@ -170,9 +181,9 @@ fn labels_that_change_between_two_refusals_are_the_next_request() {
     let Verdict::Failed { fingerprint: held } = verdict else {
         panic!("{verdict:?}")
     };
-    assert_eq!(held, print(&play), "our own writes wake nobody");
+    assert_eq!(held, play.print(), "our own writes wake nobody");
     play.cluster.nodes[0] = node("n1", &[("zone", "d")]);
-    assert_ne!(held, print(&play), "it is tried at once");
+    assert_ne!(held, play.print(), "it is tried at once");
     assert_eq!(first(called(&mut play, None).1.as_ref()), "zone=d");
 }
 
@@ -218,9 +229,28 @@ fn a_call_that_somebody_else_may_have_made_outlasts_its_node() {
     play.cluster.set(SELECTED, json!("n2"));
     let (_, asked) = called(&mut play, Some(6));
     assert_eq!(first(asked.as_ref()), "zone=b");
-    play.cluster.set("/metadata/deletionTimestamp", json!(DELETED_AT));
+    play.cluster.delete();
     let (_, asked) = called(&mut play, Some(6));
     assert!(asked.is_some() && play.cluster.carries_marker(), "{:?}", play.notes);
+}
+
+/// Users of a namespace can write the finalizer: that says nothing of a call, and nobody has said yet where the volume is wanted.
+#[test]
+fn a_marker_that_says_nothing_makes_no_volume_before_a_node_is_selected() {
+    for text in [None, Some("{"), Some("{\"driver\": \"csi.test\"}")] {
+        let mut play = delayed();
+        play.cluster.set("/metadata/finalizers", json!([MARKER]));
+        if let Some(text) = text {
+            play.cluster
+                .set("/metadata/annotations/attacher.csi.dev~1provisioning", json!(text));
+        }
+        play.cluster.set(SELECTED, json!(""));
+        assert_eq!(called(&mut play, None), (Verdict::Done, None), "{text:?}");
+        assert!(play.take_done().is_empty() && play.cluster.carries_marker());
+        play.cluster.set(SELECTED, json!("n2"));
+        let (_, asked) = called(&mut play, None);
+        assert_eq!((first(asked.as_ref()), play.saved()), ("zone=b".to_owned(), 1));
+    }
 }
 
 /// What was told of it before counts no more, and it is not followed by what is remembered.
@@ -264,11 +294,7 @@ fn only_a_claim_that_still_wants_a_volume_from_the_driver_is_scheduled_again() {
         ),
     ] {
         let mut play = delayed();
-        play.attempt(|step, cluster| {
-            let ClaimStep::Create(_) = step else { return None };
-            cluster.set(pointer, value.clone());
-            Some(failed(8))
-        });
+        play.call(Some(8), |cluster| cluster.set(pointer, value.clone()));
         assert!(
             !play.notes.contains(&taken_off(RescheduleCause::Exhausted)),
             "{pointer}"
@@ -283,12 +309,10 @@ fn only_a_claim_that_still_wants_a_volume_from_the_driver_is_scheduled_again() {
 fn a_marker_of_another_driver_is_not_taken_off_with_the_node() {
     let mut play = delayed();
     play.cluster.policy.leak_protection = LeakProtection::Never;
-    play.attempt(|step, cluster| {
-        let ClaimStep::Create(_) = step else { return None };
+    play.call(Some(8), |cluster| {
         let theirs = marker_json().to_string().replace(DRIVER, "another.driver");
         cluster.set("/metadata/finalizers", json!([MARKER]));
         cluster.set("/metadata/annotations/attacher.csi.dev~1provisioning", json!(theirs));
-        Some(failed(8))
     });
     assert!(play.cluster.carries_marker());
 }
@@ -297,11 +321,7 @@ fn a_marker_of_another_driver_is_not_taken_off_with_the_node() {
 #[test]
 fn who_lost_the_lease_takes_no_node_off() {
     let mut play = delayed();
-    let verdict = play.attempt(|step, cluster| {
-        let ClaimStep::Create(_) = step else { return None };
-        cluster.leads = false;
-        Some(failed(8))
-    });
+    let verdict = play.call(Some(8), |cluster| cluster.leads = false);
     assert_eq!(verdict, Verdict::LeaseLost);
     assert_eq!(play.take_done(), ["patch", "create"]);
     assert!(play.cluster.carries_marker());
@@ -322,9 +342,9 @@ fn what_is_missing_is_told_and_waited_for() {
             if **node == *"n1" && **key == *"zone"
     ));
     play.cluster.nodes[1] = node("n2", &[("zone", "x")]);
-    assert_eq!(held, print(&play), "another node");
+    assert_eq!(held, play.print(), "another node");
     play.cluster.nodes[0].labels = labelled;
-    assert_ne!(held, print(&play));
+    assert_ne!(held, play.print());
     assert_eq!(first(called(&mut play, None).1.as_ref()), "zone=a");
 
     let mut play = Play::of(Cluster {
@@ -343,7 +363,7 @@ fn waits_for_another_node(play: &mut Play) {
     };
     assert!(matches!(refusal(play), Some((_, ProvisionRefusal::NoTopology(_)))));
     play.cluster.nodes = vec![node("n9", &[("zone", "z")])];
-    assert_ne!(held, print(play));
+    assert_ne!(held, play.print());
 }
 
 /// The end of an attempt says whether any node may help.
@@ -555,17 +575,12 @@ fn an_open_call_outside_of_the_allowed_topologies_waits_for_the_class() {
 fn an_open_call_with_a_topology_is_not_ended_by_one_without() {
     let mut play = delayed();
     called(&mut play, Some(4));
-    play.memory = ClaimMemory::default();
-    play.cluster.policy.identity = "the next process".into();
+    play.restart("the next process");
     play.cluster.driver.capabilities.accessibility_constraints = false;
     for _ in 0..2 {
         let (_, asked) = called(&mut play, Some(3));
         assert_eq!(first(asked.as_ref()), "");
-        let outcome = play.notes.iter().rev().find_map(|note| match note {
-            ClaimNote::CallFailed(outcome, ..) => Some(&**outcome),
-            _ => None,
-        });
-        assert_eq!(outcome, Some(&CreateOutcome::OtherCallOpen));
+        assert_eq!(play.outcome(), Some(&CreateOutcome::OtherCallOpen));
         assert!(play.cluster.carries_marker());
     }
     play.cluster.driver.capabilities.accessibility_constraints = true;

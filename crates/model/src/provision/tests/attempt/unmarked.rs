@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use super::super::builders::{MARKER, NAME, claim_of};
-use super::{Cluster, Play, failed, status};
+use super::super::builders::{MARKER, NAME, answered_volume, claim_of};
+use super::{Cluster, Play, call_fails, failed, save_fails, status};
 use crate::provision::attempt::{ClaimAttempt, ClaimEvent, ClaimMemory, ClaimStep, Verdict};
 use crate::provision::{AnsweredVolume, LeakProtection, RolePhase};
 
@@ -13,22 +13,13 @@ fn unmarked(protection: LeakProtection) -> Play {
     play
 }
 
-/// An attempt whose call times out, with what happens meanwhile.
-fn times_out(play: &mut Play, meanwhile: impl Fn(&mut Cluster)) -> Verdict {
-    play.attempt(|step, cluster| {
-        let is_call = matches!(step, ClaimStep::Create(_));
-        if is_call {
-            meanwhile(cluster);
-        }
-        is_call.then(|| failed(4))
-    })
-}
-
-/// Another process goes on, with other settings of names.
-fn restart(play: &mut Play) {
-    play.memory = ClaimMemory::default();
-    play.cluster.policy.identity = "2-3-csi.test".into();
+/// Another process goes on, with other settings of names, and saves the volume under the name that the call had.
+#[track_caller]
+fn restarts(play: &mut Play) {
+    play.restart("2-3-csi.test");
     play.cluster.policy.volume_name_prefix = "other".into();
+    play.attempt(|_, _| None);
+    assert_eq!(play.cluster.volume.as_ref().unwrap()["metadata"]["name"], NAME);
 }
 
 /// The specification: after the first uncertain answer. The next call may be far away, as the driver may be.
@@ -43,14 +34,12 @@ fn a_call_that_is_left_open_is_marked_in_its_own_attempt() {
     ];
     for meanwhile in meanwhile {
         let mut play = unmarked(LeakProtection::WhenUncertain);
-        let verdict = times_out(&mut play, meanwhile);
+        let verdict = play.call(Some(4), meanwhile);
         assert!(matches!(verdict, Verdict::Failed { .. }), "{verdict:?}");
         assert_eq!(play.take_done(), ["read claim", "create", "patch"]);
         assert!(play.cluster.carries_marker());
         (play.cluster.is_away, play.cluster.role) = (false, RolePhase::Serving);
-        restart(&mut play);
-        play.attempt(|_, _| None);
-        assert_eq!(play.cluster.volume.as_ref().unwrap()["metadata"]["name"], NAME);
+        restarts(&mut play);
     }
 }
 
@@ -84,16 +73,10 @@ fn what_cannot_be_marked_then_is_marked_before_anything_is_waited_for() {
 fn a_volume_that_cannot_be_saved_is_marked() {
     for code in [403, 422, 503] {
         let mut play = unmarked(LeakProtection::WhenUncertain);
-        let refused = |step: &ClaimStep, _: &mut Cluster| match step {
-            ClaimStep::Save(_) => Some(ClaimEvent::Saved(Err(status(code)))),
-            _ => None,
-        };
-        let verdict = play.attempt(refused);
+        let verdict = play.attempt(save_fails(status(code)));
         assert!(matches!(verdict, Verdict::Rest(_)), "{verdict:?}");
         assert!(play.cluster.carries_marker(), "{code}: {:?}", play.take_done());
-        restart(&mut play);
-        play.attempt(|_, _| None);
-        assert_eq!(play.cluster.volume.as_ref().unwrap()["metadata"]["name"], NAME);
+        restarts(&mut play);
     }
 }
 
@@ -101,9 +84,8 @@ fn a_volume_that_cannot_be_saved_is_marked() {
 #[test]
 fn a_volume_that_cannot_be_used_is_marked_before_its_deletion_is_waited_for() {
     let small = AnsweredVolume {
-        handle: "vol-1".into(),
         capacity_bytes: 1,
-        ..AnsweredVolume::default()
+        ..answered_volume()
     };
     let waits: [fn(&mut Cluster); 3] = [
         |cluster| cluster.policy.hold_deletions = true,
@@ -130,9 +112,7 @@ fn a_volume_that_cannot_be_used_is_marked_before_its_deletion_is_waited_for() {
             assert!(!play.take_done().contains(&"patch"), "once");
             if is_marked {
                 (play.cluster.is_away, play.cluster.attached_to) = (false, None);
-                restart(&mut play);
-                play.attempt(|_, _| None);
-                assert_eq!(play.cluster.volume.as_ref().unwrap()["metadata"]["name"], NAME);
+                restarts(&mut play);
             }
         }
     }
@@ -167,7 +147,7 @@ fn a_volume_is_saved_also_where_its_claim_cannot_be_marked() {
 #[test]
 fn a_refusal_says_nothing_of_a_call_that_somebody_else_may_have_made() {
     let refused = |play: &mut Play, code| {
-        play.attempt(|step, _| matches!(step, ClaimStep::Create(_)).then(|| failed(code)));
+        play.attempt(call_fails(code));
         play.memory.is_uncertain()
     };
     for protection in [
@@ -205,7 +185,7 @@ fn the_first_answer_of_a_driver_that_lets_us_in_is_that_of_a_call_that_may_be_op
     let mut play = unmarked(LeakProtection::Always);
     play.memory.expect_calls_of_others();
     let found = [7, 13, 13].map(|code| {
-        play.attempt(|step, _| matches!(step, ClaimStep::Create(_)).then(|| failed(code)));
+        play.attempt(call_fails(code));
         play.memory_is_uncertain()
     });
     assert_eq!(found, [false, true, false]);
@@ -232,9 +212,8 @@ fn a_volume_that_somebody_else_made_is_asked_for_with_the_settings_of_now() {
 fn a_claim_that_is_deleted_after_such_a_refusal_is_held_until_its_volume_is_known() {
     let mut play = unmarked(LeakProtection::Always);
     play.memory.expect_calls_of_others();
-    play.attempt(|step, _| matches!(step, ClaimStep::Create(_)).then(|| failed(13)));
-    play.cluster
-        .set("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z"));
+    play.attempt(call_fails(13));
+    play.cluster.delete();
     play.take_done();
     play.attempt(|_, _| None);
     assert!(play.take_done().contains(&"create"));
@@ -269,7 +248,7 @@ fn a_role_that_ends_marks_what_is_under_way() {
         }
         assert_eq!(attempt.last_marker(&cluster), None, "once");
         assert_eq!(cluster.carries_marker(), protection != LeakProtection::Never);
-        cluster.set("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z"));
+        cluster.delete();
         assert_eq!(attempt.last_marker(&cluster), None);
     }
 }
@@ -277,10 +256,10 @@ fn a_role_that_ends_marks_what_is_under_way() {
 #[test]
 fn nothing_is_marked_where_no_marker_is_asked_for() {
     let mut play = unmarked(LeakProtection::Never);
-    times_out(&mut play, |_| {});
+    play.call(Some(4), |_| {});
     assert_eq!(play.take_done(), ["create"]);
     let mut play = unmarked(LeakProtection::WhenUncertain);
-    times_out(&mut play, |cluster| cluster.claim = None);
+    play.call(Some(4), |cluster| cluster.claim = None);
     assert_eq!(play.take_done(), ["read claim", "create"]);
 }
 
@@ -299,12 +278,12 @@ fn a_marker_that_is_written_anew_names_the_volume_of_the_open_call() {
     for length in [None, Some(16), Some(20)] {
         for force in force {
             let mut play = unmarked(LeakProtection::Always);
-            times_out(&mut play, |_| {});
+            play.call(Some(4), |_| {});
             assert!(play.cluster.carries_marker());
             force(&mut play.cluster);
             play.cluster.policy.volume_name_prefix = "new".into();
             play.cluster.policy.volume_name_uuid_length = length;
-            times_out(&mut play, |_| {});
+            play.call(Some(4), |_| {});
             let claim = claim_of(play.cluster.claim.as_ref().unwrap());
             assert!(
                 claim
@@ -314,9 +293,7 @@ fn a_marker_that_is_written_anew_names_the_volume_of_the_open_call() {
                 "{claim:?}"
             );
             assert!(play.cluster.claim.as_ref().unwrap()["metadata"]["annotations"][MARKER].is_string());
-            restart(&mut play);
-            play.attempt(|_, _| None);
-            assert_eq!(play.cluster.volume.as_ref().unwrap()["metadata"]["name"], NAME);
+            restarts(&mut play);
         }
     }
 }

@@ -2,17 +2,15 @@
 //! here has block volumes and finalizers.
 
 use serde_json::json;
-use std::sync::Arc;
 
-use crate::decide::Failure;
 use crate::provision::tests::builders::{
-    ClaimWorld, DRIVER, FINALIZER, NAME, VolumeWorld, claim_of, driver, node_with_keys, plan_of, volume_world as pv,
-    world,
+    ClaimWorld, DRIVER, FINALIZER, NAME, VolumeWorld, claim_of, driver, node_with_keys, volume_world as pv, world,
 };
 use crate::provision::tests::claim_rows::{self, new_volume, uncertain};
+use crate::provision::tests::codes::settle;
 use crate::provision::tests::{tally, volume_rows};
 use crate::provision::{
-    Creation, Deletion, OrphanVolumePolicy, ProvisionerSecretState, created, delete_answer, persistent_volume,
+    Creation, Deletion, OrphanVolumePolicy, ProvisionerSecretState, delete_answer, persistent_volume,
 };
 
 fn of_claim(world: &ClaimWorld) -> String {
@@ -30,16 +28,6 @@ fn play(rows: &[(&str, String, &str)]) {
         assert_eq!(found, wanted, "{name}");
     }
     tally("library TestController", rows.len());
-}
-
-/// What is known after a call that ended with this code.
-fn after(world: &ClaimWorld, before: &Creation, code: i32) -> Creation {
-    let failure = Failure {
-        message: "fake error".to_owned(),
-        code: Some(code),
-    };
-    let settled = created(before, &plan_of(world), Err(&failure), &claim_of(&world.claim));
-    settled.creation
 }
 
 #[test]
@@ -89,7 +77,7 @@ fn claims() {
 #[test]
 fn calls_and_what_is_known_then() {
     let first = world().marked();
-    let known = |before: &Creation, code: i32| after(&first, before, code).as_str().to_owned();
+    let known = |before: &Creation, code: i32| settle(&first, before, Some(code)).creation.as_str().to_owned();
     let open = uncertain(&world());
     let missing = |world: ClaimWorld| {
         let keys = json!({
@@ -167,14 +155,7 @@ fn persistent_volumes_of_claims() {
 fn selected_nodes() {
     let delayed = || world().delayed().marked();
     let settled = |code: i32| {
-        let world = delayed();
-        let failure = Failure {
-            message: "fake error".to_owned(),
-            code: Some(code),
-        };
-        let claim = claim_of(&world.claim);
-        let plan: Arc<_> = plan_of(&world);
-        let outcome = created(&Creation::Never, &plan, Err(&failure), &claim).outcome;
+        let outcome = settle(&delayed(), &Creation::Never, Some(code)).outcome;
         format!("{outcome:?}")
             .split(['(', '{'])
             .next()

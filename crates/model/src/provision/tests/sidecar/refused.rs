@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::create::parameters;
 use crate::provision::tests::builders::{ClaimWorld, claim_of, plan_of, world};
 use crate::provision::tests::claim_rows::word;
+use crate::provision::tests::codes::settle;
 use crate::provision::tests::tally;
 use crate::provision::{AnsweredVolume, ClaimAction, CreateOutcome, Creation, ProvisionerSecretState, created};
 
@@ -87,20 +88,7 @@ fn what_is_not_asked_for() {
         let found = format!("{}: {}", decision.reason.as_str(), word(&decision.action));
         assert!(found.starts_with(wanted), "{name}: {found}");
     }
-    let answered = |code: i32| {
-        let failure = crate::decide::Failure {
-            message: "fake error".to_owned(),
-            code: Some(code),
-        };
-        let world = world();
-        created(
-            &Creation::Never,
-            &plan_of(&world),
-            Err(&failure),
-            &claim_of(&world.claim),
-        )
-        .creation
-    };
+    let answered = |code: i32| settle(&world(), &Creation::Never, Some(code)).creation;
     assert_eq!(answered(16), Creation::Refused, "a final error");
     assert!(answered(4).is_uncertain(), "a transient error");
     let small = AnsweredVolume {
@@ -161,17 +149,8 @@ fn what_topology_is_made_of() {
 fn what_is_infeasible_is_held() {
     let rows = [(13, false, true), (3, false, false), (3, true, true)];
     for (code, is_over, is_called) in rows {
-        let failure = crate::decide::Failure {
-            message: "fake error".to_owned(),
-            code: Some(code),
-        };
         let first = world().marked();
-        let settled = created(
-            &Creation::Never,
-            &plan_of(&first),
-            Err(&failure),
-            &claim_of(&first.claim),
-        );
+        let settled = settle(&first, &Creation::Never, Some(code));
         let is_held = settled.outcome == CreateOutcome::Infeasible && !is_over;
         let again = first
             .creation(settled.creation)

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::provision::tests::builders::{claim_of, driver, node, node_with_keys, plan_of, world};
+use crate::provision::tests::builders::{answered_volume, claim_of, driver, node, node_with_keys, plan_of, world};
 use crate::provision::tests::tally;
 use crate::provision::tests::topology::{Query, segments};
 use crate::provision::topology::Segment;
@@ -133,7 +133,7 @@ fn each_set_of_keys_is_aggregated_on_its_own() {
         let found = Query::new(&labels, keys).ask();
         let words = |term: &Segment| term.iter().map(|(key, _)| key.to_owned()).collect::<Vec<_>>().join(" ");
         let mut sets: Vec<String> = match &found {
-            Ok(found) => found.iter().flat_map(|it| &it.requisite).map(words).collect(),
+            Ok(found) => found.iter().flat_map(|it| it.requisite.iter()).map(words).collect(),
             Err(refusal) => {
                 assert!(
                     matches!(refusal, ProvisionRefusal::NoTopology(_)),
@@ -185,7 +185,7 @@ fn a_label_that_comes_later_is_used() {
         "{refusal}"
     );
     let found = ask("zone=1 rack=A region=w type=s").unwrap().unwrap();
-    assert_eq!(found.requisite, segments("rack=A region=w type=s zone=1"));
+    assert_eq!(found.requisite.to_vec(), segments("rack=A region=w type=s zone=1"));
     assert_eq!(found.preferred, found.requisite);
     tally("TestNodeTopologyLabelFallback", 2);
 }
@@ -217,9 +217,8 @@ fn an_answered_topology_is_that_of_the_persistent_volume() {
             continue;
         }
         let answer = AnsweredVolume {
-            handle: "vol-1".into(),
             topology: segments("zone=1 rack=2"),
-            ..AnsweredVolume::default()
+            ..answered_volume()
         };
         let volume = NewVolume::of_answer(&plan_of(&world), Some(answer)).unwrap();
         let mut facts = driver();

@@ -1,8 +1,8 @@
-//! Whether the certificate of an API server is accepted: by the rules of Go's client, since clusters are set up for kubectl.
+//! Whether the certificate of a server is accepted, by the rules of Go's client.
 //!
-//! webpki builds and checks the paths. It is given the certificates of the CA data that may issue, because it asks nothing of
-//! them, and Go asks the same of them as of all others: that they are valid, are CAs, may sign certificates and issue for
-//! servers. Two things Go accepts that webpki does not: the certificate itself in the CA data, and one with CA:TRUE. Which
+//! webpki builds and checks the paths. It is given the trusted certificates that may issue, because it asks nothing of them,
+//! and Go asks the same of them as of all others: that they are valid, are CAs, may sign certificates and issue for servers.
+//! Two things Go accepts that webpki does not: the certificate itself among the trusted ones, and one with CA:TRUE. Which
 //! forms Go accepts is in `tests/server-certificates/forms.json`.
 
 use std::net::IpAddr;
@@ -17,24 +17,24 @@ use x509_parser::public_key::PublicKey;
 use x509_parser::x509::X509Version;
 
 use super::end_entity::EndEntityCopy;
-use super::error::{IssuerProblem, ServerCertificateError};
+use super::error::{CertificateProblem, IssuerProblem};
 
 /// The least size of an RSA key, in bits.
 const RSA_BITS: usize = 2048;
 
-/// Checks what a server that was called `name` sent, against the certificates of the CA data.
-pub(super) fn verify(
+/// Checks what a server that was called `name` sent, its certificate and those above it, against the trusted certificates.
+pub fn verify(
     trusted: &[CertificateDer<'_>],
     algorithms: &[&dyn SignatureVerificationAlgorithm],
     (server, sent): (&CertificateDer<'_>, &[CertificateDer<'_>]),
     name: &ServerName<'_>,
     now: UnixTime,
-) -> Result<(), ServerCertificateError> {
-    let certificate = EndEntityCert::try_from(server).map_err(ServerCertificateError::Invalid)?;
+) -> Result<(), CertificateProblem> {
+    let certificate = EndEntityCert::try_from(server).map_err(CertificateProblem::Invalid)?;
     let parsed = parse(server);
     check_name(&certificate, parsed.as_ref(), name)?;
     if let Some(bits) = parsed.as_ref().and_then(short_key) {
-        return Err(ServerCertificateError::ShortKey { bits });
+        return Err(CertificateProblem::ShortKey { bits });
     }
     if trusted.contains(server) {
         return check_trusted_itself(parsed.as_ref(), now);
@@ -55,7 +55,7 @@ fn check_name(
     certificate: &EndEntityCert<'_>,
     parsed: Option<&X509Certificate<'_>>,
     name: &ServerName<'_>,
-) -> Result<(), ServerCertificateError> {
+) -> Result<(), CertificateProblem> {
     let Err(error) = certificate.verify_is_valid_for_subject_name(name) else {
         return Ok(());
     };
@@ -68,13 +68,13 @@ fn check_name(
         }
     }
     let webpki::Error::CertNotValidForName(_) = error else {
-        return Err(ServerCertificateError::Invalid(error));
+        return Err(CertificateProblem::Invalid(error));
     };
     let presented = match parsed.map(names).unwrap_or_default() {
         names if names.is_empty() => "no name (there is no subjectAltName)".to_owned(),
         names => names.join(", "),
     };
-    Err(ServerCertificateError::Name {
+    Err(CertificateProblem::Name {
         name: name.to_str().into_owned(),
         presented,
     })
@@ -97,24 +97,24 @@ fn names(parsed: &X509Certificate<'_>) -> Vec<String> {
     extension.value.general_names.iter().filter_map(name).collect()
 }
 
-/// What Go asks of a certificate that stands in the CA data itself: no issuer, and no CA.
-fn check_trusted_itself(parsed: Option<&X509Certificate<'_>>, now: UnixTime) -> Result<(), ServerCertificateError> {
-    let parsed = parsed.ok_or(ServerCertificateError::Invalid(webpki::Error::BadDer))?;
+/// What Go asks of a certificate that is trusted itself: no issuer, and no CA.
+fn check_trusted_itself(parsed: Option<&X509Certificate<'_>>, now: UnixTime) -> Result<(), CertificateProblem> {
+    let parsed = parsed.ok_or(CertificateProblem::Invalid(webpki::Error::BadDer))?;
     let (from, to, now) = validity(parsed, now);
     if now < from {
-        return Err(ServerCertificateError::NotYetValid { at: moment(from) });
+        return Err(CertificateProblem::NotYetValid { at: moment(from) });
     }
     if now > to {
-        return Err(ServerCertificateError::Expired { at: moment(to) });
+        return Err(CertificateProblem::Expired { at: moment(to) });
     }
     if is_for_servers(parsed) {
         Ok(())
     } else {
-        Err(ServerCertificateError::Usage)
+        Err(CertificateProblem::Usage)
     }
 }
 
-/// The certificates of the CA data, by what they are good for.
+/// The trusted certificates, by what they are good for.
 struct Issuers<'a> {
     anchors: Vec<TrustAnchor<'a>>,
     /// How many intermediate CAs may be below each of the anchors.
@@ -178,44 +178,48 @@ impl<'a> Issuers<'a> {
         }
     }
 
-    /// The error in words, with a certificate of the CA data that would be the issuer if it could.
+    /// What the error means, with a trusted certificate that would be the issuer if it could.
     fn explain(
         &self,
         error: webpki::Error,
         server: Option<&X509Certificate<'_>>,
         sent: &[CertificateDer<'_>],
-    ) -> ServerCertificateError {
+    ) -> CertificateProblem {
         use webpki::Error as E;
         match error {
-            E::CertExpired { not_after, .. } => ServerCertificateError::Expired {
+            E::CertExpired { not_after, .. } => CertificateProblem::Expired {
                 at: moment(not_after.as_secs()),
             },
-            E::CertNotValidYet { not_before, .. } => ServerCertificateError::NotYetValid {
+            E::CertNotValidYet { not_before, .. } => CertificateProblem::NotYetValid {
                 at: moment(not_before.as_secs()),
             },
-            E::RequiredEkuNotFoundContext(_) => ServerCertificateError::Usage,
+            E::RequiredEkuNotFoundContext(_) => CertificateProblem::Usage,
             E::UnsupportedSignatureAlgorithmContext(_) | E::UnsupportedSignatureAlgorithmForPublicKeyContext(_) => {
-                ServerCertificateError::Algorithm
+                CertificateProblem::Algorithm
             }
             E::UnknownIssuer | E::InvalidSignatureForPublicKey | E::EndEntityUsedAsCa => {
                 let sent: Vec<_> = sent.iter().filter_map(parse).collect();
                 let chain = || server.into_iter().chain(&sent);
+                let is_signature = error == E::InvalidSignatureForPublicKey;
                 let found = chain().find_map(|below| {
                     let is_issuer = |(subject, _): &&(Vec<u8>, IssuerProblem)| subject == below.issuer().as_raw();
                     Some((below, self.others.iter().find(is_issuer)?.1))
                 });
                 match (found, chain().last()) {
-                    (Some((below, problem)), _) => ServerCertificateError::Issuer {
+                    (Some((below, problem)), _) => CertificateProblem::Issuer {
                         issuer: format!("\"{}\"", below.issuer()),
                         problem,
                     },
-                    (None, Some(last)) if error == E::UnknownIssuer => ServerCertificateError::UnknownIssuer {
-                        issuer: format!("\"{}\"", last.issuer()),
-                    },
-                    _ => ServerCertificateError::Invalid(error),
+                    // The signature is wrong where a CA was made again under its former name; which one of a chain, nothing says.
+                    (None, Some(last)) if error == E::UnknownIssuer || is_signature && sent.is_empty() => {
+                        CertificateProblem::UnknownIssuer {
+                            issuer: format!("\"{}\"", last.issuer()),
+                        }
+                    }
+                    _ => CertificateProblem::Invalid(error),
                 }
             }
-            other => ServerCertificateError::Invalid(other),
+            other => CertificateProblem::Invalid(other),
         }
     }
 }
@@ -253,7 +257,7 @@ fn parse<'a>(certificate: &'a CertificateDer<'_>) -> Option<X509Certificate<'a>>
 }
 
 /// Whether this is a certificate: Go's client passes over what is none.
-pub(super) fn is_certificate(certificate: &CertificateDer<'_>) -> bool {
+pub fn is_certificate(certificate: &CertificateDer<'_>) -> bool {
     parse(certificate).is_some()
 }
 
