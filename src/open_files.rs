@@ -7,7 +7,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::{debug, warn};
 
 /// Below this, many drivers and volumes at a time could find none left.
-const FEW: u64 = 1024;
+const MIN_FILES: u64 = 1024;
 
 /// Raises the soft limit to the hard one, and warns when there are few all the same.
 pub(crate) fn raise_limit() {
@@ -22,10 +22,10 @@ pub(crate) fn raise_limit() {
         warn!(%error, "cannot raise the soft limit of open files to the hard one");
     }
     match getrlimit(Resource::Nofile).current {
-        Some(limit) if limit < FEW => {
+        Some(limit) if limit < MIN_FILES => {
             warn!(
                 limit,
-                "few files may be open at a time; raise the limit of open files (ulimit -Hn) to {FEW} or more"
+                "few files may be open at a time; raise the limit of open files (ulimit -Hn) to {MIN_FILES} or more"
             );
         }
         limit => debug!(limit, "limit of open files"),

@@ -12,7 +12,7 @@ use crate::telemetry::metrics::{Metrics, OPENMETRICS_CONTENT_TYPE, PROMETHEUS_CO
 
 /// Scrapes that are answered at a time, one of which is encoded and the others wait for that or send what was encoded.
 /// Further ones get 503 with Retry-After.
-const SCRAPES: usize = 8;
+const MAX_SCRAPES: usize = 8;
 
 /// A place in the queue of scrapes, which goes with the answer until it is on its way as a whole.
 #[derive(Clone)]
@@ -48,7 +48,7 @@ impl Exposition {
     pub fn new(metrics: Arc<dyn Scrape>) -> Self {
         Self {
             metrics,
-            places: Arc::new(Semaphore::new(SCRAPES)),
+            places: Arc::new(Semaphore::new(MAX_SCRAPES)),
             encoder: Arc::new(Semaphore::new(1)),
         }
     }

@@ -27,17 +27,17 @@ use tracing::{debug, warn};
 use super::answer::ScrapePlace;
 
 /// Connections at a time, for each endpoint.
-const PLACES: usize = 64;
+const MAX_CONNECTIONS: usize = 64;
 /// How long a connection without a request is safe from being closed for another one. A request comes with the connection.
 const GRACE: Duration = Duration::from_millis(20);
 /// How long a request may take to come in.
-const REQUEST: Duration = Duration::from_secs(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// The whole of a connection, the answer included; more than a scrape may take by default (10 s).
-const CONNECTION: Duration = Duration::from_secs(30);
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
 /// A request has a line and a few headers.
-const LARGEST_REQUEST: usize = 32 << 10;
+const MAX_REQUEST_BYTES: usize = 32 << 10;
 /// After a fault of `accept`, such as too many open files.
-const PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
 /// What connections get after the shutdown signal to finish their request.
 const DRAIN_TIME: Duration = Duration::from_secs(2);
@@ -59,12 +59,12 @@ pub(super) async fn serve(listener: TcpListener, router: Router, shutdown: Cance
                 let router = router.clone();
                 peers.add(move |asked| async move {
                     // A peer that is too slow is disconnected.
-                    let _ended = timeout(CONNECTION, serve_connection(stream, router, &asked)).await;
+                    let _ended = timeout(CONNECTION_TIMEOUT, serve_connection(stream, router, &asked)).await;
                 });
             }
             Err(error) => {
                 warn!(%error, "cannot accept a connection to the HTTP endpoint");
-                sleep(PAUSE).await;
+                sleep(ACCEPT_BACKOFF).await;
             }
         }
     }
@@ -95,7 +95,7 @@ impl Peers {
     /// Waits until there is a place: until a connection ends, or one without a request is older than [`GRACE`] and is closed.
     async fn make_room(&mut self) {
         while self.connections.try_join_next().is_some() {}
-        while self.connections.len() >= PLACES {
+        while self.connections.len() >= MAX_CONNECTIONS {
             self.silent.retain(Silent::is_silent);
             let Some(longest) = self.silent.front() else {
                 self.connections.join_next().await;
@@ -148,8 +148,8 @@ async fn serve_connection(stream: TcpStream, router: Router, asked: &AtomicBool)
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(REQUEST)
-        .max_buf_size(LARGEST_REQUEST)
+        .header_read_timeout(REQUEST_TIMEOUT)
+        .max_buf_size(MAX_REQUEST_BYTES)
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service)
         .await;

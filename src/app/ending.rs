@@ -18,7 +18,7 @@ const AFTER_CALLS: Duration = Duration::from_secs(3);
 /// The same for a short grace period, as a part of it.
 const AFTER_CALLS_SHARE: u32 = 5;
 /// What servers and traces have when nothing is left.
-const LEAST: Duration = Duration::from_millis(500);
+const MIN_CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// How the drivers ended.
 #[derive(Debug)]
@@ -92,7 +92,7 @@ pub(super) async fn close(parts: SharedParts, mut next_signal: impl AsyncFnMut()
         guard,
         left,
     } = parts;
-    let cap = left.clamp(LEAST, SHUTDOWN_CAP);
+    let cap = left.clamp(MIN_CLOSE_TIMEOUT, SHUTDOWN_CAP);
     let ended = async { tokio::join!(timeout(cap, servers.ended()), guard.shutdown(cap)) };
     tokio::select! {
         (_overdue, flushed) = ended => if let FlushOutcome::Lost(spans) = flushed {
@@ -142,7 +142,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_end_takes_no_longer_than_is_left_and_hears_another_signal() {
-        for (left, lasts) in [(Duration::ZERO, LEAST), (GRACE, SHUTDOWN_CAP)] {
+        for (left, lasts) in [(Duration::ZERO, MIN_CLOSE_TIMEOUT), (GRACE, SHUTDOWN_CAP)] {
             let began = Instant::now();
             close(parts(left), async || pending().await).await;
             assert_eq!(began.elapsed(), lasts);

@@ -35,8 +35,8 @@ use csi_driver::{CsiDriverCache, FINDING_INTERVAL, JITTER};
 use scan::{DriverScan, Led, Scan, of_driver};
 use unserved::UnservedTracker;
 
-/// Many drivers start at the same time; one scan is for all of them.
-const GATHER: Duration = Duration::from_secs(1);
+/// Many drivers start at the same time; one scan is for all of them. Longer than the tick of the supervisor, which says what reports them.
+const GATHER: Duration = Duration::from_secs(2);
 
 /// When attachments are scanned, and what counts as a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ impl Default for ScannerSettings {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfiguredDriver {
     pub driver: String,
-    /// Whether this replica reports on the driver: it leads it, or nobody does.
+    /// Whether this replica reports on the driver by this AttacherConfig: it works for the driver with it, and no other replica leads.
     pub reports: bool,
     pub name: String,
     pub uid: String,
@@ -93,7 +93,7 @@ impl FindingsHandle {
         }
     }
 
-    /// The first AttacherConfig that is meant.
+    /// The AttacherConfig that is meant.
     pub fn config(&self, is_meant: impl Fn(&ConfiguredDriver) -> bool) -> Option<ConfiguredDriver> {
         let inner = self.0.lock();
         let mut configs = inner.configs.iter().flatten();
@@ -105,7 +105,7 @@ impl FindingsHandle {
     }
 
     /// Shows what was found about a driver in the place of what was shown until now.
-    fn publish(&self, driver: &Arc<str>, summary: Arc<FindingsSummary>) -> Option<Arc<FindingsSummary>> {
+    fn show(&self, driver: &Arc<str>, summary: Arc<FindingsSummary>) -> Option<Arc<FindingsSummary>> {
         self.0.lock().summaries.insert(driver.clone(), summary)
     }
 
@@ -286,7 +286,7 @@ impl FindingsScanner {
 
     fn report_findings(&self, driver: &Arc<str>, summary: &Arc<FindingsSummary>, new: &[NewFinding], now: Timestamp) {
         let report = FindingsReport::begin(&self.context, driver, true, summary, now);
-        let before = self.insights.publish(driver, summary.clone()).unwrap_or_default();
+        let before = self.insights.show(driver, summary.clone()).unwrap_or_default();
         for item in new {
             warn!(
                 driver = &**driver,

@@ -59,10 +59,8 @@ impl VolumeCache for AttachVolumes {
         }
     }
 
-    fn sharers(&self, driver: &str, handle: &str, except: &str) -> Vec<Arc<Volume>> {
-        let mut volumes = self.0.volumes_of_handle(driver, handle);
-        volumes.retain(|volume| *volume.name != *except);
-        volumes
+    fn sharers(&self, driver: &str, handle: &str) -> Vec<Arc<Volume>> {
+        self.0.volumes_of_handle(driver, handle)
     }
 
     /// A VolumeAttachment that is not seen may be one that the volume is attached by. So the lists have to be of one state and no older than

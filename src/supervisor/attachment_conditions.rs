@@ -26,6 +26,7 @@ pub(super) fn healthy(facts: &StatusInput<'_>) -> Option<ConditionUpdate> {
         let message = format!("{}; {waiting}", withheld.message);
         return Some(ConditionUpdate::new(kind, false, withheld.reason, message));
     }
+    let failing = facts.failing?;
     if let Some(stuck) = facts.stuck {
         let count = |kind| facts.insight.map_or(0, |insight| insight.count(kind));
         let count = count(FindingKind::AttachStuck) + count(FindingKind::DetachStuck);
@@ -40,7 +41,6 @@ pub(super) fn healthy(facts: &StatusInput<'_>) -> Option<ConditionUpdate> {
             message,
         ));
     }
-    let failing = facts.failing?;
     let upkeep = match facts.failing_upkeep {
         0 => String::new(),
         count => format!("; {count} finalizers or notes of volumes cannot be written and will be retried"),

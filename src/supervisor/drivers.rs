@@ -14,14 +14,13 @@ use super::attachment_conditions;
 use super::deletion::{DeletionState, Remaining};
 use super::election::LeaderElectionMode;
 use super::gauges;
-use super::plan::ConfigProblem;
 use super::provisioners::Provisioning;
 use super::provisioning_conditions;
 use super::saturation::{RoleLimits, Saturation};
 use super::status::{self, StatusInput};
 use super::status_author::DriverLeader;
 use super::tasks::{Configs, Name, NewTask, RunningTask, TaskKind, Tasks};
-use super::writer::StatusPart;
+use super::writer::{StatusPart, TrackedConfig};
 use crate::api::condition::ConditionReason;
 use crate::api::names::finalizer_name;
 use crate::api::{AttacherConfigStatus, DriverConfig};
@@ -213,16 +212,15 @@ impl Drivers {
         self.context.store.generation()
     }
 
-    /// The status that an AttacherConfig should show after `known`.
+    /// The status that an AttacherConfig should show after the one that is known.
     pub fn status(
         &self,
         name: &str,
-        generation: Option<i64>,
-        problem: Option<&ConfigProblem>,
+        entry: &TrackedConfig,
         holder: &str,
-        known: &AttacherConfigStatus,
         deletion: DeletionState,
     ) -> AttacherConfigStatus {
+        let known = &entry.written;
         let running = self.tasks.get(name);
         let provisioning = self.provisioners.state(name);
         let driver = running.map(|running| running.status.borrow().clone());
@@ -244,12 +242,13 @@ impl Drivers {
         let facts = StatusInput {
             insight: insight.as_deref(),
             stuck,
-            generation,
+            generation: entry.object.metadata.generation,
             holder,
             holds_former_lease: running.is_some_and(|running| holds_former_lease(running, former)),
             specified: self.specified(name),
+            named_by_spec: entry.named_by_spec(),
             driver: driver.as_ref(),
-            problem,
+            problem: entry.problem.as_ref(),
             deletion,
             watch_failure: store.lists().failure(),
             is_of_one_state: store.lists().is_of_one_state(),

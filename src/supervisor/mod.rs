@@ -60,7 +60,7 @@ use plan::PlanInput;
 pub use provisioners::ProvisionSetup;
 use status_author::DriverLeader;
 use tasks::Name;
-use watched::Watched;
+use watched::WatchReadiness;
 use writer::{StatusPart, StatusWriter, TrackedConfig};
 use writes::{FinishedWrite, RunningWrites, StatusChange, WriteKind};
 
@@ -146,8 +146,8 @@ impl Supervisor {
         info!("all drivers finished");
     }
 
-    /// Competes for the right to write the status of drivers that no replica leads. Nothing is called under it, so that a Lease that is
-    /// created is held at once, and it does not count when Leases are spread over replicas.
+    /// Competes for the permission to write the status of drivers that no replica leads. Nothing is called under it, so that a
+    /// Lease that is created is held at once, and it does not count when Leases are spread over replicas.
     fn compete_for_status(&self) -> LeaderElectionHandle {
         let elections = LeaderElections {
             shares: LeaseShares::default(),
@@ -203,7 +203,7 @@ impl Supervisor {
         let mut events = pin!(events);
         let mut ticks = interval(CHECK_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut watched = Watched::new(check, self.answers.clone());
+        let mut watched = WatchReadiness::new(check, self.answers.clone());
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
@@ -283,12 +283,17 @@ impl Supervisor {
 
     /// The AttacherConfigs whose driver is known by name, from its spec or because it answered once.
     fn configured(&self) -> Vec<ConfiguredDriver> {
-        // The replica that leads a driver reports on it.
-        let ours = |name: &str| !matches!(self.drivers.lead(name), DriverLeader::Other | DriverLeader::Unknown);
+        // The replica that leads a driver reports on it, by the one AttacherConfig that it works for the driver with.
+        let reports = |name: &str, driver: &str| {
+            let is_ours = !matches!(self.drivers.lead(name), DriverLeader::Other | DriverLeader::Unknown);
+            let holder = self.drivers.tasks.reservations.holder(driver);
+            is_ours && holder.is_some_and(|holder| *holder == *name)
+        };
         let named = served(&self.objects).filter_map(|(name, entry)| {
+            let driver = driver_name(&self.drivers, name, entry)?;
             Some(ConfiguredDriver {
-                driver: driver_name(&self.drivers, name, entry)?,
-                reports: ours(name),
+                reports: reports(name, &driver),
+                driver,
                 name: name.clone(),
                 uid: entry.object.metadata.uid.clone().unwrap_or_default(),
                 provisions: entry.object.spec.as_ref().is_ok_and(|spec| spec.provisioning.is_some()),
@@ -382,14 +387,14 @@ impl Supervisor {
             if entry.is_at_rest(cached) || running.is_writing(name) {
                 continue;
             }
-            let (generation, problem) = (entry.object.metadata.generation, entry.problem.as_ref());
             let wanted = if part == StatusPart::Provisioning {
+                let generation = entry.object.metadata.generation;
                 drivers.provisioning_status(name, generation, holder, &entry.written)
             } else {
                 let remaining = remaining.get(name).cloned();
                 let remaining = remaining.or_else(|| leaving::remaining(drivers, name, entry));
                 let deletion = leaving::state(drivers, name, entry, remaining);
-                drivers.status(name, generation, problem, holder, &entry.written, deletion)
+                drivers.status(name, entry, holder, deletion)
             };
             if entry.shows(&wanted, part) {
                 entry.rest(cached);
@@ -565,7 +570,7 @@ fn config_event(
 fn driver_name(drivers: &Drivers, name: &str, entry: &TrackedConfig) -> Option<String> {
     let in_use = drivers.specified(name).map(str::to_owned);
     let answered = || entry.known_as().map(str::to_owned);
-    let specified = || entry.object.spec.as_ref().ok()?.driver_name.clone();
+    let specified = || entry.named_by_spec().map(str::to_owned);
     in_use
         .or_else(|| drivers.name(name))
         .or_else(answered)

@@ -59,11 +59,11 @@ pub(super) struct Provisioning {
     election: LeaderElectionMode,
     /// None in place of the sidecar, where there is no section.
     pub setup: Option<ProvisionSetup>,
-    watched: Option<Watched>,
+    watched: Option<ProvisioningWatches>,
 }
 
 /// The watches, and what they feed.
-struct Watched {
+struct ProvisioningWatches {
     context: provision::SharedContext,
     _watches: [AbortOnDropHandle<()>; 2],
 }
@@ -81,7 +81,9 @@ impl TaskKind for Provisioning {
     ) -> Option<NewTask<ProvisionRole, ProvisionTask>> {
         let setup = self.setup.as_ref()?;
         let context = &self.context;
-        let watched = self.watched.get_or_insert_with(|| Watched::start(context, setup));
+        let watched = self
+            .watched
+            .get_or_insert_with(|| ProvisioningWatches::start(context, setup));
         let own = ProvisionTask {
             queue: QueueSlot::default(),
             seen: QueueExamination::default(),
@@ -131,7 +133,7 @@ impl Tasks<Provisioning> {
         self.apply(wanted.collect());
     }
 
-    fn watched(&self) -> Option<&Watched> {
+    fn watched(&self) -> Option<&ProvisioningWatches> {
         self.kind.watched.as_ref()
     }
 
@@ -229,7 +231,7 @@ impl Tasks<Provisioning> {
     }
 }
 
-impl Watched {
+impl ProvisioningWatches {
     fn start(context: &SharedContext, setup: &ProvisionSetup) -> Self {
         let store = provision::Store::recorded_by(context.store.lists().answers());
         let volumes = Arc::new(AttachVolumes(context.store.clone()));

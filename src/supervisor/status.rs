@@ -31,8 +31,10 @@ pub(super) struct StatusInput<'a> {
     pub holder: &'a str,
     /// Whether this replica serves the driver and holds the Lease under which a former release served it.
     pub holds_former_lease: bool,
-    /// The driver that the spec names.
+    /// The driver that the settings in use name.
     pub specified: Option<&'a str>,
+    /// The driver that the latest spec names, whether that is in use or not.
+    pub named_by_spec: Option<&'a str>,
     /// State of the driver; none when none runs.
     pub driver: Option<&'a DriverState>,
     /// Why the latest spec is not in use.
@@ -44,7 +46,8 @@ pub(super) struct StatusInput<'a> {
     /// Whether what is known is of one state of the API server: until then nothing is attached.
     pub is_of_one_state: bool,
     pub counts: Counts,
-    /// How many attaches and detaches failed and wait; none where there is no queue, so that nobody knows.
+    /// How many attaches and detaches failed and wait; none where there is no queue: this replica does not work for the driver by this
+    /// AttacherConfig, and what was found about the driver says nothing of it.
     pub failing: Option<usize>,
     /// How much else failed and waits ([`attachment_conditions::failing`](super::attachment_conditions::failing)).
     pub failing_upkeep: usize,
@@ -83,7 +86,9 @@ pub(super) fn status(facts: &StatusInput<'_>, known: &AttacherConfigStatus, now:
     AttacherConfigStatus {
         observed_generation: facts.generation,
         conditions,
-        driver: plugin.map(describe).or_else(|| silent(known, facts.specified)),
+        driver: plugin
+            .map(describe)
+            .or_else(|| silent(known, facts.specified.or(facts.named_by_spec))),
         holder: facts.driver.and_then(|driver| driver.phase.worker(facts.holder)),
         leader_election: known.leader_election.clone().filter(|_| !facts.holds_former_lease),
         attachments: plugin.map(|_| attachments(facts)),
@@ -308,6 +313,7 @@ fn of_attachments(facts: &StatusInput<'_>) -> Vec<ConditionUpdate> {
         Some(DriverPhase::Unreachable { .. }) => Some(ConditionReason::DriverUnreachable),
         Some(DriverPhase::Stalled { reason, .. }) => Some(*reason),
         Some(DriverPhase::Stopped) => Some(ConditionReason::Stopped),
+        None => facts.problem.map(|problem| problem.reason),
         _ => None,
     };
     let unknown = |kind| {
@@ -315,7 +321,8 @@ fn of_attachments(facts: &StatusInput<'_>) -> Vec<ConditionUpdate> {
         idle.map(|reason| ConditionUpdate::new(kind, ConditionStatus::Unknown, reason, text))
     };
     let lasting = facts.driver.and_then(|driver| driver.lasting_mismatches.as_ref());
-    let consistent = facts.insight.map(|insight| consistent(insight, lasting));
+    let found = facts.failing.and(facts.insight);
+    let consistent = found.map(|insight| consistent(insight, lasting));
     let healthy = healthy(facts).or_else(|| unknown(ConditionType::AttachmentsHealthy));
     let consistent = consistent.or_else(|| unknown(ConditionType::AttachmentsConsistent));
     healthy.into_iter().chain(consistent).collect()

@@ -22,7 +22,7 @@ use crate::runtime::{DriverPhase, DriverState, DriverStateSender, DriverTask, Ro
 const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_mins(1);
 /// A task that ran for so long was well; its next fault counts as the first.
-const HEALTHY: Duration = Duration::from_mins(10);
+const MIN_HEALTHY_RUN: Duration = Duration::from_mins(10);
 
 /// The name of a driver, or of its AttacherConfig.
 pub(super) type Name = Arc<str>;
@@ -324,7 +324,7 @@ impl<X> RunningTask<X> {
 
     /// What it is until it is started again after a pause, which is longer after each fault. What it reported stays known.
     fn after_fault(self) -> Self {
-        let faults = if self.started.elapsed() >= HEALTHY {
+        let faults = if self.started.elapsed() >= MIN_HEALTHY_RUN {
             0
         } else {
             self.faults

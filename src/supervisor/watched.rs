@@ -9,7 +9,7 @@ use crate::reflect::{FailedWatch, explain};
 use crate::watch_answers::WatchAnswers;
 
 /// What the events and errors of the watch say for readiness.
-pub(super) struct Watched {
+pub(super) struct WatchReadiness {
     check: CheckHandle,
     /// Where the connection of the watch records whether the API server has accepted it.
     answers: WatchAnswers,
@@ -21,7 +21,7 @@ pub(super) struct Watched {
     failed: Option<FailedWatch>,
 }
 
-impl Watched {
+impl WatchReadiness {
     pub(super) fn new(check: CheckHandle, answers: WatchAnswers) -> Self {
         Self {
             check,

@@ -23,10 +23,10 @@ use crate::telemetry::Span;
 /// Long enough for a busy API server; a status write is never worth more.
 const WRITE_DEADLINE: Duration = Duration::from_secs(5);
 /// How long a change of counts waits, so that a burst of attaches is not a burst of status writes.
-const UNHURRIED: Duration = Duration::from_secs(2);
-/// How long a status that shows everything is not computed anew while nothing of the cache and of its driver has changed. Queues
+const MIN_WRITE_INTERVAL: Duration = Duration::from_secs(2);
+/// How long a status that shows everything is not computed again while nothing of the cache and of its driver has changed. Queues
 /// and findings tell of no change.
-const REST: Duration = Duration::from_secs(5);
+const RECHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// The longest pause of one that does not lead, after somebody else has written each time.
 const MAX_CONTEST_PAUSE: Duration = Duration::from_mins(10);
 /// The longest pause after writes that failed.
@@ -104,6 +104,11 @@ impl TrackedConfig {
         self.object.metadata.name.clone().unwrap_or_default()
     }
 
+    /// The name that the latest spec gives the driver, whether that spec is in use or not.
+    pub fn named_by_spec(&self) -> Option<&str> {
+        self.object.spec.as_ref().ok()?.driver_name.as_deref()
+    }
+
     /// The name that the driver answered once. One without a mode is only what the spec says.
     pub fn known_as(&self) -> Option<&str> {
         let answered = self.written.driver.as_ref().filter(|driver| driver.mode.is_some());
@@ -134,7 +139,7 @@ impl TrackedConfig {
 
     /// Whether the status shows everything still, as far as the cache's generation and the time since tell.
     pub fn is_at_rest(&self, cached: u64) -> bool {
-        let is_so = |(since, generation): (Instant, u64)| generation == cached && since.elapsed() < REST;
+        let is_so = |(since, generation): (Instant, u64)| generation == cached && since.elapsed() < RECHECK_INTERVAL;
         self.at_rest.is_some_and(is_so)
     }
 
@@ -146,7 +151,9 @@ impl TrackedConfig {
         }
         let urgent = !self.overwritten && status::is_urgent(&self.written, wanted);
         let contests = if self.overwritten && !leads { self.contests } else { 0 };
-        let pause = UNHURRIED.saturating_mul(1 << contests.min(16)).min(MAX_CONTEST_PAUSE);
+        let pause = MIN_WRITE_INTERVAL
+            .saturating_mul(1 << contests.min(16))
+            .min(MAX_CONTEST_PAUSE);
         urgent || self.written_at.is_none_or(|at| at.elapsed() >= pause)
     }
 

@@ -12,9 +12,11 @@
 pub mod cache;
 pub mod driver;
 mod memory;
+mod progress;
 mod traces;
 
 pub use memory::KeyMemory;
+pub use progress::UnfinishedAttempts;
 
 #[cfg(test)]
 #[path = "../../../tests/testbed/src/trace_pipeline.rs"]

@@ -1,12 +1,12 @@
 //! What is remembered of a VolumeAttachment beside what its object says. It belongs to the key in the queue and ends with it, so that no
-//! wait outlives the attachment that waits.
+//! wait outlives the attachment that waits. Only its [`AttemptProgress`] goes on with the next engine of the driver.
 
 use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::api::validated::Timeouts;
-use crate::cache::AttacherKey;
+use crate::cache::{AttacherKey, Snapshot};
 use crate::decide::DetachWait;
 use crate::driver::WithheldGuard;
 use crate::objects::{Attachment, Operation};
@@ -44,7 +44,7 @@ pub struct KeyMemory {
 
 /// The attempts of one attach or detach, whether it is traced or not. The queue counts failures in a row: new inputs make them void, and a
 /// wait ends the row.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct LifecycleAttempts {
     uid: Box<str>,
     operation: Option<Operation>,
@@ -74,7 +74,34 @@ impl LifecycleAttempts {
     }
 }
 
+/// How far an attach or detach has come.
+pub(crate) struct AttemptProgress {
+    attempts: LifecycleAttempts,
+    lifecycle: Option<SharedLifecycle>,
+}
+
+impl AttemptProgress {
+    /// The same for the next engine of the driver, which knows this of the attachment.
+    pub(crate) fn resumed(mut self, snapshot: &Snapshot) -> Self {
+        self.lifecycle = self.lifecycle.filter(|lifecycle| lifecycle.lock().resume(snapshot));
+        self
+    }
+}
+
 impl KeyMemory {
+    /// How far the attach or detach has come; none before the first attempt.
+    pub(crate) fn progress(&self) -> Option<AttemptProgress> {
+        self.attempts.operation.map(|_| AttemptProgress {
+            attempts: self.attempts.clone(),
+            lifecycle: self.lifecycle.clone(),
+        })
+    }
+
+    /// The next attempt goes on from there.
+    pub(crate) fn go_on_from(&mut self, progress: AttemptProgress) {
+        (self.attempts, self.lifecycle) = (progress.attempts, progress.lifecycle);
+    }
+
     /// Whether the attachment of this UID is worked on although it looks settled.
     pub(crate) fn forces(&self, uid: &str) -> bool {
         self.forced.as_deref() == Some(uid)

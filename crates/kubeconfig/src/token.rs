@@ -19,7 +19,7 @@ use crate::find::LoadError;
 const READ_AGAIN: Duration = Duration::from_secs(50);
 /// A token that was refused, and a file that could not be read, are looked at again with the next request, but not sooner than
 /// this.
-const LEAST_PAUSE: Duration = Duration::from_secs(1);
+const MIN_PAUSE: Duration = Duration::from_secs(1);
 
 /// What was given for a token has characters that none has.
 #[derive(Debug, Error)]
@@ -115,7 +115,7 @@ impl TokenFile {
     pub fn header(&self) -> Option<HeaderValue> {
         let mut last = self.last.lock();
         let pause = if last.token.is_doubtful() {
-            LEAST_PAUSE
+            MIN_PAUSE
         } else {
             READ_AGAIN
         };
@@ -194,23 +194,23 @@ mod tests {
         write("one");
         assert_eq!(sent(), "Bearer one");
         write("two");
-        tokio::time::advance(LEAST_PAUSE).await;
+        tokio::time::advance(MIN_PAUSE).await;
         assert_eq!(sent(), "Bearer one", "nobody has refused it");
         token.clone().refused();
         assert_eq!(sent(), "Bearer two");
         write("three");
         token.refused();
         assert_eq!(sent(), "Bearer two", "the file was read within this second");
-        tokio::time::advance(LEAST_PAUSE).await;
+        tokio::time::advance(MIN_PAUSE).await;
         assert_eq!(sent(), "Bearer three");
         // Whoever replaces the file is not done yet.
         write("");
         token.refused();
-        tokio::time::advance(LEAST_PAUSE).await;
+        tokio::time::advance(MIN_PAUSE).await;
         assert_eq!(sent(), "Bearer three");
         write("four");
         assert_eq!(sent(), "Bearer three", "the file was looked at within this second");
-        tokio::time::advance(LEAST_PAUSE).await;
+        tokio::time::advance(MIN_PAUSE).await;
         assert_eq!(sent(), "Bearer four");
     }
 }

@@ -101,7 +101,8 @@ impl ApiError {
         names.iter().any(|name| self.message.contains(name)) && self.message.contains(" denied request: ")
     }
 
-    /// Whether admission refused the write: a webhook, a policy, a quota or another plugin of the API server. No right is missing for it.
+    /// Whether admission refused the write: a webhook, a policy, a quota or another plugin of the API server. No permission
+    /// is missing for it.
     pub fn is_of_admission(&self) -> bool {
         self.is_of_webhook() || self.is_of_policy() || (self.is_forbidden() && !self.is_of_authorizer())
     }

@@ -308,7 +308,7 @@ impl DriverContext {
     /// woken that can go on now.
     fn wake_sharers(&self, volume: &Volume, handle: &str) {
         let (volumes, driver) = (&self.context.volumes, &self.facts.name);
-        let all = volumes.sharers(driver, handle, "");
+        let all = volumes.sharers(driver, handle);
         let Some(last) = last_to_go(&all, &self.driver) else {
             return;
         };
@@ -335,7 +335,11 @@ impl DriverContext {
                         VolumeReason::StillAttached => !*is_noted && !volumes.is_named(&other.name),
                         _ => false,
                     });
-                    // A run has looked already, perhaps before the change, and has not said yet what it waits for.
+                    // A run has looked already, perhaps before the change, and has not said yet what it waits for. That of a role that is
+                    // switched off may end and leave nothing to wake.
+                    if !is_held && self.role() != RolePhase::Serving {
+                        self.enqueue_volume(other, ClaimCause::Volume);
+                    }
                     if may_go_on || !is_held {
                         self.queue.wake(&key, ClaimCause::Volume.into());
                     }

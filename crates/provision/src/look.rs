@@ -160,7 +160,9 @@ impl VolumeView for Look<'_, VolumeKey> {
     }
 
     fn sharers(&self, handle: &str, except: &str) -> Vec<Arc<Volume>> {
-        self.work.context.volumes.sharers(&self.work.facts.name, handle, except)
+        let mut sharers = self.work.context.volumes.sharers(&self.work.facts.name, handle);
+        sharers.retain(|volume| *volume.name != *except);
+        sharers
     }
 
     fn created_for_a_claim(&self, handle: &str) -> Option<Arc<str>> {

@@ -27,19 +27,9 @@ pub trait VolumeCache: Send + Sync + 'static {
     /// PersistentVolumes are watched, or were listed after `except` was read; without `except`, or were listed lately.
     fn handle_owner(&self, driver: &str, handle: &str, except: &str) -> Seen<Arc<str>>;
 
-    /// All PersistentVolumes of a driver but `except` that have this handle, as far as they are known. Asked for when one of them changes: a
-    /// cache of many has to find them without going through all.
-    fn sharers(&self, driver: &str, handle: &str, except: &str) -> Vec<Arc<Volume>> {
-        let mut sharers = Vec::new();
-        self.for_each(&mut |volume| {
-            let source = volume.spec.csi();
-            let has_handle = source.is_some_and(|source| *source.driver == *driver && *source.handle == *handle);
-            if has_handle && *volume.name != *except {
-                sharers.push(volume.clone());
-            }
-        });
-        sharers
-    }
+    /// All PersistentVolumes of a driver that have this handle, as far as they are known. Asked for when one of them changes: a cache of
+    /// many has to find them without going through all.
+    fn sharers(&self, driver: &str, handle: &str) -> Vec<Arc<Volume>>;
 
     /// The nodes of the VolumeAttachments that a volume may be attached by, in words: those of any driver that name the PersistentVolume
     /// of this name, whether that is there or not, and those of this driver that noted or describe this handle. It is not known while

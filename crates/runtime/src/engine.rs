@@ -35,7 +35,7 @@ pub struct Workplace<K: Key> {
     /// What is to be worked on.
     pub queue: Queue<K>,
     /// Where the state goes.
-    pub publisher: DriverStateSender,
+    pub status: DriverStateSender,
     /// That of the requests to the API server.
     api_limit: Throttle,
     client: RwLock<FencedClient>,
@@ -49,7 +49,7 @@ impl<K: Key> Workplace<K> {
             config,
             facts,
             client,
-            publisher,
+            status,
         } = start;
         let settings = config.borrow().clone();
         let observer = QueueMetrics::new(facts.name.clone(), W::LANE_NAMES, metrics);
@@ -64,7 +64,7 @@ impl<K: Key> Workplace<K> {
             config_name: name,
             config,
             queue,
-            publisher,
+            status,
             api_limit: Throttle::new(api_limit(&settings)),
             client: RwLock::new(client),
         }
@@ -242,7 +242,7 @@ async fn run_queue<W: Work>(work: Arc<W>) {
         let work = work.clone();
         async move {
             let result = work.run(&run).await;
-            work.publisher.attempt_ended();
+            work.status.attempt_ended();
             result
         }
     })

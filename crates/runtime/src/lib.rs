@@ -1,7 +1,7 @@
 //! The life of one driver, whatever a role does for it: connect, find out who answers, compete for its Lease, work until the connection
 //! is lost, start over.
 //!
-//! A driver never ends the process and never touches another driver. What it is at is published as a [`DriverState`]. What is done for
+//! A driver never ends the process and never touches another driver. What it is at is shown as a [`DriverState`]. What is done for
 //! it is a [`Role`], which this crate does not know.
 
 pub mod connect;

@@ -68,7 +68,7 @@ impl FailedAttempt<'_> {
         };
         span.fail(self.kind, words);
         let is_outdated = |last: &FailureRecord| last.attachment == self.subject && last.message != self.message;
-        let is_corrected = place.publisher.borrow().last_failure.as_ref().is_some_and(is_outdated);
+        let is_corrected = place.status.borrow().last_failure.as_ref().is_some_and(is_outdated);
         if self.is_news || is_corrected {
             let failure = FailureRecord {
                 at: whole_seconds(clock::now()),
@@ -78,7 +78,7 @@ impl FailedAttempt<'_> {
                 message: self.message.to_owned(),
                 trace_id: span.trace_id(),
             };
-            place.publisher.failure(&place.facts.name, failure);
+            place.status.failure(&place.facts.name, failure);
         }
         reason
     }

@@ -35,7 +35,7 @@ pub struct Start {
     /// Calls the driver in the term of its Lease.
     pub client: FencedClient,
     /// Where the state goes.
-    pub publisher: DriverStateSender,
+    pub status: DriverStateSender,
 }
 
 /// Work that is done for drivers: one role is given to the tasks of all of them.
@@ -98,5 +98,5 @@ pub trait Role: Clone + Send + Sync + 'static {
     fn vacancies(&self) -> watch::Receiver<()>;
 
     /// The engine of a driver has ended: what the state shows of its work is over.
-    fn ended(&self, publisher: &DriverStateSender);
+    fn ended(&self, status: &DriverStateSender);
 }

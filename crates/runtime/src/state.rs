@@ -184,7 +184,7 @@ impl Drop for ClaimGuard {
     }
 }
 
-/// Publishes the state; only changes wake readers.
+/// Sends the state to those that show it; only changes wake readers.
 #[derive(Clone, Debug)]
 pub struct DriverStateSender {
     state: watch::Sender<DriverState>,
@@ -193,7 +193,7 @@ pub struct DriverStateSender {
 }
 
 impl DriverStateSender {
-    /// Publishes here.
+    /// Sends the state to the receivers of this channel.
     pub fn new(sender: watch::Sender<DriverState>) -> Self {
         Self {
             state: sender,
@@ -201,7 +201,7 @@ impl DriverStateSender {
         }
     }
 
-    /// The state that was published last.
+    /// The state that was sent last.
     pub fn borrow(&self) -> watch::Ref<'_, DriverState> {
         self.state.borrow()
     }
@@ -237,7 +237,7 @@ impl DriverStateSender {
         is_news
     }
 
-    /// Publishes what the driver sent about itself. What is known of another driver, which answered here before, says nothing of this one.
+    /// Shows what the driver sent about itself. What is known of another driver, which answered here before, says nothing of this one.
     pub fn plugin(&self, plugin: Plugin) {
         self.state.send_if_modified(|status| {
             if status.plugin.as_ref() == Some(&plugin) {
@@ -331,15 +331,15 @@ mod tests {
     #[test]
     fn a_claim_is_counted_while_it_is_written() {
         let (sender, mut seen) = watch::channel(DriverState::default());
-        let publisher = DriverStateSender::new(sender);
-        let (one, other) = (publisher.claiming(), publisher.claiming());
+        let status = DriverStateSender::new(sender);
+        let (one, other) = (status.claiming(), status.claiming());
         assert_eq!(seen.borrow().claims, 2);
         drop(one);
         assert_eq!(seen.borrow().claims, 1);
         drop(other);
         assert_eq!(seen.borrow().claims, 0);
         assert!(!seen.has_changed().unwrap(), "nobody is told");
-        publisher.attempt_ended();
+        status.attempt_ended();
         assert!(seen.borrow_and_update().attempts == 1);
     }
 
@@ -361,12 +361,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_words_of_a_driver_are_kept_for_some_seconds_and_are_no_news() {
         let (sender, mut seen) = watch::channel(DriverState::default());
-        let publisher = DriverStateSender::new(sender);
-        assert!(publisher.unserved(unreachable("request 0"), false));
+        let status = DriverStateSender::new(sender);
+        assert!(status.unserved(unreachable("request 0"), false));
         let mut shown = Vec::new();
         for request in 1..=25 {
             tokio::time::advance(Duration::from_secs(1)).await;
-            assert!(!publisher.unserved(unreachable(&format!("request {request}")), false));
+            assert!(!status.unserved(unreachable(&format!("request {request}")), false));
             if seen.has_changed().unwrap() {
                 shown.push(seen.borrow_and_update().phase.clone());
             }
@@ -381,7 +381,7 @@ mod tests {
             reason: ConditionReason::TlsFailed,
             message: message.to_owned(),
         };
-        let publisher = DriverStateSender::new(watch::Sender::default());
+        let status = DriverStateSender::new(watch::Sender::default());
         let rows = [
             (unreachable("a"), true),
             (stalled("a"), true),
@@ -394,8 +394,8 @@ mod tests {
             (unreachable("b"), true),
         ];
         for (phase, is_news) in rows {
-            assert_eq!(publisher.unserved(phase.clone(), false), is_news, "{phase:?}");
-            assert_eq!(publisher.borrow().phase, phase);
+            assert_eq!(status.unserved(phase.clone(), false), is_news, "{phase:?}");
+            assert_eq!(status.borrow().phase, phase);
         }
     }
 
@@ -423,15 +423,15 @@ mod tests {
     #[test]
     fn what_is_known_of_another_driver_goes_with_it() {
         let (sender, mut seen) = watch::channel(DriverState::default());
-        let publisher = DriverStateSender::new(sender);
-        publisher.plugin(plugin("a.test", "1"));
-        publisher.failure("a.test", failed("of a"));
-        publisher.withheld(Some(WithheldSecrets {
+        let status = DriverStateSender::new(sender);
+        status.plugin(plugin("a.test", "1"));
+        status.failure("a.test", failed("of a"));
+        status.withheld(Some(WithheldSecrets {
             reason: ConditionReason::CallFailed,
             message: "of a".to_owned(),
             attachments: 1,
         }));
-        publisher.reconcile_result(ReconcileSyncResult {
+        status.reconcile_result(ReconcileSyncResult {
             finished_at: Timestamp::UNIX_EPOCH,
             volumes: 1,
             mismatches: 0,
@@ -439,39 +439,39 @@ mod tests {
             error: None,
         });
         let known = seen.borrow_and_update().clone();
-        publisher.plugin(plugin("a.test", "1"));
+        status.plugin(plugin("a.test", "1"));
         assert!(!seen.has_changed().unwrap(), "nothing is new");
-        publisher.plugin(plugin("a.test", "2"));
+        status.plugin(plugin("a.test", "2"));
         let updated = seen.borrow_and_update().clone();
         let of_a = DriverState {
             plugin: Some(plugin("a.test", "2")),
             ..known
         };
         assert_eq!(updated, of_a, "another version is the same driver");
-        publisher.plugin(plugin("b.test", "1"));
+        status.plugin(plugin("b.test", "1"));
         let of_b = DriverState {
             plugin: Some(plugin("b.test", "1")),
             ..DriverState::default()
         };
-        assert_eq!(*publisher.borrow(), of_b);
+        assert_eq!(*status.borrow(), of_b);
         // A call of the former one ends late.
-        publisher.failure("a.test", failed("of a, late"));
-        assert_eq!(*publisher.borrow(), of_b);
-        publisher.failure("b.test", failed("of b"));
-        assert_eq!(publisher.borrow().last_failure, Some(failed("of b")));
+        status.failure("a.test", failed("of a, late"));
+        assert_eq!(*status.borrow(), of_b);
+        status.failure("b.test", failed("of b"));
+        assert_eq!(status.borrow().last_failure, Some(failed("of b")));
     }
 
     /// Of one change, so that no reader sees a driver that is stalled and not connected for a moment.
     #[test]
     fn an_obstacle_says_whether_the_driver_is_connected() {
         let (sender, mut seen) = watch::channel(DriverState::default());
-        let publisher = DriverStateSender::new(sender);
+        let status = DriverStateSender::new(sender);
         for is_connected in [true, false, true] {
-            publisher.unserved(stalled("a"), is_connected);
+            status.unserved(stalled("a"), is_connected);
             assert!(seen.has_changed().unwrap());
             assert_eq!(seen.borrow_and_update().is_connected, is_connected);
         }
-        publisher.unserved(stalled("a"), true);
+        status.unserved(stalled("a"), true);
         assert!(!seen.has_changed().unwrap());
     }
 }

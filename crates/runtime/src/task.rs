@@ -356,7 +356,7 @@ impl<R: Role> DriverTask<R> {
             config: self.config.clone(),
             facts,
             client: fenced,
-            publisher: self.status.clone(),
+            status: self.status.clone(),
         });
         match started {
             Ok(started) => {

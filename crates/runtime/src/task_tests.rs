@@ -101,7 +101,7 @@ impl Role for Idle {
         watch::Sender::default().subscribe()
     }
 
-    fn ended(&self, _publisher: &DriverStateSender) {}
+    fn ended(&self, _status: &DriverStateSender) {}
 }
 
 /// How a driver answers.
@@ -150,7 +150,7 @@ impl Connector for Reached {
         std::future::pending::<()>().await;
     }
 
-    async fn replaced(&self, _current: &ConnectedDriver, _publisher: &DriverStateSender) -> Replacement {
+    async fn replaced(&self, _current: &ConnectedDriver, _status: &DriverStateSender) -> Replacement {
         std::future::pending().await
     }
 }

@@ -38,8 +38,8 @@ use csi_attacher_base::server_certificate::{ServerVerifier, Terms, TrustedCertif
 const SDK_HEADERS: [&str; 4] = ["content-type", "content-encoding", "user-agent", "grpc-timeout"];
 
 /// How long a retry waits at first, and at most unless the collector asks for more. It is the time of a batch that ends retries.
-const FIRST_RETRY: Duration = Duration::from_millis(500);
-const LONGEST_RETRY: Duration = Duration::from_secs(5);
+const INITIAL_BACKOFF: Duration = Duration::from_millis(500);
+const MAX_BACKOFF: Duration = Duration::from_secs(5);
 /// More than there is time for.
 const MAX_RETRIES: usize = 1_000;
 
@@ -302,8 +302,8 @@ impl OtlpSink {
 fn retry_policy() -> RetryPolicy {
     RetryPolicy::default()
         .with_max_retries(MAX_RETRIES)
-        .with_initial_delay(FIRST_RETRY)
-        .with_max_delay(LONGEST_RETRY)
+        .with_initial_delay(INITIAL_BACKOFF)
+        .with_max_delay(MAX_BACKOFF)
 }
 
 /// The SDK reads the environment too when something is built, and would repeat the warnings of `otel_env`.

@@ -10,7 +10,7 @@ use csi_attacher_model::api::{AnnotationMode, names};
 use csi_attacher_model::objects::StringMap;
 
 /// Contexts that are taken from the objects of one life cycle.
-const MOST: usize = 4;
+const MAX_CONTEXTS: usize = 4;
 
 /// The context of ours that is known, then what is found in the annotations of the objects, each with its kind, in their order and in that
 /// of the keys; each once. `metrics` counts what others wrote.
@@ -43,7 +43,7 @@ pub fn contexts<'a>(
                 !found.iter().any(same)
             };
             if let Some(context) = context.filter(is_new)
-                && found.len() < MOST
+                && found.len() < MAX_CONTEXTS
             {
                 found.push(context);
             }

@@ -16,7 +16,7 @@ use csi_attacher_model::api::validated::Tracing;
 const DOMAIN: &[u8] = b"attacher.trace.v1";
 
 /// Epochs that are looked for in an annotation; a trace that was continued so often stays in the last one.
-const EPOCHS: u32 = 1000;
+const MAX_EPOCHS: u32 = 1000;
 
 /// What the root of an epoch says that is continued in the next one.
 pub const CONTINUED: &str = "not complete yet; continues in the linked trace";
@@ -61,7 +61,7 @@ impl TraceIdentity {
 /// Whether the trace of an epoch, known since `age`, is as large or as old as it may be, so that the next epoch begins. One without an
 /// attempt is not, or every epoch of what is rarely tried would be empty.
 pub fn is_full(limits: &Tracing, epoch: u32, attempts: u32, age: Duration) -> bool {
-    attempts > 0 && epoch + 1 < EPOCHS && (attempts >= limits.max_attempts.get() || age > limits.max_age)
+    attempts > 0 && epoch + 1 < MAX_EPOCHS && (attempts >= limits.max_attempts.get() || age > limits.max_age)
 }
 
 /// The epoch of `operation` that an annotation of the operator names; none when it is about the `other` operation, or somebody else
@@ -85,7 +85,7 @@ fn find_epoch(
         let own = derive(operation, epoch);
         noted.span_id() == own.root_id && noted.trace_id() == own.trace_id
     };
-    for epoch in 0..EPOCHS {
+    for epoch in 0..MAX_EPOCHS {
         if is_noted(operation, epoch) {
             return Some(epoch);
         }
@@ -137,13 +137,13 @@ mod tests {
 
     #[test]
     fn only_our_own_annotation_tells_an_epoch() {
-        for epoch in [0, 1, 49, EPOCHS - 1] {
+        for epoch in [0, 1, 49, MAX_EPOCHS - 1] {
             let text = w3c::traceparent(&TraceIdentity::derive("attach", UID, epoch).context(epoch % 2 == 0));
             assert_eq!(epoch_of(&text, "attach", "detach", UID), Some(epoch));
             assert_eq!(epoch_of(&text, "detach", "attach", UID), None);
             assert_eq!(epoch_of(&text, "attach", "detach", "another"), None);
         }
-        let beyond = w3c::traceparent(&TraceIdentity::derive("attach", UID, EPOCHS).context(true));
+        let beyond = w3c::traceparent(&TraceIdentity::derive("attach", UID, MAX_EPOCHS).context(true));
         let stranger = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
         for text in ["", "garbage", stranger, &beyond] {
             assert_eq!(epoch_of(text, "attach", "detach", UID), None, "{text}");

@@ -31,8 +31,8 @@ pub(super) struct QueueInner<K: Key> {
     work: Notify,
     /// Notified when no run is in flight.
     idle: Notify,
-    /// Notified when a place may have become free, for those that wait in [`Queue::place`].
-    places: Notify,
+    /// Notified when a slot may have become free, for those that wait in [`Queue::acquire_slot`].
+    slots: Notify,
 }
 
 /// Makes a [`Queue`].
@@ -102,7 +102,7 @@ impl Builder {
             observer,
             work: Notify::new(),
             idle: Notify::new(),
-            places: Notify::new(),
+            slots: Notify::new(),
         };
         Queue {
             shared: Arc::new(shared),
@@ -182,7 +182,7 @@ impl<K: Key> Queue<K> {
     pub fn set_limits(&self, limits: QueueLimits) {
         self.shared
             .change(|state, now| state.lanes_mut().set_limits(limits, now));
-        self.shared.places.notify_waiters();
+        self.shared.slots.notify_waiters();
     }
 
     /// Reports how much of [`QueueLimits::starts_per_second`] a run used in the end. Its start took one token; a run that used none
@@ -215,24 +215,24 @@ impl<K: Key> Queue<K> {
         self.shared.change(|state, _| state.backoff = backoff);
     }
 
-    /// Waits for a place among the runs of a lane, for work that belongs to no key and counts like a run in
+    /// Waits for a slot among the runs of a lane, for work that belongs to no key and counts like a run in
     /// [`LaneLimits::max_running`](super::LaneLimits::max_running) and [`QueueLimits::max_running`]. It goes before keys that wait.
     /// Neither [`Self::pause`] nor [`Self::close`] holds it up, and [`Self::drained`] does not wait for it.
-    pub async fn place(&self, lane: Lane) -> Place<K> {
+    pub async fn acquire_slot(&self, lane: Lane) -> LaneSlot<K> {
         self.shared.state.lock().lanes_mut().reserve(lane);
-        let mut place = Place {
+        let mut slot = LaneSlot {
             shared: Arc::clone(&self.shared),
             lane,
             is_taken: false,
         };
         loop {
-            let changed = self.shared.places.notified();
+            let changed = self.shared.slots.notified();
             let mut changed = std::pin::pin!(changed);
             // A notification that comes after the question must not be missed.
             changed.as_mut().enable();
             if self.shared.state.lock().lanes_mut().occupy(lane) {
-                place.is_taken = true;
-                return place;
+                slot.is_taken = true;
+                return slot;
             }
             changed.await;
         }
@@ -319,7 +319,7 @@ impl<K: Key> QueueInner<K> {
             state.finish(run, result, now);
             state.running() == 0
         });
-        self.places.notify_waiters();
+        self.slots.notify_waiters();
         if idle {
             self.idle.notify_waiters();
         }
@@ -336,28 +336,28 @@ impl<K: Key> QueueInner<K> {
     }
 }
 
-/// A place among the runs of a lane, which [`Queue::place`] gives. It is free again when this is dropped.
-#[must_use = "the place is given back when it is dropped"]
-pub struct Place<K: Key> {
+/// A slot among the runs of a lane, which [`Queue::acquire_slot`] gives. It is free again when this is dropped.
+#[must_use = "the slot is given back when it is dropped"]
+pub struct LaneSlot<K: Key> {
     shared: Arc<QueueInner<K>>,
     lane: Lane,
     /// Whether it is counted as a run; before that it is reserved.
     is_taken: bool,
 }
 
-impl<K: Key> fmt::Debug for Place<K> {
+impl<K: Key> fmt::Debug for LaneSlot<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Place")
+        f.debug_struct("LaneSlot")
             .field("lane", &self.lane)
             .finish_non_exhaustive()
     }
 }
 
-impl<K: Key> Drop for Place<K> {
+impl<K: Key> Drop for LaneSlot<K> {
     fn drop(&mut self) {
         if self.is_taken {
             self.shared.change(|state, _| state.lanes_mut().vacate(self.lane));
-            self.shared.places.notify_waiters();
+            self.shared.slots.notify_waiters();
         } else {
             self.shared.change(|state, _| state.lanes_mut().unreserve(self.lane));
         }

@@ -177,7 +177,7 @@ impl<K: Key> Lanes<K> {
         limit.is_some_and(|limit| limit.rate_limited) && self.at_limit(group)
     }
 
-    /// Keeps the next place of a lane for work beside the keys.
+    /// Keeps the next slot of a lane for work beside the keys.
     pub(super) fn reserve(&mut self, lane: Lane) {
         self.grow(lane.index() + 1);
         self.all[lane.index()].reserved += 1;
@@ -190,7 +190,7 @@ impl<K: Key> Lanes<K> {
         }
     }
 
-    /// Takes a place that was reserved, if the limits allow one more run in the lane. No key is counted for it.
+    /// Takes a slot that was reserved, if the limits allow one more run in the lane. No key is counted for it.
     pub(super) fn occupy(&mut self, lane: Lane) -> bool {
         let limit = self.limits.lane(lane);
         let is_full = limit.rate_limited && self.is_full(|lane| lane.running);
@@ -205,7 +205,7 @@ impl<K: Key> Lanes<K> {
         true
     }
 
-    /// Gives a place back that [`Self::occupy`] took.
+    /// Gives a slot back that [`Self::occupy`] took.
     pub(super) fn vacate(&mut self, lane: Lane) {
         if let Some(lane) = self.all.get_mut(lane.index()) {
             lane.running = lane.running.saturating_sub(1);

@@ -30,7 +30,7 @@ mod ticket;
 mod tests;
 
 pub use backoff::{Backoff, BackoffError};
-pub use handle::{Builder, Place, Queue};
+pub use handle::{Builder, LaneSlot, Queue};
 pub use item::{AddResult, CauseCode, Group, Item, Key, Lane, Remembered};
 pub use limits::{LaneLimits, QueueLimits, Rate, RateError, TokenBucket};
 pub use observer::{LaneStats, Observer, Stats};

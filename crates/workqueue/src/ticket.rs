@@ -1,4 +1,4 @@
-//! The right to run a key, from being handed out to the result of the run.
+//! The permission to run a key, from being handed out to the result of the run.
 
 use std::any::Any;
 use std::fmt;
@@ -12,7 +12,7 @@ use super::handle::QueueInner;
 use super::item::Key;
 use super::run::{Run, RunResult};
 
-/// The right to run a key, until [`Ticket::finish`]. Dropping it (a panic, a cancelled task) counts as [`RunResult::Failed`].
+/// The permission to run a key, until [`Ticket::finish`]. Dropping it (a panic, a cancelled task) counts as [`RunResult::Failed`].
 #[must_use = "a dropped ticket counts as a failed run"]
 pub struct Ticket<K: Key> {
     run: Run<K>,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, advance, timeout};
 
-use crate::api::{AttacherConfigSpec, AttacherConfigStatus, DriverConfig};
+use crate::api::{AttacherConfigSpec, DriverConfig};
 use crate::apiserver::Requests;
 use crate::cache::Store;
 use crate::driver::SharedContext;
@@ -17,6 +17,7 @@ use crate::runtime::reservation::ReservationState;
 use crate::supervisor::deletion::DeletionState;
 use crate::supervisor::drivers::Drivers;
 use crate::supervisor::election::LeaderElectionMode;
+use crate::supervisor::writer::TrackedConfig;
 use crate::telemetry::Metrics;
 
 /// No request is sent here; one that is fails.
@@ -65,14 +66,12 @@ fn reason(drivers: &Drivers, name: &str, kind: &str) -> String {
 }
 
 fn condition(drivers: &Drivers, name: &str, kind: &str) -> Condition {
-    let status = drivers.status(
-        name,
-        Some(1),
-        None,
-        "me",
-        &AttacherConfigStatus::default(),
-        DeletionState::default(),
-    );
+    let object = serde_json::json!({
+        "metadata": {"name": name, "generation": 1},
+        "spec": {"endpoint": "unix:///does-not-exist/a"},
+    });
+    let entry = TrackedConfig::new(serde_json::from_value(object).unwrap(), None);
+    let status = drivers.status(name, &entry, "me", DeletionState::default());
     let condition = status.conditions.into_iter().find(|condition| condition.type_ == kind);
     condition.unwrap()
 }

@@ -1,13 +1,21 @@
 //! What people see of findings about attachments.
 
+use kube::runtime::watcher::Event;
 use serde_json::json;
 use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 
-use super::status::{at, condition, driver, facts, fresh, fresh_with};
+use super::status::{at, condition, driver, facts, failed, fresh, fresh_with};
+use super::writes::{follow, supervisor};
+use crate::api::AttacherConfigObject;
+use crate::api::condition::ConditionReason;
 use crate::decide::reconcile::{DesiredState, Expectation, LastingMismatches};
 use crate::decide::{Capabilities, DriverFacts, NodeEntry};
 use crate::objects::VolumeAttachmentWire;
 use crate::runtime::DriverPhase;
+use crate::runtime::reservation::ReservationState;
+use crate::supervisor::deletion::DeletionState;
+use crate::supervisor::plan::ConfigProblem;
 use crate::supervisor::status::{StatusInput, status};
 use csi_attacher_model::findings::{
     FindingHistory, FindingInput, FindingThresholds, FindingsPass, FindingsSummary, StuckAttachment,
@@ -46,25 +54,82 @@ fn found(stuck: &[&str], lost: &[&str]) -> FindingsSummary {
     survey.end().0
 }
 
-/// What was found before stays in the status of nobody.
+/// What was found before, or is found about the driver by another AttacherConfig, is in the status of none that does not work for it.
 #[test]
 fn nothing_is_known_of_attachments_while_nobody_here_serves_them() {
     let running = driver(DriverPhase::Running);
-    let lost = found(&[], &["va1"]);
+    let lost = found(&["va2"], &["va1"]);
     let before = fresh_with(Some(&running), |input| input.insight = Some(&lost));
     let standby = DriverPhase::Standby {
         holder: Some("sidecar-0".to_owned()),
         namespace: None,
     };
-    for (phase, reason) in [(DriverPhase::Suspended, "Suspended"), (standby, "Standby")] {
-        let idle = driver(phase);
-        let status = status(&facts(Some(&idle)), &before, at(200));
-        for kind in ["AttachmentsHealthy", "AttachmentsConsistent"] {
-            let condition = condition(&status, kind);
-            let shown = (&*condition.status, &*condition.reason);
-            assert_eq!(shown, ("Unknown", reason), "{kind}");
+    let refused = failed(ConditionReason::EndpointConflict, true);
+    let problem = ConfigProblem {
+        reason: ConditionReason::IdentityConflict,
+        message: "the driver is another one's".to_owned(),
+    };
+    for (phase, reason) in [
+        (Some(DriverPhase::Suspended), "Suspended"),
+        (Some(standby), "Standby"),
+        (Some(refused), "EndpointConflict"),
+        (Some(DriverPhase::Stopped), "Stopped"),
+        // Refused from the start: there is no task.
+        (None, "IdentityConflict"),
+    ] {
+        let idle = phase.map(driver);
+        for insight in [None, Some(&lost)] {
+            let input = StatusInput {
+                insight,
+                stuck: insight.and_then(|insight| insight.stuck.first()),
+                problem: idle.is_none().then_some(&problem),
+                ..facts(idle.as_ref())
+            };
+            let status = status(&input, &before, at(200));
+            for kind in ["AttachmentsHealthy", "AttachmentsConsistent"] {
+                let condition = condition(&status, kind);
+                let shown = (&*condition.status, &*condition.reason);
+                assert_eq!(shown, ("Unknown", reason), "{kind}");
+            }
         }
     }
+}
+
+/// One is suspended, as another one for its driver is to take over, and a third one is refused.
+#[tokio::test(start_paused = true)]
+async fn findings_are_reported_on_the_attacherconfig_that_works_for_the_driver() {
+    let object = |name: &str, suspend: bool| -> AttacherConfigObject {
+        let object = json!({
+            "metadata": {"name": name, "uid": name, "resourceVersion": "7"},
+            "spec": {"endpoint": "unix:///does-not-exist/a", "driverName": "a.test", "suspend": suspend},
+        });
+        serde_json::from_value(object).unwrap()
+    };
+    let all = [("a-old", true), ("b-new", false), ("c-refused", false)];
+    let all = all.map(|(name, suspend)| Event::InitApply(object(name, suspend)));
+    let listed = std::iter::once(Event::Init).chain(all).chain([Event::InitDone]);
+    let mut supervisor = supervisor();
+    let (stop, moment) = (CancellationToken::new(), Duration::from_millis(100));
+    follow(&mut supervisor, listed.collect(), &stop, moment).await;
+    let reporting = || -> Vec<String> {
+        let configured = supervisor.configured();
+        assert_eq!(configured.len(), 3);
+        let reporting = configured.into_iter().filter(|config| config.reports);
+        reporting.map(|config| config.name).collect()
+    };
+    assert!(reporting().is_empty(), "nobody works for it: {:?}", reporting());
+    let reservations = &supervisor.drivers.tasks.reservations;
+    let claim = reservations.reserve(&"b-new".into(), &"a.test".into());
+    assert_eq!(claim.activate(), ReservationState::Granted);
+    assert_eq!(reporting(), ["b-new"]);
+
+    // The column DRIVER has a name for each of them.
+    let refused = &supervisor.objects["c-refused"];
+    assert!(refused.problem.is_some());
+    let shown = supervisor
+        .drivers
+        .status("c-refused", refused, "me", DeletionState::default());
+    assert_eq!(shown.driver.map(|driver| driver.name).as_deref(), Some("a.test"));
 }
 
 #[test]

@@ -49,6 +49,7 @@ pub(super) fn facts(driver: Option<&DriverState>) -> StatusInput<'_> {
         holder: "pod-1",
         holds_former_lease: false,
         specified: None,
+        named_by_spec: None,
         driver,
         problem: None,
         counts: Counts::default(),
@@ -415,6 +416,29 @@ fn a_driver_that_never_answered_has_the_name_of_the_spec() {
     let answered = fresh(&facts(Some(&driver(DriverPhase::Running))));
     for name in [Some("a.test"), None] {
         assert_eq!(shown(name, &answered), answered.driver);
+    }
+}
+
+/// Its settings are in use nowhere, so that nothing else of the status follows them.
+#[test]
+fn the_name_of_a_spec_that_is_refused_is_shown_and_counts_for_nothing_else() {
+    let mut told = driver(DriverPhase::Running);
+    told.last_failure = Some(failed_attach());
+    let answered = fresh(&facts(Some(&told)));
+    let new = AttacherConfigStatus::default();
+    for (specified, known, shown) in [
+        (None, &new, "b.test"),
+        (Some("a.test"), &new, "a.test"),
+        (None, &answered, "a.test"),
+    ] {
+        let input = StatusInput {
+            specified,
+            named_by_spec: Some("b.test"),
+            ..facts(None)
+        };
+        let now = status(&input, known, at(200));
+        assert_eq!(now.driver.map(|driver| driver.name).as_deref(), Some(shown));
+        assert_eq!(now.last_failure, known.last_failure, "{shown}");
     }
 }
 

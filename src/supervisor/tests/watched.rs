@@ -11,7 +11,7 @@ use crate::api::AttacherConfigObject;
 use crate::health::Health;
 use crate::reflect::RECOVERED;
 use crate::runtime::DriverPhase;
-use crate::supervisor::watched::Watched;
+use crate::supervisor::watched::WatchReadiness;
 use crate::watch_answers::WatchAnswers;
 
 fn refused(code: u16) -> watcher::Error {
@@ -19,16 +19,19 @@ fn refused(code: u16) -> watcher::Error {
     watcher::Error::WatchStartFailed(kube::Error::Api(status.boxed()))
 }
 
-fn watched() -> (Watched, Health) {
+fn watched() -> (WatchReadiness, Health) {
     recorded_by(WatchAnswers::default())
 }
 
-fn recorded_by(answers: WatchAnswers) -> (Watched, Health) {
+fn recorded_by(answers: WatchAnswers) -> (WatchReadiness, Health) {
     let health = Health::new();
-    (Watched::new(health.check("watch/attacherconfigs"), answers), health)
+    (
+        WatchReadiness::new(health.check("watch/attacherconfigs"), answers),
+        health,
+    )
 }
 
-fn list(watched: &mut Watched) {
+fn list(watched: &mut WatchReadiness) {
     for event in [Event::Init, Event::InitApply(()), Event::InitDone] {
         watched.event(&event);
     }
@@ -40,7 +43,7 @@ async fn a_watch_that_is_refused_after_each_list_is_not_ready() {
     let (mut watched, health) = watched();
     list(&mut watched);
     watched.error(&refused(403));
-    assert!(health.is_ready(), "the storage of a new definition may refuse once");
+    assert!(health.is_ready(), "the storage of a new CRD may refuse once");
     for round in 0..10 {
         list(&mut watched);
         watched.error(&refused(403));
@@ -78,8 +81,8 @@ async fn it_is_ready_with_a_list_after_an_outage_with_news_and_with_time() {
     assert!(!health.is_ready(), "nothing was listed");
     list(&mut watched);
     assert!(health.is_ready());
-    let news: fn(&mut Watched) = |watched| watched.event(&Event::Apply(()));
-    let departure: fn(&mut Watched) = |watched| watched.event(&Event::Delete(()));
+    let news: fn(&mut WatchReadiness) = |watched| watched.event(&Event::Apply(()));
+    let departure: fn(&mut WatchReadiness) = |watched| watched.event(&Event::Delete(()));
     for stands in [list, news, departure] {
         watched.error(&refused(503));
         watched.error(&refused(503));

@@ -33,6 +33,8 @@ const FLAGS_OF_OTHERS: &[&str] = &[
     "--volume-name-uuid-length",
     "--node-deployment",
     "--enable-capacity",
+    // kube-apiserver
+    "--http2-max-streams-per-connection",
     // kube-apiserver, and this operator once
     "--tracing-config-file",
     "--metrics-secure-endpoint",

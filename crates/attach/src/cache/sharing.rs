@@ -78,7 +78,7 @@ fn after_driver(driver: &Arc<str>) -> PlaceKey {
 
 /// The attachments of a PersistentVolume that has several.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Shared {
+pub(super) struct SharedVolume {
     names: BTreeSet<Arc<str>>,
     /// By the handle that they noted: a PersistentVolume that was made again under its name is another volume. Almost always there is
     /// one handle, and those without a note.
@@ -106,7 +106,7 @@ pub(super) fn noted(record: &Attachment) -> Option<&str> {
     record.volume_note.as_ref().map(|note| &*note.handle)
 }
 
-impl Shared {
+impl SharedVolume {
     fn add(&mut self, record: &Attachment, finalizer: &str) {
         self.names.insert(record.name.clone());
         if is_waiting(record) {
@@ -192,7 +192,7 @@ impl OfHandle {
 #[derive(Clone, Debug)]
 pub(super) enum OfVolume {
     One(Arc<str>),
-    Several(Box<Shared>),
+    Several(Box<SharedVolume>),
 }
 
 /// An attachment, and the finalizer of its driver.
@@ -204,7 +204,7 @@ impl OfVolume {
         match self {
             Self::One(name) if *name == record.name => {}
             Self::One(_) => {
-                let mut shared = Box::<Shared>::default();
+                let mut shared = Box::<SharedVolume>::default();
                 if let Some((first, finalizer)) = first {
                     shared.add(first, finalizer);
                 }
@@ -241,7 +241,7 @@ impl OfVolume {
     }
 
     /// What is known of the attachments if there are several.
-    pub fn shared(&self) -> Option<&Shared> {
+    pub fn shared(&self) -> Option<&SharedVolume> {
         match self {
             Self::One(_) => None,
             Self::Several(shared) => Some(shared),

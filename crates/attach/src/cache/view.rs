@@ -8,7 +8,7 @@ use std::iter::once;
 use std::sync::Arc;
 
 use super::index::Index;
-use super::sharing::{OfHandle, OfVolume, Places, Shared};
+use super::sharing::{OfHandle, OfVolume, Places, SharedVolume};
 use crate::decide::{self, Claimant, DriverFacts, Neighbours, NodeEntry, VolumeOnNode};
 use crate::objects::{Attachment, AttachmentSource, Volume};
 
@@ -122,7 +122,7 @@ impl<'a> AttachmentView<'a> {
     }
 
     /// What is known of the attachments of the same PersistentVolume, when there are several.
-    pub(super) fn shared(&self) -> Option<&'a Shared> {
+    pub(super) fn shared(&self) -> Option<&'a SharedVolume> {
         let of_volume = self.index.links.of_volume(self.attachment.volume_name()?);
         of_volume.and_then(OfVolume::shared)
     }

@@ -79,7 +79,7 @@ fn engine(
     if name == TRIVIAL {
         facts = facts.releasing(ReleaseWithoutCall::AttachNotRequired);
     }
-    let publisher = DriverStateSender::new(watch::Sender::new(DriverState::default()));
+    let status = DriverStateSender::new(watch::Sender::new(DriverState::default()));
     let client = FencedClient::new(client, term);
     let (context, settings) = (context.clone(), settings.subscribe());
     let start = Start {
@@ -87,7 +87,7 @@ fn engine(
         config: settings,
         facts,
         client,
-        publisher,
+        status,
     };
     let Ok(engine) = engine::start(context, start) else {
         panic!("conflict")

@@ -8,6 +8,7 @@ use tokio::sync::Notify;
 use super::attempt::failure_writes::FailureWriteLimiter;
 use super::attempt::in_flight::InFlightCalls;
 use super::attempt::unfinished::UnfinishedPublishes;
+use super::reconcile_sync::list::PageCall;
 use super::reconcile_sync::turns::ListTurns;
 use super::secret_waiters::SecretWaits;
 use crate::apiserver::Requests;
@@ -15,6 +16,7 @@ use crate::cache::{AttacherKey, Snapshot, Store};
 use crate::decide::{self, DriverFacts, VolumeAction};
 use crate::events::EventRecorder;
 use crate::objects::Volume;
+use crate::progress::UnfinishedAttempts;
 use crate::telemetry::Tracer;
 use crate::telemetry::metrics::Metrics;
 use crate::traces::LifecycleTraces;
@@ -36,6 +38,8 @@ pub struct SharedContext {
     pub tracer: Tracer,
     /// What one engine of a driver leaves to the next.
     pub unfinished: UnfinishedPublishes,
+    /// The same about attempts.
+    pub attempts: UnfinishedAttempts,
     /// The rules that all engines work by.
     pub rules: Rules,
 }
@@ -50,6 +54,7 @@ impl SharedContext {
             metrics,
             tracer: Tracer::disabled(),
             unfinished: UnfinishedPublishes::default(),
+            attempts: UnfinishedAttempts::default(),
             rules: Rules::default(),
         }
     }
@@ -101,6 +106,11 @@ impl Deref for DriverContext {
 }
 
 impl DriverContext {
+    /// What a page of ListVolumes is asked for with, as it is now.
+    pub(super) fn page_call(&self) -> PageCall {
+        (self.client(), self.config.borrow().timeouts.list_volumes)
+    }
+
     /// As [`DriverContext::client`], for the volume of an attachment.
     pub fn client_for(&self, snapshot: &Snapshot) -> FencedClient {
         let client = self.client();

@@ -42,7 +42,7 @@ pub struct Guards {
 pub(super) fn start(context: SharedContext, start: Start) -> Result<Engine, RouteConflict> {
     let place = Workplace::new::<DriverContext>(start, &context.metrics);
     let (facts, queue) = (place.facts.clone(), place.queue.clone());
-    let secrets = Arc::new(SecretWaits::new(queue.clone(), place.publisher.clone()));
+    let secrets = Arc::new(SecretWaits::new(queue.clone(), place.status.clone()));
     let (tracer, metrics) = (context.tracer.clone(), context.metrics.clone());
     let lifecycles = LifecycleTraces::new(facts.clone(), queue.clone(), tracer, metrics, place.config.clone());
     let (pending, waiting) = (lifecycles.clone(), secrets.clone());
@@ -58,6 +58,7 @@ pub(super) fn start(context: SharedContext, start: Start) -> Result<Engine, Rout
         queue,
     };
     let registration = context.store.register(route)?;
+    context.attempts.hand_over(&facts.name, &place.queue, &context.store);
     context.metrics.init_driver(&facts.name);
     let requests = place.requests(context.requests);
     let work = Arc::new(DriverContext {
@@ -129,10 +130,18 @@ impl Work for DriverContext {
         guards.reconciler = None;
     }
 
-    /// The traces of what is pending end.
+    fn finished(&self) {
+        self.context.attempts.keep(&self.facts.name, &self.queue);
+    }
+
+    /// The traces of what is pending end, and the numbers of its attempts.
     fn end_pending(&self) -> Box<dyn FnOnce() + Send> {
-        let lifecycles = self.lifecycles.clone();
-        Box::new(move || lifecycles.end_all())
+        let (lifecycles, attempts) = (self.lifecycles.clone(), self.context.attempts.clone());
+        let driver = self.facts.name.clone();
+        Box::new(move || {
+            lifecycles.end_all();
+            attempts.forget(&driver);
+        })
     }
 }
 

@@ -69,9 +69,9 @@ impl Role for AttachRole {
         self.context.store.subscribe_removed()
     }
 
-    fn ended(&self, publisher: &DriverStateSender) {
-        publisher.withheld(None);
-        publisher.lasting_mismatches(None);
+    fn ended(&self, status: &DriverStateSender) {
+        status.withheld(None);
+        status.lasting_mismatches(None);
         *self.queue.lock() = None;
     }
 }

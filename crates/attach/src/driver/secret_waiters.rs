@@ -27,7 +27,7 @@ pub(super) struct SecretWaits {
 /// The attachments whose Secret may not be read or given to the driver, as the status of the AttacherConfig shows them. In an order, so
 /// that the first one is the same each time.
 struct WithheldAttachments {
-    publisher: DriverStateSender,
+    status: DriverStateSender,
     by_key: Mutex<BTreeMap<AttacherKey, Withheld>>,
 }
 
@@ -39,12 +39,12 @@ pub(crate) struct WithheldGuard {
 }
 
 impl WithheldAttachments {
-    /// Publishes what is withheld after a change: how many, and the first.
+    /// Shows what is withheld after a change: how many, and the first.
     fn change(&self, change: impl FnOnce(&mut BTreeMap<AttacherKey, Withheld>)) {
-        // Held while it is published: another attempt may know better a moment later.
+        // Held while it is shown: another attempt may know better a moment later.
         let mut by_key = self.by_key.lock();
         change(&mut by_key);
-        self.publisher
+        self.status
             .withheld(by_key.values().next().map(|first| WithheldSecrets {
                 reason: first.reason,
                 message: first.message.clone(),
@@ -114,9 +114,9 @@ impl Withheld {
 
 impl SecretWaits {
     /// For the keys of this queue. What is withheld is shown in the status of the AttacherConfig.
-    pub fn new(queue: Queue<AttacherKey>, publisher: DriverStateSender) -> Self {
+    pub fn new(queue: Queue<AttacherKey>, status: DriverStateSender) -> Self {
         let withheld = WithheldAttachments {
-            publisher,
+            status,
             by_key: Mutex::default(),
         };
         Self {

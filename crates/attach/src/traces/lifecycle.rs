@@ -133,6 +133,15 @@ impl Lifecycle {
         same && !self.closed && self.operation == snapshot.operation()
     }
 
+    /// Whether the next engine of the driver goes on with it. Not if another replica has ended it since or continued it in another trace:
+    /// that one has exported its root.
+    pub fn resume(&mut self, snapshot: &Snapshot) -> bool {
+        // A run that was cancelled did not say that it ended.
+        self.running = false;
+        let is_done = self.operation == Operation::Attach && snapshot.attachment.attached;
+        self.is_for(snapshot) && !is_done && known_epoch(&snapshot.attachment, self.operation) <= self.epoch
+    }
+
     /// The context of the root.
     pub fn root_context(&self) -> SpanContext {
         self.own.context(self.sampled)

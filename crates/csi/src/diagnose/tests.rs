@@ -213,7 +213,7 @@ const DENIED: [Denied; 11] = [
         &["further groups 2000", "have the driver make it with mode 0660"],
     ),
     (
-        "our own, without the right to write",
+        "our own, without the permission to write",
         false,
         file(65532, 65532, 0o500),
         POD,

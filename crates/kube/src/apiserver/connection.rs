@@ -45,6 +45,8 @@ use crate::telemetry::Metrics;
 pub(super) struct Pings {
     interval: Duration,
     timeout: Duration,
+    /// How long a connection is kept that takes no request; without end if none.
+    idle: Option<Duration>,
 }
 
 impl Pings {
@@ -53,6 +55,7 @@ impl Pings {
     pub const REQUESTS: Self = Self {
         interval: Duration::from_secs(1),
         timeout: Duration::from_millis(3500),
+        idle: Some(Duration::from_secs(90)),
     };
     /// For lists and watches: a false alarm makes each replica list three kinds again, when the API server has too much to do
     /// already. An API server that stands still for 6 s, or a network that loses everything for 6 s, ends no watch. Renewals
@@ -60,6 +63,9 @@ impl Pings {
     pub const WATCHES: Self = Self {
         interval: Duration::from_secs(2),
         timeout: Duration::from_secs(7),
+        // One that is full of watches takes no request for minutes, and must not be forgotten meanwhile: each watch that begins again would
+        // connect by itself.
+        idle: None,
     };
 
     /// After how long a silence a connection counts as dead.
@@ -224,6 +230,7 @@ fn http<C: Connect + Clone>(connector: C, pings: Pings) -> HyperClient<C, Body> 
     HyperClient::builder(TokioExecutor::new())
         .timer(TokioTimer::new())
         .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(pings.idle)
         .http2_keep_alive_interval(pings.interval)
         .http2_keep_alive_timeout(pings.timeout)
         .http2_keep_alive_while_idle(true)

@@ -224,8 +224,8 @@ impl Requests {
         self.send(request, &about, None, parent).await
     }
 
-    /// Whether the API server says that a namespace is not there. Who may write Events in all namespaces needs no right on these for that: one
-    /// is written in vain (`dryRun`), and admission refuses what is to be made in a namespace that is gone.
+    /// Whether the API server says that a namespace is not there. Who may write Events in all namespaces needs no
+    /// permission on these for that: one is written in vain (`dryRun`), and admission refuses what is to be made in a namespace that is gone.
     pub async fn is_namespace_gone(&self, namespace: &str, parent: &Span) -> bool {
         let event = json!({
             "apiVersion": "v1", "kind": "Event", "metadata": { "generateName": "namespace-", "namespace": namespace },

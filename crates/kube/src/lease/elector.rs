@@ -613,7 +613,8 @@ impl LeaderElector {
         Requests::immediate(self.config.shared.client.clone(), deadline)
     }
 
-    /// A refusal is shown. That of the authorizer says which right is missing; for what a webhook, a policy or a quota refuses none is.
+    /// A refusal is shown. That of the authorizer says which permission is missing. None is for what a webhook, a policy or a
+    /// quota refuses.
     fn with_permission(&self, error: ApiError) -> ApiError {
         if !error.is_denied() || self.member == Membership::Former || error.message.contains(IS_TERMINATED) {
             return error;

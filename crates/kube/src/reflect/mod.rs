@@ -16,7 +16,7 @@ mod watch_error;
 pub use crate::kinds::{CacheRecord, Kind, ResourceVersion, WatchedKind};
 pub use lists::Lists;
 pub use recovery::{FailedWatch, RECOVERED};
-pub use reflector::{COMPARE_INTERVAL, Seen, apply, compare, follow, follow_from_list, from_lists, reflect};
+pub use reflector::{COMPARE_INTERVAL, ListedNames, apply, compare, follow, follow_from_list, from_lists, reflect};
 pub use sink::{CachedKind, Reading, Sink, Tables};
 pub use table::{ObjectTable, Origin, RecordChange, TableContent, TableRules};
 pub use watch_backoff::with_backoff;

@@ -30,7 +30,7 @@ const PAGE_SIZE: u32 = 500;
 pub const COMPARE_INTERVAL: Duration = Duration::from_secs(20);
 
 /// The names that a list has shown.
-pub type Seen = HashSet<Arc<str>>;
+pub type ListedNames = HashSet<Arc<str>>;
 
 /// What does not work while a kind is listed and not watched.
 const LATE: &str = "until then its changes are seen late or not at all";
@@ -179,7 +179,7 @@ pub async fn follow<K, S: Sink>(
 {
     let mut events = pin!(events);
     let (lists, answers) = (sink.lists(), sink.lists().answers());
-    let mut seen = Seen::new();
+    let mut seen = ListedNames::new();
     let (mut failed, mut listing, mut answered) = (None::<FailedWatch>, false, false);
     loop {
         sink.work_off_backlog().await;
@@ -248,7 +248,7 @@ fn record_error<K: WatchedKind, S: Sink>(sink: &S, check: &CheckHandle, error: &
 }
 
 /// Applies one event of a watch or a list, which is made in a round; `seen` are the names that the list has shown.
-pub fn apply<K, S: Sink>(event: watcher::Event<K>, sink: &S, seen: &mut Seen, check: &CheckHandle, round: u64)
+pub fn apply<K, S: Sink>(event: watcher::Event<K>, sink: &S, seen: &mut ListedNames, check: &CheckHandle, round: u64)
 where
     K: WatchedKind<Record: CachedKind<S::Tables>>,
 {
@@ -266,7 +266,7 @@ where
         watcher::Event::InitDone => {
             let version = sink.lists().answers().list_version(&K::url_path(&(), None));
             sink.finish_list::<K::Record>(seen, version);
-            *seen = Seen::new();
+            *seen = ListedNames::new();
             sink.lists().finish_list(K::PLURAL, round);
             check.set_ready(true);
         }

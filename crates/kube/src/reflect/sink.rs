@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 
 use super::lists::Lists;
-use super::reflector::Seen;
+use super::reflector::ListedNames;
 use super::table::{ObjectTable, Origin, RecordChange};
 use crate::apiserver::ApiError;
 use crate::kinds::CacheRecord;
@@ -22,12 +22,13 @@ pub trait Tables: Sized {
     }
 
     /// A list of a kind is complete: what is not `seen` is gone.
-    fn finish_list<R: CachedKind<Self>>(&mut self, seen: &Seen) -> Vec<Self::Change> {
+    fn finish_list<R: CachedKind<Self>>(&mut self, seen: &ListedNames) -> Vec<Self::Change> {
         let unseen = R::table_mut(self).finish_list(seen);
-        let changes = unseen.iter();
-        changes
-            .filter_map(|record| self.remove::<R>(record.name(), record.uid()))
-            .collect()
+        let dropped = unseen.iter().filter_map(|record| {
+            let gone = R::table_mut(self).drop_unseen(record.name(), record.uid())?;
+            Some(R::relink(self, Some(&gone), None))
+        });
+        dropped.collect()
     }
 
     /// Takes in a copy of an object, unless it is not newer than what is known.
@@ -139,7 +140,7 @@ pub trait Sink: Clone + Send + Sync + 'static {
     }
 
     /// A list of a kind is complete: what is not `seen` is gone, unless it is newer than the list, which has this version.
-    fn finish_list<R: CachedKind<Self::Tables>>(&self, seen: &Seen, version: ResourceVersion) {
+    fn finish_list<R: CachedKind<Self::Tables>>(&self, seen: &ListedNames, version: ResourceVersion) {
         let changes = {
             let mut tables = self.tables().write();
             R::table_mut(&mut tables).set_list_version(version);

@@ -267,8 +267,13 @@ impl<R: CacheRecord + PartialEq> ObjectTable<R> {
 
     /// Takes in that an object is gone, as the watch reports it.
     pub fn remove(&mut self, name: &str, uid: &str) -> Option<Arc<R>> {
-        self.tombstones.remove(uid);
         self.end_reads(|read| read == name);
+        self.drop_unseen(name, uid)
+    }
+
+    /// Takes in that a complete list did not show an object. What that means for reads, [`Self::finish_list`] has said.
+    pub fn drop_unseen(&mut self, name: &str, uid: &str) -> Option<Arc<R>> {
+        self.tombstones.remove(uid);
         self.take(name, uid)
     }
 

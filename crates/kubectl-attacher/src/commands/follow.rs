@@ -79,7 +79,7 @@ pub(super) async fn follow<T>(
 }
 
 /// An event, or an error that did not end the watch.
-pub(super) type Seen = std::result::Result<Event<VolumeAttachmentWire>, String>;
+pub(super) type WatchResult = std::result::Result<Event<VolumeAttachmentWire>, String>;
 
 /// A watch of VolumeAttachments that begins again after an error.
 pub(super) struct Watch {
@@ -101,7 +101,7 @@ impl Watch {
 
     /// What comes next. An error ends the watch if the API server did not answer even once, or does not let this user watch. Of others, the
     /// first is told until something is seen again.
-    pub(super) async fn next(&mut self) -> Result<Seen> {
+    pub(super) async fn next(&mut self) -> Result<WatchResult> {
         while let Some(event) = self.stream.next().await {
             let error = match event {
                 Ok(event) => {

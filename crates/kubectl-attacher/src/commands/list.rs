@@ -24,7 +24,7 @@ use crate::output::{self, Table, Text};
 /// The version of the serialised form.
 const SCHEMA: &str = "attacher.csi.dev/list-v1";
 /// Longest error in a table, in characters; `-o json` has all of it.
-const LONGEST_ERROR: usize = 60;
+const MAX_ERROR_CHARS: usize = 60;
 
 /// One VolumeAttachment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -190,10 +190,10 @@ fn cells(row: &AttachmentRow, wide: bool, now: Timestamp) -> Vec<Option<String>>
 }
 
 fn shortened(error: &str) -> String {
-    if error.chars().count() <= LONGEST_ERROR {
+    if error.chars().count() <= MAX_ERROR_CHARS {
         return error.to_owned();
     }
-    let kept: String = error.chars().take(LONGEST_ERROR).collect();
+    let kept: String = error.chars().take(MAX_ERROR_CHARS).collect();
     format!("{kept}...")
 }
 

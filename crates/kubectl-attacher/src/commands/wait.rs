@@ -16,9 +16,9 @@ use crate::observed::{ClaimRecord, Lookup, is_settled};
 use crate::output;
 
 /// How often an unbound claim is looked at.
-const LOOK: Duration = Duration::from_secs(1);
+const CLAIM_POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// How many VolumeAttachments are named when the time is over.
-const MOST_NAMED: usize = 10;
+const MAX_NAMED: usize = 10;
 
 /// The VolumeAttachments that are waited for.
 #[derive(Clone, Debug)]
@@ -148,7 +148,7 @@ impl Waited {
         if self.left.is_empty() {
             return "there is no VolumeAttachment yet".to_owned();
         }
-        let named: Vec<&str> = self.left.iter().take(MOST_NAMED).map(String::as_str).collect();
+        let named: Vec<&str> = self.left.iter().take(MAX_NAMED).map(String::as_str).collect();
         let more = self.left.len() - named.len();
         let more = if more > 0 {
             format!(" and {more} more")
@@ -229,7 +229,7 @@ async fn follow(context: &Context, arguments: &WaitArguments, state: &mut Waited
         if let Some(target) = target(context, arguments).await? {
             break target;
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(CLAIM_POLL_INTERVAL).await;
     };
     let mut watch = Watch::new(context.client.clone(), watcher::Config::default());
     let mut known: BTreeMap<String, Attachment> = BTreeMap::new();

@@ -1,9 +1,9 @@
 //! Names like one that does not exist.
 
 /// How like a name has to be.
-const LIKE: f64 = 0.8;
+const MIN_SIMILARITY: f64 = 0.8;
 /// How many are shown.
-const MOST: usize = 3;
+const MAX_NAMES: usize = 3;
 
 /// The names that are most like another, the likest first.
 pub fn nearest(wanted: &str, names: &[String]) -> Vec<String> {
@@ -17,10 +17,14 @@ pub fn nearest(wanted: &str, names: &[String]) -> Vec<String> {
             };
             (strsim::jaro_winkler(wanted, name).max(part), name)
         })
-        .filter(|(score, _)| *score >= LIKE)
+        .filter(|(score, _)| *score >= MIN_SIMILARITY)
         .collect();
     scored.sort_by(|(a, one), (b, other)| b.total_cmp(a).then_with(|| one.cmp(other)));
-    scored.into_iter().take(MOST).map(|(_, name)| name.clone()).collect()
+    scored
+        .into_iter()
+        .take(MAX_NAMES)
+        .map(|(_, name)| name.clone())
+        .collect()
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use crate::error::{PluginError, Result};
 use crate::observed::{Gap, GapReason, Lookup};
 
 /// Objects of one page: a cluster may have ten thousand pods.
-const PAGE: u32 = 2_000;
+const PAGE_SIZE: u32 = 2_000;
 /// Requests at once, whoever asks: over HTTP/1.1 each has a connection of its own, and a process may open a few hundred files.
 const AT_ONCE: usize = 16;
 
@@ -149,7 +149,7 @@ async fn pages<T: Clone, U>(
     take: impl Fn(T) -> U,
 ) -> Result<Vec<U>, kube::Error> {
     let mut items = Vec::new();
-    let mut parameters = parameters.clone().limit(PAGE);
+    let mut parameters = parameters.clone().limit(PAGE_SIZE);
     loop {
         let mut page = list(&parameters).await;
         if matches!(&page, Err(kube::Error::Api(status)) if status.code == 410) {

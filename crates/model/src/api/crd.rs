@@ -10,7 +10,7 @@ const HEADER: &str = "\
 # To change it, change the types and run `UPDATE=1 cargo test api::tests::crd`.
 ";
 
-/// The definition could not be written as YAML.
+/// The CRD could not be written as YAML.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write the CustomResourceDefinition of AttacherConfig as YAML: {0}")]
 pub struct CrdError(#[from] serde_yaml::Error);
@@ -20,9 +20,9 @@ pub struct CrdError(#[from] serde_yaml::Error);
 /// # Errors
 /// [`CrdError`] when serialisation fails, which no input can cause.
 pub fn crd_yaml() -> Result<String, CrdError> {
-    let mut definition = serde_yaml::to_value(AttacherConfig::crd())?;
-    flow(&mut definition);
-    Ok(format!("{HEADER}{}", serde_yaml::to_string(&definition)?))
+    let mut crd = serde_yaml::to_value(AttacherConfig::crd())?;
+    flow(&mut crd);
+    Ok(format!("{HEADER}{}", serde_yaml::to_string(&crd)?))
 }
 
 /// Makes one line of each paragraph of a description: `kubectl explain` wraps lines by itself, and breaks them where the

@@ -3,7 +3,7 @@
 
 use super::record::Recorded;
 use super::step::{Call, CallEnd, Event, LeaseLost, Step, Take, View};
-use super::{Attempt, FailureCause, Note, Phase, Publish, Seen, Verdict};
+use super::{Attempt, DecisionInputs, FailureCause, Note, Phase, Publish, Verdict};
 use crate::api::names::NOT_ATTACHED_AT_ANNOTATION;
 use crate::decide::{
     self, Action, DetachWait, Failure, MAX_ERROR_BYTES, OwnedVolumeOnNode, PublishRequest, ReleaseEvidence,
@@ -12,8 +12,13 @@ use crate::decide::{
 use crate::objects::StringMap;
 
 impl Attempt {
-    pub(super) fn publish_volume(&mut self, view: &dyn View, seen: &Seen, request: &PublishRequest<'_>) -> Step {
-        let (uid, volume) = (&seen.snapshot.attachment.uid, seen.snapshot.volume.as_ref());
+    pub(super) fn publish_volume(
+        &mut self,
+        view: &dyn View,
+        inputs: &DecisionInputs,
+        request: &PublishRequest<'_>,
+    ) -> Step {
+        let (uid, volume) = (&inputs.snapshot.attachment.uid, inputs.snapshot.volume.as_ref());
         let is_releasable = volume.is_some_and(|volume| volume.is_in_tree_without(&view.driver().name));
         if is_releasable && self.released_for.as_ref() != Some(uid) {
             // Only one whose in-tree plug-in is not migrated (any more) is released while it lives. From now on the VolumeAttachment,
@@ -23,11 +28,11 @@ impl Attempt {
             return Step::AwaitLiveRelease;
         }
         if !request.former.is_empty() && !std::mem::replace(&mut self.is_retracted, true) {
-            return self.retract(view, seen, request, 0);
+            return self.retract(view, inputs, request, 0);
         }
         // Until the answer is on record, and what vanished meanwhile is taken back: whoever calls for this place next has to know of
         // it, and so has who attaches a volume that can be on one node only at another one.
-        let alone = request.capability.mode.is_for_one_node() && seen.detach_wait == DetachWait::Allowed;
+        let alone = request.capability.mode.is_for_one_node() && inputs.detach_wait == DetachWait::Allowed;
         self.phase = Phase::Take;
         Step::Take(Take {
             places: vec![request.place.into()],
@@ -36,14 +41,14 @@ impl Attempt {
     }
 
     pub(super) fn places_taken(&mut self, view: &dyn View) -> Step {
-        let Some(seen) = self.seen.clone() else {
+        let Some(inputs) = self.inputs.clone() else {
             return self.end(Verdict::Failed);
         };
-        match seen.action(view) {
+        match inputs.action(view) {
             Action::Publish(request) => {
                 let place: OwnedVolumeOnNode = request.place.into();
                 self.publish = Some(Publish {
-                    snapshot: seen.snapshot.clone(),
+                    snapshot: inputs.snapshot.clone(),
                     place: place.clone(),
                     secret: self.secret().cloned(),
                 });
@@ -82,11 +87,11 @@ impl Attempt {
     /// Takes a volume back from where earlier tries may have left it, from this number on. That this fails holds nothing up: the
     /// node may be gone for good, the driver knows better than we do whether the volume can be elsewhere, and the place stays noted
     /// for the detach.
-    fn retract(&mut self, view: &dyn View, seen: &Seen, request: &PublishRequest<'_>, from: usize) -> Step {
+    fn retract(&mut self, view: &dyn View, inputs: &DecisionInputs, request: &PublishRequest<'_>, from: usize) -> Step {
         self.places.clear();
         for (number, place) in request.former.iter().enumerate().skip(from) {
             // Another PersistentVolume of the same handle may be attached there.
-            if view.is_wanted_by_another(&seen.snapshot, *place) {
+            if view.is_wanted_by_another(&inputs.snapshot, *place) {
                 continue;
             }
             self.places = vec![(*place).into()];
@@ -121,11 +126,11 @@ impl Attempt {
             }
             _ => {}
         }
-        let Some(seen) = self.seen.clone() else {
+        let Some(inputs) = self.inputs.clone() else {
             return self.end(Verdict::Failed);
         };
-        match seen.action(view) {
-            Action::Publish(request) => self.retract(view, &seen, &request, number + 1),
+        match inputs.action(view) {
+            Action::Publish(request) => self.retract(view, &inputs, &request, number + 1),
             _ => self.observe(view),
         }
     }
@@ -139,10 +144,10 @@ impl Attempt {
     }
 
     pub(super) fn renewed(&mut self, view: &dyn View, from: usize) -> Step {
-        let Some(seen) = self.seen.clone() else {
+        let Some(inputs) = self.inputs.clone() else {
             return self.end(Verdict::Failed);
         };
-        match seen.action(view) {
+        match inputs.action(view) {
             Action::Unpublish(request) => self.detach_from(view, &request, from),
             _ => self.observe(view),
         }
@@ -154,10 +159,10 @@ impl Attempt {
             self.phase = Phase::Unpublished { number };
             return self.call(Call::Unpublish { place, anew: false });
         }
-        let Some(seen) = self.seen.clone() else {
+        let Some(inputs) = self.inputs.clone() else {
             return self.end(Verdict::Failed);
         };
-        if let Action::Unpublish(request) = seen.action(view) {
+        if let Action::Unpublish(request) = inputs.action(view) {
             for place in request.confirmed {
                 self.note(Note::Confirmed(place.into()));
             }
@@ -203,16 +208,16 @@ impl Attempt {
             Ok(evidence) => evidence,
             Err(lost) => return self.lease_lost(lost),
         };
-        let Some(seen) = self.seen.clone() else {
+        let Some(inputs) = self.inputs.clone() else {
             return self.end(Verdict::Failed);
         };
-        let observed = seen.observed(view);
-        let Action::JudgeRelease(plan) = seen.action(view) else {
+        let observed = inputs.observed(view);
+        let Action::JudgeRelease(plan) = inputs.action(view) else {
             return self.observe(view);
         };
         match decide::judge_release(&observed, &plan, &evidence) {
-            Ok(basis) => self.release_on_request(view, &seen, plan.request.words(), basis.words()),
-            Err(refusal) => self.refuse_release(view, &seen, refusal),
+            Ok(basis) => self.release_on_request(view, &inputs, plan.request.words(), basis.words()),
+            Err(refusal) => self.refuse_release(view, &inputs, refusal),
         }
     }
 }

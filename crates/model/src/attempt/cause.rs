@@ -30,7 +30,7 @@ impl FailureCause {
     pub fn of_secret(error: &ApiError) -> Self {
         match error.kind {
             ApiErrorKind::NotFound => Self::SECRET_MISSING,
-            // Who is not known (401) lacks no right.
+            // A client that is not authenticated (401) lacks no permission.
             ApiErrorKind::Forbidden if error.is_forbidden() => Self::SECRET_FORBIDDEN,
             _ => Self::Other,
         }

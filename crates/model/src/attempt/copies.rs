@@ -2,7 +2,7 @@
 //! the watch may be late.
 
 use super::step::{Answer, Read, ReadTarget, Step, View};
-use super::{Attempt, FailureCause, Phase, Seen};
+use super::{Attempt, DecisionInputs, FailureCause, Phase};
 use crate::answer::ApiErrorKind;
 use crate::decide::{Action, Failure, Refusal, Snapshot};
 use crate::objects::Attachment;
@@ -35,13 +35,18 @@ impl Attempt {
     /// Reads the PersistentVolume and the CSINode that a call, a Secret or a refusal rests on, where their watches are not at work: the
     /// copies in the cache may be of any age, both objects can be made again under their names, and no write of an attempt tests them.
     /// What the cache does not have is read in any case. Each once in an attempt.
-    pub(super) fn read_copies(&mut self, view: &dyn View, seen: &Seen, action: &Action<'_>) -> Option<Step> {
+    pub(super) fn read_copies(
+        &mut self,
+        view: &dyn View,
+        inputs: &DecisionInputs,
+        action: &Action<'_>,
+    ) -> Option<Step> {
         let Snapshot {
             attachment,
             volume,
             node,
             ..
-        } = &seen.snapshot;
+        } = &inputs.snapshot;
         let (of_volume, of_node) = bases(action, attachment);
         let watched = view.watched();
         if let Some(name) = attachment.volume_name()

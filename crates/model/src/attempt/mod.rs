@@ -21,7 +21,7 @@ mod undo_state;
 pub use cause::FailureCause;
 pub use note::{Note, Undone, Vanished};
 pub use step::{
-    Answer, Call, CallEnd, Event, LeaseLost, Patch, Read, ReadTarget, Rules, Step, Take, Verdict, View, Watched,
+    Answer, Call, CallEnd, Event, LeaseLost, Patch, Read, ReadTarget, Rules, RunningWatches, Step, Take, Verdict, View,
 };
 
 use std::sync::Arc;
@@ -49,7 +49,7 @@ pub struct Attempt {
     /// The settings as they were when the attempt began; whether the driver is being left is read each time.
     policy: Arc<Policy>,
     /// What the last decision was made from.
-    seen: Option<Arc<Seen>>,
+    inputs: Option<Arc<DecisionInputs>>,
     phase: Phase,
     observations: usize,
     /// The shell has opened the span of the attempt.
@@ -81,12 +81,12 @@ pub struct Attempt {
     /// The Publish whose outcome is not on record.
     publish: Option<Publish>,
     /// What happened, with what it was decided from.
-    notes: Vec<(Option<Arc<Seen>>, Note)>,
+    notes: Vec<(Option<Arc<DecisionInputs>>, Note)>,
 }
 
 /// What a decision was made from.
 #[derive(Clone, Debug)]
-struct Seen {
+struct DecisionInputs {
     snapshot: Snapshot,
     policy: Arc<Policy>,
     detach_wait: DetachWait,
@@ -215,7 +215,7 @@ impl Attempt {
     pub fn take_notes(&mut self) -> Vec<(Option<Snapshot>, Note)> {
         let notes = std::mem::take(&mut self.notes).into_iter();
         notes
-            .map(|(seen, note)| (seen.map(|seen| seen.snapshot.clone()), note))
+            .map(|(inputs, note)| (inputs.map(|inputs| inputs.snapshot.clone()), note))
             .collect()
     }
 
@@ -257,12 +257,12 @@ impl Attempt {
 
     /// What the last decision was made from; none before the first one.
     pub fn snapshot(&self) -> Option<&Snapshot> {
-        self.seen.as_ref().map(|seen| &seen.snapshot)
+        self.inputs.as_ref().map(|inputs| &inputs.snapshot)
     }
 
     /// What ControllerPublishVolume is called with, while that is the step.
     pub fn publish_request<'a>(&'a self, view: &'a dyn View) -> Option<PublishRequest<'a>> {
-        match self.seen.as_ref()?.action(view) {
+        match self.inputs.as_ref()?.action(view) {
             Action::Publish(request) => Some(request),
             _ => None,
         }
@@ -270,7 +270,7 @@ impl Attempt {
 
     /// The same as the rules see it.
     pub fn observed<'a>(&'a self, view: &'a dyn View) -> Option<Observed<'a>> {
-        Some(self.seen.as_ref()?.observed(view))
+        Some(self.inputs.as_ref()?.observed(view))
     }
 
     /// Observes what is known, decides, and begins what was decided.
@@ -289,7 +289,7 @@ impl Attempt {
             Arc::make_mut(&mut self.policy).leaving = view.is_leaving();
         }
         let request = snapshot.attachment.release.as_ref().map(|note| &note.request);
-        let mut seen = Seen {
+        let mut inputs = DecisionInputs {
             policy: self.policy.clone(),
             detach_wait: view.detach_wait(),
             forced: view.is_forced(&snapshot),
@@ -299,15 +299,15 @@ impl Attempt {
         };
         if self.has_secret {
             // A volume that was made again under its name may need another one.
-            let needed = decide::publish_secret(&seen.observed(view)).ok().flatten();
+            let needed = decide::publish_secret(&inputs.observed(view)).ok().flatten();
             self.has_secret = needed.is_some() && needed == self.needed_secret.as_ref();
         }
         if self.has_secret {
-            seen.credentials = SecretState::Loaded;
+            inputs.credentials = SecretState::Loaded;
         }
-        let seen = Arc::new(seen);
-        self.seen = Some(seen.clone());
-        self.begin(view, &seen, seen.action(view))
+        let inputs = Arc::new(inputs);
+        self.inputs = Some(inputs.clone());
+        self.begin(view, &inputs, inputs.action(view))
     }
 
     /// Observes after something that may have lasted long: a call is made for what is so now. What no watch keeps is read again.
@@ -318,14 +318,14 @@ impl Attempt {
 
     /// The span is open, and nothing was written for it: what was observed still stands.
     fn opened(&mut self, view: &dyn View) -> Step {
-        match self.seen.clone() {
-            Some(seen) => self.begin(view, &seen, seen.action(view)),
+        match self.inputs.clone() {
+            Some(inputs) => self.begin(view, &inputs, inputs.action(view)),
             None => self.observe(view),
         }
     }
 
-    fn begin(&mut self, view: &dyn View, seen: &Seen, action: Action<'_>) -> Step {
-        let attachment = &seen.snapshot.attachment;
+    fn begin(&mut self, view: &dyn View, inputs: &DecisionInputs, action: Action<'_>) -> Step {
+        let attachment = &inputs.snapshot.attachment;
         let attaches = attachment.deleting.is_none() && !matches!(action, Action::ProtectVolume(_));
         if attaches && !view.is_of_one_state() {
             // One object may be of another state of the API server than the rest, such as a protected volume. To protect one more
@@ -339,7 +339,7 @@ impl Attempt {
             self.note(Note::NothingToDo(reason));
             return self.end(Verdict::Done);
         }
-        if !view.is_of_this_run(attachment, seen.forced) {
+        if !view.is_of_this_run(attachment, inputs.forced) {
             // It was deleted since it was handed out, or attached, and must not take the place of an attach: others have runs of their
             // own.
             return self.end(Verdict::OfAnotherRun);
@@ -350,9 +350,9 @@ impl Attempt {
         }
         if self.observations > MAX_OBSERVATIONS {
             let failure = Failure::plain("the objects kept changing during the attempt");
-            return self.fail_before_call(view, seen.snapshot.clone(), failure, FailureCause::Conflict);
+            return self.fail_before_call(view, inputs.snapshot.clone(), failure, FailureCause::Conflict);
         }
-        if let Some(step) = self.read_copies(view, seen, &action) {
+        if let Some(step) = self.read_copies(view, inputs, &action) {
             return step;
         }
         match action {
@@ -363,24 +363,24 @@ impl Attempt {
                 self.phase = Phase::Secret(reference.clone());
                 Step::Secret(reference.clone())
             }
-            Action::ProtectVolume(write) => self.protect(seen, write),
-            Action::Claim(write) => self.claim(view, seen, write),
+            Action::ProtectVolume(write) => self.protect(inputs, write),
+            Action::Claim(write) => self.claim(view, inputs, write),
             Action::JudgeRelease(plan) => {
                 if !view.is_of_one_state() {
                     return self.end(Verdict::AwaitLists);
                 }
                 if let Err(refusal) = decide::check_age(&plan.request, view.now()) {
-                    return self.refuse_release(view, seen, refusal);
+                    return self.refuse_release(view, inputs, refusal);
                 }
                 let places = plan.places.iter().map(|place| (*place).into()).collect();
                 self.take(places)
             }
-            Action::RefuseRelease(refusal) => self.refuse_release(view, seen, refusal),
-            Action::Publish(request) => self.publish_volume(view, seen, &request),
+            Action::RefuseRelease(refusal) => self.refuse_release(view, inputs, refusal),
+            Action::Publish(request) => self.publish_volume(view, inputs, &request),
             Action::Unpublish(request) => self.take(request.places.iter().map(|place| (*place).into()).collect()),
             Action::MarkAttached(_) => self.record(view, Recorded::Marked),
             // It is wanted, and only a finalizer that comes from no publish is taken off.
-            Action::Release(write) if attachment.deleting.is_none() => self.unmark(seen, write),
+            Action::Release(write) if attachment.deleting.is_none() => self.unmark(inputs, write),
             Action::Release(_) => self.record(view, Recorded::Released),
         }
     }
@@ -402,10 +402,10 @@ impl Attempt {
     /// was not called, as something is missing or the API server refuses a write, has cost nothing that those have to share whose driver
     /// failed.
     fn failed(&self, view: &dyn View) -> Verdict {
-        let Some(seen) = &self.seen else {
+        let Some(inputs) = &self.inputs else {
             return Verdict::Failed;
         };
-        let fingerprint = decide::attachment_fingerprint(&seen.observed(view));
+        let fingerprint = decide::attachment_fingerprint(&inputs.observed(view));
         if self.has_called {
             Verdict::FailedWith(fingerprint)
         } else {
@@ -434,7 +434,7 @@ impl Attempt {
     }
 
     fn note(&mut self, note: Note) {
-        self.notes.push((self.seen.clone(), note));
+        self.notes.push((self.inputs.clone(), note));
     }
 
     /// What is known of the VolumeAttachment by now, as long as it is the same object.
@@ -445,7 +445,7 @@ impl Attempt {
     }
 }
 
-impl Seen {
+impl DecisionInputs {
     fn observed<'a>(&'a self, view: &'a dyn View) -> Observed<'a> {
         Observed {
             detach_wait: self.detach_wait,

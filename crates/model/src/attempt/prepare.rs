@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::step::{Event, Patch, Read, Step, View};
-use super::{Attempt, DeniedSecret, FailureCause, LeaseLost, Note, Phase, Seen, Verdict};
+use super::{Attempt, DecisionInputs, DeniedSecret, FailureCause, LeaseLost, Note, Phase, Verdict};
 use crate::answer::{ApiError, ApiErrorKind};
 use crate::api::permissions;
 use crate::decide::patch::{self, WriteTarget};
@@ -81,20 +81,20 @@ impl Attempt {
         self.record_failure(view, failure, FailureCause::Missing(refusal.reason()))
     }
 
-    pub(super) fn protect(&mut self, seen: &Seen, write: Write) -> Step {
-        self.send_prepared(write, seen.snapshot.clone(), Purpose::Protect)
+    pub(super) fn protect(&mut self, inputs: &DecisionInputs, write: Write) -> Step {
+        self.send_prepared(write, inputs.snapshot.clone(), Purpose::Protect)
     }
 
-    pub(super) fn claim(&mut self, view: &dyn View, seen: &Seen, write: Write) -> Step {
+    pub(super) fn claim(&mut self, view: &dyn View, inputs: &DecisionInputs, write: Write) -> Step {
         let write = match view.traceparent() {
             Some(traceparent) => patch::with_trace(write, &traceparent),
             None => write,
         };
-        self.send_prepared(write, seen.snapshot.clone(), Purpose::Claim)
+        self.send_prepared(write, inputs.snapshot.clone(), Purpose::Claim)
     }
 
-    pub(super) fn unmark(&mut self, seen: &Seen, write: Write) -> Step {
-        self.send_prepared(write, seen.snapshot.clone(), Purpose::Unmark)
+    pub(super) fn unmark(&mut self, inputs: &DecisionInputs, write: Write) -> Step {
+        self.send_prepared(write, inputs.snapshot.clone(), Purpose::Unmark)
     }
 
     /// Renews the claims of others from this number on; none when all are.
@@ -119,27 +119,27 @@ impl Attempt {
     pub(super) fn release_on_request(
         &mut self,
         view: &dyn View,
-        seen: &Seen,
+        inputs: &DecisionInputs,
         request: String,
         basis: &'static str,
     ) -> Step {
-        let Some(write) = patch::release_on_request(&seen.snapshot.attachment, &view.driver().finalizer) else {
+        let Some(write) = patch::release_on_request(&inputs.snapshot.attachment, &view.driver().finalizer) else {
             return self.observe(view);
         };
         // The judgement took a while. Whoever leads the driver now has judged for itself, or has not.
         if !view.may_start() {
             return self.lease_lost(LeaseLost::NotStarted);
         }
-        self.send_prepared(write, seen.snapshot.clone(), Purpose::Release(request, basis))
+        self.send_prepared(write, inputs.snapshot.clone(), Purpose::Release(request, basis))
     }
 
     /// Answers on the object that a request is refused. The detach goes on as if there were none, whether the answer can be written or
     /// not.
-    pub(super) fn refuse_release(&mut self, view: &dyn View, seen: &Seen, refusal: ReleaseRefusal) -> Step {
-        let attachment = &seen.snapshot.attachment;
+    pub(super) fn refuse_release(&mut self, view: &dyn View, inputs: &DecisionInputs, refusal: ReleaseRefusal) -> Step {
+        let attachment = &inputs.snapshot.attachment;
         let answer = decide::release_answer(attachment, &refusal);
         match answer.and_then(|answer| patch::refuse_release(attachment, &answer)) {
-            Some(write) => self.send_prepared(write, seen.snapshot.clone(), Purpose::RefuseRelease(refusal)),
+            Some(write) => self.send_prepared(write, inputs.snapshot.clone(), Purpose::RefuseRelease(refusal)),
             None => self.observe(view),
         }
     }
@@ -269,7 +269,7 @@ impl Attempt {
     /// What is attached, whose volume is only to be protected or noted again, has not failed to attach: it shows no attachError, and no
     /// attach is counted as failed.
     fn is_upkeep(&self, view: &dyn View, about: &Snapshot) -> bool {
-        let is_forced = self.seen.as_ref().is_some_and(|seen| seen.forced);
+        let is_forced = self.inputs.as_ref().is_some_and(|inputs| inputs.forced);
         decide::is_settled(&about.attachment, &view.driver().finalizer) && !is_forced
     }
 }

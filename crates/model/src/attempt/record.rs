@@ -15,9 +15,9 @@ use crate::objects::{Operation, StringMap};
 
 /// How often a result is offered to the API server before the attempt counts as failed.
 const MAX_WRITES: u32 = 4;
-const FIRST_WRITE_PAUSE: Duration = Duration::from_millis(100);
+const INITIAL_WRITE_BACKOFF: Duration = Duration::from_millis(100);
 /// How long a result is offered to an API server that asks to wait.
-const LONGEST_OFFER: Duration = Duration::from_mins(2);
+const MAX_OFFER: Duration = Duration::from_mins(2);
 
 /// A result that is written down.
 #[derive(Clone, Debug)]
@@ -61,7 +61,7 @@ impl Offer {
         Self {
             tries: 1,
             sent: 0,
-            pause: FIRST_WRITE_PAUSE,
+            pause: INITIAL_WRITE_BACKOFF,
             since: view.elapsed(),
             refused: None,
         }
@@ -125,16 +125,16 @@ impl Attempt {
 
     /// When somebody else changed the object meanwhile, the writes are made again from what it is now.
     fn record_on(&mut self, view: &dyn View, result: Recorded, fresh: Snapshot, tries: u32) -> Step {
-        let Some(seen) = self.seen.clone() else {
+        let Some(inputs) = self.inputs.clone() else {
             return self.end(Verdict::Failed);
         };
-        if !decide::is_same_work(&seen.snapshot.attachment, &fresh.attachment, view.driver()) {
+        if !decide::is_same_work(&inputs.snapshot.attachment, &fresh.attachment, view.driver()) {
             // Whatever was called, it is not what this VolumeAttachment is about any more.
             return self.result_taken(view, End::Observe);
         }
         let current = Observed {
             attachment: &fresh.attachment,
-            ..seen.observed(view)
+            ..inputs.observed(view)
         };
         let settle = |outcome: &Outcome| (view.rules().settle)(&current, outcome, view.now());
         let writes = match &result {
@@ -225,7 +225,7 @@ impl Attempt {
                 self.all_written(view, &record)
             }
             // The next try waits by itself until the API server takes it; this one was refused unread.
-            _ if error.retry_after.is_some() && waited < LONGEST_OFFER => self.offer(view, record),
+            _ if error.retry_after.is_some() && waited < MAX_OFFER => self.offer(view, record),
             _ if error.is_transient() && record.offer.tries < MAX_WRITES => {
                 // Many VolumeAttachments are refused at the same time, and are not to come back at the same time.
                 let rest = record.offer.pause.mul_f64(spread(&record.fresh.attachment.uid));
@@ -270,10 +270,10 @@ impl Attempt {
     /// All writes were taken, or the object is gone. Does it show the result by now, whatever was written? What nobody wrote, no watch
     /// would bring, and nobody would observe again.
     fn all_written(&mut self, view: &dyn View, record: &Record) -> Step {
-        let Some(seen) = self.seen.clone() else {
+        let Some(inputs) = self.inputs.clone() else {
             return self.end(Verdict::Failed);
         };
-        let snapshot = &seen.snapshot;
+        let snapshot = &inputs.snapshot;
         let differs = self.newest(view).is_some_and(|newest| {
             decide::is_same_work(&snapshot.attachment, &newest.attachment, view.driver())
                 && !decide::is_settled(&newest.attachment, &view.driver().finalizer)
@@ -391,7 +391,7 @@ impl Attempt {
     /// meanwhile. One that is to be detached by now shows it too: people wonder why that takes a while, and a driver that goes on with
     /// a call after its deadline gets a moment to end it.
     fn make_failure(&mut self, view: &dyn View, mut note: FailureWrite) -> Step {
-        let Some(seen) = self.seen.clone() else {
+        let Some(inputs) = self.inputs.clone() else {
             return self.end(Verdict::Failed);
         };
         note.fresh = self.newest(view).unwrap_or_else(|| note.about.clone());
@@ -400,7 +400,7 @@ impl Attempt {
         }
         let current = Observed {
             attachment: &note.fresh.attachment,
-            ..seen.observed(view)
+            ..inputs.observed(view)
         };
         note.writes = (view.rules().settle)(&current, &note.outcome, view.now()).into();
         self.write_failure(view, note)

@@ -53,7 +53,7 @@ pub trait View {
     /// Whether all lists are of one state of the API server.
     fn is_of_one_state(&self) -> bool;
     /// Which watches keep the copies in the cache up to date.
-    fn watched(&self) -> Watched;
+    fn watched(&self) -> RunningWatches;
     /// Whether the attach may be held back still for a detach elsewhere.
     fn detach_wait(&self) -> DetachWait;
     /// Whether the VolumeAttachment is to be worked on though it looks settled.
@@ -72,7 +72,7 @@ pub trait View {
 
 /// Which watches are at work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Watched {
+pub struct RunningWatches {
     /// That of PersistentVolumes.
     pub volumes: bool,
     /// That of CSINodes.

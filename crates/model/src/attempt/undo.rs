@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::note::{Undone, Vanished};
 use super::step::{Answer, Call, CallEnd, Event, Read, Step, View};
-use super::undo_state::{End, FIRST_PAUSE, Stage, Undo};
+use super::undo_state::{End, INITIAL_BACKOFF, Stage, Undo};
 use super::{Attempt, LeaseLost, Note, Phase, Verdict};
 use crate::answer::ApiErrorKind;
 use crate::decide;
@@ -105,7 +105,7 @@ impl Attempt {
         match live {
             LiveRead::Gone if !recorded => {
                 undo.tries = 0;
-                undo.pause = FIRST_PAUSE;
+                undo.pause = INITIAL_BACKOFF;
                 return self.take_back(view, undo);
             }
             LiveRead::Gone => self.note(Note::Undo(Undone::Vanished(Vanished::MaybeInUse))),

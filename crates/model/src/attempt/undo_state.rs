@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::step::Verdict;
 
 /// The pause before the second try of a read or a call.
-pub(super) const FIRST_PAUSE: Duration = Duration::from_secs(1);
+pub(super) const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
 
 /// How a part of an attempt ended.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,7 +56,7 @@ impl Undo {
             is_on_record,
             stage,
             tries: 0,
-            pause: FIRST_PAUSE,
+            pause: INITIAL_BACKOFF,
         }
     }
 

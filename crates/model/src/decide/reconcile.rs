@@ -22,7 +22,7 @@ use super::published_volume::published_volume;
 use super::refusal::Refusal;
 use crate::objects::{AttachmentSource, Finalizers, InTreePlugin, RepairError, Volume, repair_volume_handle};
 
-pub use listing::{Listing, MOST_UNCLAIMED};
+pub use listing::{Listing, MAX_UNCLAIMED};
 pub use mismatches::{LastingMismatches, Mismatches, REPAIRS_IN_A_ROW, Repairs, contradiction};
 
 /// What the driver should list about an attachment that is settled.
@@ -156,14 +156,14 @@ pub struct Comparison {
 /// Volumes that the driver lists at nodes of this cluster and no VolumeAttachment names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VolumesWithoutAttachment {
-    /// How many, up to [`MOST_UNCLAIMED`].
+    /// How many, up to [`MAX_UNCLAIMED`].
     pub count: usize,
     /// Some of them, in the order of their handles.
     pub examples: Vec<Unclaimed>,
 }
 
 /// So many of the volumes without a VolumeAttachment are shown.
-pub const MOST_EXAMPLES: usize = 16;
+pub const MAX_EXAMPLES: usize = 16;
 
 /// What the last pass found at nodes without a VolumeAttachment.
 #[derive(Clone, Debug, Default)]
@@ -179,7 +179,7 @@ impl LastingUnclaimed {
         let mut lasting: Vec<&Unclaimed> = found.intersection(&before).collect();
         let count = lasting.len();
         lasting.sort_unstable();
-        lasting.truncate(MOST_EXAMPLES);
+        lasting.truncate(MAX_EXAMPLES);
         let examples = lasting.into_iter().cloned().collect();
         Some(VolumesWithoutAttachment { count, examples })
     }

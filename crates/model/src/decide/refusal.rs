@@ -118,8 +118,8 @@ pub enum Refusal {
          another AttacherConfig for the driver, which takes over"
     )]
     Leaving(Arc<str>),
-    /// The AttacherConfig does not list the publish secret. The Go sidecar has no such list: it reads with the rights of one
-    /// driver, and this operator with those of all.
+    /// The AttacherConfig does not list the publish secret. The Go sidecar has no such list: it reads with the
+    /// permissions of one driver, and this operator with those of all.
     #[error(
         "the volume names Secret {}/{}, which spec.publishSecrets of AttacherConfig {config} does not list; if driver \
          {driver} may receive this Secret, add {{namespace: {}, names: [{}]}}",

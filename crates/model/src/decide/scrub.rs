@@ -8,7 +8,7 @@ use std::fmt;
 use std::ops::Range;
 
 /// Values shorter than this are left alone: scrubbing "1" from a message would destroy it and hide nothing.
-const SHORTEST_SECRET: usize = 4;
+const MIN_SECRET_BYTES: usize = 4;
 /// Of a longer text only the beginning is searched and kept: four times what is kept of it in the end.
 const MAX_TEXT_BYTES: usize = 16 << 10;
 /// The longest search: about 100 ms. Only a text that nearly repeats a long and repetitive secret all along gets there.
@@ -69,7 +69,7 @@ impl SecretValues {
         }
         let text = text.into_bytes().into_boxed_slice();
         let value = |place: &Range<usize>| text.get(place.clone()).unwrap_or_default();
-        places.retain(|place| place.len() >= SHORTEST_SECRET);
+        places.retain(|place| place.len() >= MIN_SECRET_BYTES);
         places.sort_unstable_by(|one, other| value(one).cmp(value(other)));
         places.dedup_by(|one, other| value(one) == value(other));
         let places = places.into_boxed_slice();
@@ -173,7 +173,7 @@ fn longest(
     while *steps <= MAX_STEPS {
         *steps += 1;
         let Some(byte) = reader.next() else {
-            let is_part = is_cut && reader.hit_end && depth >= SHORTEST_SECRET;
+            let is_part = is_cut && reader.hit_end && depth >= MIN_SECRET_BYTES;
             return if is_part { Some(text.len()) } else { end };
         };
         range = values.narrow(range, depth, byte);

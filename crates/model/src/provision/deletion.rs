@@ -23,7 +23,7 @@ use super::volume::heir;
 use crate::answer::{ApiError, ApiErrorKind};
 use crate::attempt::{CallEnd, LeaseLost};
 use crate::decide::{Failure, Write, grpc_code};
-use crate::list_rests::{LONGEST, ListRests};
+use crate::list_rests::{ListRests, MAX_REST};
 use crate::objects::{Claim, ClaimReference, ResourceVersion, SecretReference, Volume};
 
 /// How long one rests whose claim is there: it is read again after that.
@@ -419,7 +419,7 @@ impl VolumeAttempt {
         if reason == VolumeReason::Syncing {
             let rest = self.memory.rests.next_rest();
             // It has not been known for many seconds, as when a watch breaks each time.
-            let unknown = (rest >= LONGEST).then(|| unknown_kinds(view, volume));
+            let unknown = (rest >= MAX_REST).then(|| unknown_kinds(view, volume));
             if let Some(unknown) = unknown.flatten() {
                 self.tell_wait(reason, unknown.to_owned());
             }

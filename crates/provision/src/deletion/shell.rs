@@ -172,7 +172,7 @@ impl Shell<'_> {
         }
     }
 
-    /// Reads the Secret. The right to read it goes with its namespace, and nobody can give it again: what was in that is not there.
+    /// Reads the Secret. The permission to read it goes with its namespace, and nobody can give it again: what was in that is not there.
     async fn read_secret(&mut self, secret: SecretReference) -> Result<(), ApiError> {
         self.span.knows(None, [&*secret.namespace, &secret.name]);
         let requests = &self.look.work.context.requests;

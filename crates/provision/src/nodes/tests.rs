@@ -4,7 +4,7 @@ use serde_json::json;
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::reflect::{Origin, Seen as SeenNames};
+use crate::reflect::{ListedNames, Origin};
 
 const DRIVER: &str = "csi.test";
 
@@ -118,7 +118,7 @@ impl Scene {
             crate::reflect::apply::<NodeLabelsWire, _>(
                 event,
                 &self.nodes,
-                &mut SeenNames::new(),
+                &mut ListedNames::new(),
                 &health.check("nodes"),
                 0,
             );

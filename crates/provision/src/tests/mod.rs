@@ -41,7 +41,7 @@ use crate::nodes::{CsiNodeCache, DriverKeys, NodeListener, NodeWatch, Nodes};
 use crate::objects::{Claim, PersistentVolumeClaimWire, PersistentVolumeWire, StorageClass, StorageClassWire, Volume};
 use crate::open_calls::OpenCalls;
 use crate::provision::Seen;
-use crate::reflect::{Lists, Origin, Seen as SeenNames, Sink};
+use crate::reflect::{ListedNames, Lists, Origin, Sink};
 use crate::runtime::fence::FencedClient;
 use crate::runtime::{DriverState, DriverStateSender, Engine, Start};
 use crate::telemetry::{Metrics, Tracer};
@@ -251,6 +251,11 @@ impl VolumeCache for Volumes {
         let other = names.find(|name| ***name != *except && known.contains_key(*name));
         other.cloned().map_or(Seen::Gone, Seen::Here)
     }
+    fn sharers(&self, _: &str, handle: &str) -> Vec<Arc<Volume>> {
+        let (by_handle, known) = (self.by_handle.lock(), self.known.lock());
+        let names = by_handle.get(handle).into_iter().flatten();
+        names.filter_map(|name| known.get(name).cloned()).collect()
+    }
     fn attached_to(&self, name: &str, driver: &str, handle: &str) -> Seen<Arc<str>> {
         let is_attached = self.is_noted(driver, handle) || self.is_named(name);
         if is_attached {
@@ -451,7 +456,7 @@ impl World {
     /// All lists are complete.
     fn list(&self) {
         let check = csi_attacher_base::health::Health::new().check("lists");
-        let (store, mut seen) = (&self.context.store, SeenNames::new());
+        let (store, mut seen) = (&self.context.store, ListedNames::new());
         crate::reflect::apply::<PersistentVolumeClaimWire, _>(Event::InitDone, store, &mut seen, &check, 0);
         crate::reflect::apply::<StorageClassWire, _>(Event::InitDone, store, &mut seen, &check, 0);
         assert!(store.lists().is_synced());
@@ -474,7 +479,7 @@ impl World {
             config: self.settings.subscribe(),
             facts: DriverFacts::new(DRIVER, capabilities),
             client: self.client(),
-            publisher: DriverStateSender::new(self.state.clone()),
+            status: DriverStateSender::new(self.state.clone()),
         };
         self.engine = crate::engine::start(self.context.clone(), start, self.open_calls.clone());
         assert!(self.engine.is_some());

@@ -96,7 +96,7 @@ pub trait Connector: Send + Sync {
     fn replaced(
         &self,
         current: &ConnectedDriver,
-        publisher: &DriverStateSender,
+        status: &DriverStateSender,
     ) -> impl Future<Output = Replacement> + Send;
 }
 
@@ -146,12 +146,12 @@ impl Connector for DriverConnector {
         or_never(self.keys.as_ref().map(|keys| keys.since(since.revision))).await;
     }
 
-    async fn replaced(&self, current: &ConnectedDriver, publisher: &DriverStateSender) -> Replacement {
+    async fn replaced(&self, current: &ConnectedDriver, status: &DriverStateSender) -> Replacement {
         tokio::select! {
             biased;
-            renewed = self.renewed(current, publisher) => Replacement::Ready(Box::new(renewed)),
-            moved = self.socket_replaced(current, publisher) => Replacement::Ready(Box::new(moved)),
-            replacement = self.unanswered(current, publisher) => replacement,
+            renewed = self.renewed(current, status) => Replacement::Ready(Box::new(renewed)),
+            moved = self.socket_replaced(current, status) => Replacement::Ready(Box::new(moved)),
+            replacement = self.unanswered(current, status) => replacement,
         }
     }
 }

@@ -89,7 +89,7 @@ impl HangingCalls {
 
 impl DriverConnector {
     /// Resolves when calls get no answer, with what comes of another connection.
-    pub(super) async fn unanswered(&self, current: &ConnectedDriver, publisher: &DriverStateSender) -> Replacement {
+    pub(super) async fn unanswered(&self, current: &ConnectedDriver, status: &DriverStateSender) -> Replacement {
         let mut answers = current.client.connection().answers();
         let mut of_controller = answers.borrow().of_controller;
         loop {
@@ -107,7 +107,7 @@ impl DriverConnector {
                 of_controller = seen.of_controller;
                 self.hanging.lock().clear();
                 if noted {
-                    publisher.connection_problem(None);
+                    status.connection_problem(None);
                 }
             }
             if seen.missing == 0 && !is_silent {
@@ -125,7 +125,7 @@ impl DriverConnector {
             }
             let is_due = self.hanging.lock().note(Instant::now());
             if self.hanging.lock().is_noted() {
-                publisher.connection_problem(Some(HANGING_CALLS.to_owned()));
+                status.connection_problem(Some(HANGING_CALLS.to_owned()));
             }
             if is_due && let Some(moved) = self.connect_beside_hanging_calls().await {
                 return Replacement::Ready(Box::new(moved));
@@ -178,7 +178,7 @@ impl DriverConnector {
     pub(super) async fn socket_replaced(
         &self,
         current: &ConnectedDriver,
-        publisher: &DriverStateSender,
+        status: &DriverStateSender,
     ) -> ConnectedDriver {
         let endpoint = self.config.borrow().endpoint.clone();
         let (Some(dialled), Endpoint::Unix(path)) = (&current.socket, &endpoint) else {
@@ -191,23 +191,23 @@ impl DriverConnector {
                 let rests = |(file, until): &(SocketFile, Instant)| *file == found && Instant::now() < *until;
                 if !refused.as_ref().is_some_and(rests) {
                     match self.connect_again().await {
-                        Ok(reached) => return self.moved_to_socket(reached, publisher),
-                        Err(obstacle) => self.socket_refused(path, &obstacle, publisher),
+                        Ok(reached) => return self.moved_to_socket(reached, status),
+                        Err(obstacle) => self.socket_refused(path, &obstacle, status),
                     }
                     refused = Some((found, Instant::now() + pause));
                     pause = (pause * 2).min(MAX_BACKOFF);
                 }
             } else if refused.take().is_some() {
                 pause = RETRY;
-                publisher.connection_problem(None);
+                status.connection_problem(None);
             }
             sleep(RETRY).await;
         }
     }
 
-    fn moved_to_socket(&self, reached: ConnectedDriver, publisher: &DriverStateSender) -> ConnectedDriver {
+    fn moved_to_socket(&self, reached: ConnectedDriver, status: &DriverStateSender) -> ConnectedDriver {
         let driver = &*reached.handshake.plugin.name;
-        publisher.connection_problem(None);
+        status.connection_problem(None);
         self.metrics.driver_reconnected(driver);
         info!(
             config = &*self.name,
@@ -217,14 +217,14 @@ impl DriverConnector {
         reached
     }
 
-    fn socket_refused(&self, path: &Path, obstacle: &HandshakeError, publisher: &DriverStateSender) {
+    fn socket_refused(&self, path: &Path, obstacle: &HandshakeError, status: &DriverStateSender) {
         let reason = obstacle.reason.as_str();
         let text = format!(
             "the socket at {} was replaced and the driver does not answer at the new one ({reason}); the connection to the old one is \
              kept",
             path.display()
         );
-        if publisher.connection_problem(Some(text)) {
+        if status.connection_problem(Some(text)) {
             let error = &*obstacle.message;
             warn!(
                 config = &*self.name,
@@ -251,7 +251,7 @@ impl DriverConnector {
 
     /// Resolves when the certificates of a connection were replaced and the driver answered over one made with the new
     /// ones; never without certificates. Meanwhile it tells what is wrong with them.
-    pub(super) async fn renewed(&self, current: &ConnectedDriver, publisher: &DriverStateSender) -> ConnectedDriver {
+    pub(super) async fn renewed(&self, current: &ConnectedDriver, status: &DriverStateSender) -> ConnectedDriver {
         let Some(keys) = &self.keys else {
             return std::future::pending().await;
         };
@@ -262,30 +262,30 @@ impl DriverConnector {
             if let Some(good) = fresh {
                 match self.reach(Some(good)).await {
                     Ok(reached) => {
-                        publisher.concern(certificate_warning(&known));
+                        status.concern(certificate_warning(&known));
                         info!(
                             config = &*self.name,
                             "connected with the new certificates; closing the old connection after its last call"
                         );
                         return reached;
                     }
-                    Err(failure) => self.refused(publisher, &failure.obstacle),
+                    Err(failure) => self.refused(status, &failure.obstacle),
                 }
                 tokio::select! {
                     () = tokio::time::sleep(pause) => pause = (pause * 2).min(MAX_BACKOFF),
                     _ = keys.since(known.revision) => pause = RETRY,
                 }
             } else {
-                publisher.concern(certificate_warning(&known));
+                status.concern(certificate_warning(&known));
                 keys.since(known.revision).await;
             }
         }
     }
 
-    fn refused(&self, publisher: &DriverStateSender, obstacle: &HandshakeError) {
+    fn refused(&self, status: &DriverStateSender, obstacle: &HandshakeError) {
         let message = &obstacle.message;
         let text = format!("the new certificates do not work, the connection with the old ones is kept: {message}");
-        if publisher.concern(Some(text.clone())) {
+        if status.concern(Some(text.clone())) {
             warn!(config = &*self.name, "{text}");
         }
     }

@@ -12,9 +12,9 @@ use tokio::time::Instant;
 use crate::csi::{DialError, DialFault};
 
 /// After so long a path where no socket was is dialled although nothing has changed.
-const LONGEST_ABSENCE: Duration = Duration::from_secs(30);
+const MAX_ABSENCE: Duration = Duration::from_secs(30);
 /// The same for a socket that refused: what was wrong need not be the file.
-const LONGEST_REFUSAL: Duration = Duration::from_secs(10);
+const MAX_REFUSAL: Duration = Duration::from_secs(10);
 
 /// What a file is, by device, inode and time of the last change; or why that is not known.
 type FileIdentity = Result<(u64, u64, i64, i64), ErrorKind>;
@@ -65,8 +65,8 @@ impl MissedSocket {
     /// Takes in that a dial failed.
     pub fn new(file: SocketFile, error: &DialError) -> Self {
         let rest = match error.fault {
-            DialFault::SocketMissing(_) => LONGEST_ABSENCE,
-            _ => LONGEST_REFUSAL,
+            DialFault::SocketMissing(_) => MAX_ABSENCE,
+            _ => MAX_REFUSAL,
         };
         Self {
             file,
@@ -140,7 +140,7 @@ mod tests {
         assert!(missed.is_worth_a_dial(&path), "made anew");
 
         let missed = missing(&path);
-        tokio::time::advance(LONGEST_ABSENCE).await;
+        tokio::time::advance(MAX_ABSENCE).await;
         assert!(missed.is_worth_a_dial(&path), "after a while");
     }
 }

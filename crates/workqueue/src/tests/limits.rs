@@ -342,16 +342,16 @@ async fn a_place_counts_like_a_run_and_goes_before_keys_that_wait() {
         let mut runs = take_all(&queue);
         assert_eq!(keys(&runs), ["a"]);
         let waiting = queue.clone();
-        let mut place = tokio::spawn(async move { waiting.place(ATTACH).await });
-        assert!(timeout(SECOND, &mut place).await.is_err(), "a run has the only place");
+        let mut slot = tokio::spawn(async move { waiting.acquire_slot(ATTACH).await });
+        assert!(timeout(SECOND, &mut slot).await.is_err(), "a run has the only slot");
         runs.remove(0).finish(RunResult::Done);
         assert!(take_all(&queue).is_empty(), "what waited before goes first");
-        let place = timeout(SECOND, place).await.expect("in time").unwrap();
+        let slot = timeout(SECOND, slot).await.expect("in time").unwrap();
         assert!(take_all(&queue).is_empty());
-        drop(place);
+        drop(slot);
         assert_eq!(keys(&take_all(&queue)), ["b"]);
         // Who gives up waiting holds up nothing.
-        drop(timeout(SECOND, queue.place(ATTACH)).await);
+        drop(timeout(SECOND, queue.acquire_slot(ATTACH)).await);
         queue.add(item("c", 0));
         assert_eq!(keys(&take_all(&queue)), ["c"]);
     }

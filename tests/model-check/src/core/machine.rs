@@ -7,7 +7,7 @@ use std::time::Duration;
 use csi_attacher_attach::cache::Index;
 use csi_attacher_model::answer::{ApiError, ApiErrorKind};
 use csi_attacher_model::attempt::{
-    self, Attempt, Call, CallEnd, Event, LeaseLost, Note, Read, ReadTarget, Step, Verdict, View, Watched,
+    self, Attempt, Call, CallEnd, Event, LeaseLost, Note, Read, ReadTarget, RunningWatches, Step, Verdict, View,
 };
 use csi_attacher_model::decide::patch::WriteTarget;
 use csi_attacher_model::decide::{DetachWait, DriverFacts, OwnedVolumeOnNode, Snapshot, VolumeOnNode};
@@ -172,8 +172,8 @@ impl View for InWorld<'_> {
         true
     }
 
-    fn watched(&self) -> Watched {
-        Watched {
+    fn watched(&self) -> RunningWatches {
+        RunningWatches {
             volumes: true,
             nodes: true,
         }

@@ -56,7 +56,7 @@ impl Shell<'_> {
         let settings = work.config.borrow().clone();
         let limits = ListLimits::new(settings.reconcile_sync.max_entries, settings.timeouts.list_volumes);
         work.list_turns
-            .evidence(expectations.collect(), || work.client(), limits)
+            .evidence(expectations.collect(), || work.page_call(), limits)
             .await
     }
 

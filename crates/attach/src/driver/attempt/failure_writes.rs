@@ -18,7 +18,7 @@ use crate::queue::{Rate, TokenBucket};
 const AT_A_TIME: usize = 4;
 /// How long a failure waits for its turn. An attempt that waits keeps its place among the calls to the driver, and with an
 /// API server that answers nothing each turn lasts until its deadline.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TURN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The budgets of one driver.
 #[derive(Debug)]
@@ -63,7 +63,7 @@ impl FailureWriteLimiter {
             return None;
         }
         // The semaphore is never closed.
-        timeout(PATIENCE, self.line.acquire()).await.ok()?.ok()
+        timeout(TURN_TIMEOUT, self.line.acquire()).await.ok()?.ok()
     }
 
     fn allow(&self, attachment: &Attachment, operation: Operation, message: &str, now: Instant) -> bool {
@@ -143,7 +143,7 @@ mod tests {
         }
         let asked = Instant::now();
         assert!(turn().await.is_none());
-        assert_eq!(asked.elapsed(), PATIENCE);
+        assert_eq!(asked.elapsed(), TURN_TIMEOUT);
         held.pop();
         assert!(turn().await.is_some());
     }

@@ -27,7 +27,7 @@ struct Call {
     publish_of: Option<Arc<str>>,
 }
 
-/// The right to call; given up on drop.
+/// The permission to call the driver; given up on drop.
 pub(in crate::driver) struct InFlightGuard {
     calls: InFlightCalls,
     key: CallKey,

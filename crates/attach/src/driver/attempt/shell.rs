@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use csi_attacher_model::attempt::{
-    Answer, Attempt, Call, CallEnd, Event, Note, Patch, Publish, Read, ReadTarget, Rules, Step, Take, Verdict, View,
-    Watched,
+    Answer, Attempt, Call, CallEnd, Event, Note, Patch, Publish, Read, ReadTarget, Rules, RunningWatches, Step, Take,
+    Verdict, View,
 };
 use jiff::Timestamp;
 use tokio::sync::SemaphorePermit;
@@ -28,7 +28,7 @@ use crate::decide::{
     self, DetachWait, DriverFacts, Failure, OwnedVolumeOnNode, PublishRequest, VolumeAccessType, VolumeOnNode, Write,
 };
 use crate::objects::{Attachment, CsiNode, CsiNodeWire, PersistentVolumeWire, ResourceVersion, StringMap, Volume};
-use crate::queue::{Place, Run, RunResult};
+use crate::queue::{LaneSlot, Run, RunResult};
 use crate::reflect::Sink as _;
 use crate::telemetry::names::attr;
 use crate::telemetry::trace::Span;
@@ -67,8 +67,8 @@ pub(in crate::driver) struct Shell<'w> {
     pub occupied: Option<CallInFlight>,
     /// Held while a failure is written.
     turn: Option<SemaphorePermit<'w>>,
-    /// Beside the queue, a place among the calls at once.
-    among_calls: Option<Place<AttacherKey>>,
+    /// Beside the queue, a slot among the calls at once.
+    lane_slot: Option<LaneSlot<AttacherKey>>,
 }
 
 impl View for Shell<'_> {
@@ -108,9 +108,9 @@ impl View for Shell<'_> {
         self.work.context.store.lists().is_of_one_state()
     }
 
-    fn watched(&self) -> Watched {
+    fn watched(&self) -> RunningWatches {
         let lists = self.work.context.store.lists();
-        Watched {
+        RunningWatches {
             volumes: lists.is_watched::<PersistentVolumeWire>(),
             nodes: lists.is_watched::<CsiNodeWire>(),
         }
@@ -179,7 +179,7 @@ impl<'w> Shell<'w> {
             publish: None,
             occupied: None,
             turn: None,
-            among_calls: None,
+            lane_slot: None,
         }
     }
 
@@ -211,7 +211,7 @@ impl<'w> Shell<'w> {
                 Step::Take(take) => self.take(&take),
                 Step::Call(call) => {
                     let answer = self.call(attempt, call).await;
-                    self.among_calls = None;
+                    self.lane_slot = None;
                     Event::Called(answer)
                 }
                 Step::Evidence => Event::Evidence(self.evidence(attempt).await.map(Box::new)),
@@ -222,7 +222,7 @@ impl<'w> Shell<'w> {
                 Step::Place => {
                     // A run of the queue has its place among the calls at once.
                     if self.run.is_none() {
-                        self.among_calls = Some(self.work.queue.place(DETACH).await);
+                        self.lane_slot = Some(self.work.queue.acquire_slot(DETACH).await);
                     }
                     Event::Done
                 }
@@ -374,7 +374,7 @@ impl<'w> Shell<'w> {
 
     /// Sends a write, and applies the answer to the cache.
     async fn write(&self, patch: Patch) -> Event {
-        let _claiming = patch.claims.map(|_| self.work.publisher.claiming());
+        let _claiming = patch.claims.map(|_| self.work.status.claiming());
         if patch.claims.is_some_and(|leaving| leaving != self.is_leaving()) {
             return Event::Done;
         }

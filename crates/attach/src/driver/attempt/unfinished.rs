@@ -22,10 +22,10 @@ use csi_attacher_model::attempt::Publish;
 
 /// How many are kept for one driver. Each of them was a call under way when its engine ended, and these are limited by
 /// default to fewer than that.
-const MOST: usize = 1_000;
+const MAX_UNFINISHED: usize = 1_000;
 
 /// From how many unanswered records on those of attachments that are gone are forgotten.
-const MANY: usize = 1_024;
+const MIN_RECORDS_TO_PRUNE: usize = 1_024;
 
 /// What one engine of a driver leaves to the next.
 #[derive(Clone, Default)]
@@ -52,7 +52,7 @@ impl UnfinishedPublishes {
         if kept.iter().any(|other| other.publish.place == unfinished.publish.place) {
             return true;
         }
-        let fits = kept.len() < MOST;
+        let fits = kept.len() < MAX_UNFINISHED;
         if fits {
             kept.push(unfinished);
         }
@@ -171,7 +171,7 @@ struct UnansweredRecords {
 impl UnansweredRecords {
     /// Notes an attachment. `exists` says whether one is known.
     fn insert(&mut self, name: &Arc<str>, uid: Box<str>, exists: impl Fn(&str) -> bool) {
-        if self.uids.len() >= MANY.max(self.stayed * 2) && !self.uids.contains_key(name) {
+        if self.uids.len() >= MIN_RECORDS_TO_PRUNE.max(self.stayed * 2) && !self.uids.contains_key(name) {
             self.uids.retain(|name, _| exists(name));
             self.stayed = self.uids.len();
         }
@@ -210,7 +210,7 @@ mod tests {
             let name: Arc<str> = number.to_string().into();
             map.insert(&name, "uid".into(), |known| known == "0");
         }
-        assert!(map.uids.len() <= MANY + 1, "{}", map.uids.len());
+        assert!(map.uids.len() <= MIN_RECORDS_TO_PRUNE + 1, "{}", map.uids.len());
         assert_eq!(map.uids.get("0").map(|uid| &**uid), Some("uid"));
         // Once there were many; when they are gone, there are few again.
         let mut map = UnansweredRecords::default();

@@ -114,7 +114,7 @@ impl Scene {
             config: seen,
             facts,
             client: FencedClient::new(client, None),
-            publisher: DriverStateSender::new(status),
+            status: DriverStateSender::new(status),
         };
         let Ok(engine) = engine::start(context, start) else {
             panic!("conflict")

@@ -71,6 +71,12 @@ impl Told {
     }
 }
 
+/// What failed once is not tried again by its engine.
+fn patient(spec: &mut AttacherConfigSpec) {
+    spec.backoff.initial = "1h".parse().unwrap();
+    spec.backoff.max = "1h".parse().unwrap();
+}
+
 /// A stage that tells, with failures that are tried again at once and other settings.
 async fn stage(told: &Told, edit: impl FnOnce(&mut AttacherConfigSpec)) -> AttemptFixture {
     joined(Arc::default(), told, edit).await

@@ -19,23 +19,23 @@ pub(in crate::driver) const MAX_EMPTY_PAGES: usize = 1_000;
 /// How many pages' time a listing may take.
 const PAGES_OF_TIME: u32 = 10;
 
+/// What the call for a page is made with: the client, and the deadline.
+pub(in crate::driver) type PageCall = (FencedClient, Duration);
+
 /// Limits of a listing.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::driver) struct ListLimits {
     /// Most entries of a page; 0 lets the driver choose.
     pub max_entries: i32,
-    /// How long a page may take.
-    pub deadline: Duration,
     /// How long all pages together may take.
     pub whole: Duration,
 }
 
 impl ListLimits {
-    /// By the settings of the driver: how many entries a page may have, and how long it may take.
+    /// By the settings of the driver at the start: how many entries a page may have, and how long it may take.
     pub fn new(max_entries: i32, deadline: Duration) -> Self {
         Self {
             max_entries,
-            deadline,
             whole: deadline.saturating_mul(PAGES_OF_TIME),
         }
     }
@@ -83,11 +83,11 @@ pub(in crate::driver) struct ListProgress {
     pub volumes: usize,
 }
 
-/// Asks for all pages for these listings, and tells how far it has come. The client is taken again for each page: the driver may have been
-/// connected again since the last one. Of those for requests there is one at a time for each driver: see
-/// [`super::turns`].
+/// Asks for all pages for these listings, and tells how far it has come. The client and the deadline are taken again for each page: the
+/// driver may have been connected again since the last one, and the settings may have changed. Of those for requests there is one at a time
+/// for each driver: see [`super::turns`].
 pub(in crate::driver) async fn list(
-    client: impl Fn() -> FencedClient,
+    page_call: impl Fn() -> PageCall,
     limits: ListLimits,
     listings: &mut [Listing],
     progress: &mut ListProgress,
@@ -99,12 +99,12 @@ pub(in crate::driver) async fn list(
     // Pages are in no trace: the caller's span shows what came of all of them.
     let untraced = Span::disabled();
     for pages in 0..MAX_PAGES {
-        let client = client();
+        let (client, deadline) = page_call();
         let call = ListVolumes {
             max_entries: limits.max_entries,
             token: &token,
         };
-        let page = timeout_at(ends, client.call(&call, limits.deadline, &untraced)).await;
+        let page = timeout_at(ends, client.call(&call, deadline, &untraced)).await;
         let page = page.map_err(|_| ListError::TooSlow(pages, limits.whole.as_secs()))??;
         progress.pages += 1;
         progress.volumes += page.volumes.len();

@@ -106,7 +106,7 @@ fn show_interval(work: &DriverContext, settings: &ReconcileSync) {
 /// Nothing stays of the passes, as no more are made.
 fn forget(work: &DriverContext, memory: &mut ReconcileSyncState) {
     *memory = ReconcileSyncState::default();
-    work.publisher.lasting_mismatches(None);
+    work.status.lasting_mismatches(None);
     work.context.metrics.reset_reconcile_sync(&work.facts.name);
     forget_repairs(work, |_| true);
 }
@@ -148,7 +148,7 @@ async fn run_pass(
     // A pass may take as long as its interval.
     limits.whole = limits.whole.max(settings.interval);
     let listings = std::slice::from_mut(&mut listing);
-    match list(|| work.client(), limits, listings, &mut trace.progress).await {
+    match list(|| work.page_call(), limits, listings, &mut trace.progress).await {
         Ok(()) => {}
         Err(ListError::Call(CallFailure::Lease(lost))) => {
             // The driver did not fail, and this engine ends with its term of the Lease.
@@ -253,7 +253,7 @@ fn apply_mismatches(work: &DriverContext, compared: Comparison, memory: &mut Rec
         }
         memory.repairs.insert(expected.name, (expected.uid, expected.wanted));
     }
-    work.publisher.lasting_mismatches(repairs.lasting);
+    work.status.lasting_mismatches(repairs.lasting);
 }
 
 fn tell_lasting(work: &DriverContext, expected: &Expectation) {
@@ -389,7 +389,7 @@ fn report(work: &DriverContext, outcome: Result<Found, ListError>, took: Duratio
         without_attachment: None,
         error: None,
     };
-    let failed_before = work.publisher.reconcile_failed();
+    let failed_before = work.status.reconcile_failed();
     let last = match outcome {
         Ok(Found {
             listed,
@@ -423,5 +423,5 @@ fn report(work: &DriverContext, outcome: Result<Found, ListError>, took: Duratio
             }
         }
     };
-    work.publisher.reconcile_result(last);
+    work.status.reconcile_result(last);
 }

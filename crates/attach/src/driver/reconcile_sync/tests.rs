@@ -20,9 +20,10 @@ use crate::decide::reconcile::{DesiredState, Expectation, Listing};
 use crate::driver::simulation::listed_entry;
 use crate::telemetry::Metrics;
 
+/// Of each page.
+const DEADLINE: Duration = Duration::from_secs(5);
 const LIMITS: ListLimits = ListLimits {
     max_entries: 7,
-    deadline: Duration::from_secs(5),
     whole: Duration::from_mins(1),
 };
 
@@ -36,6 +37,8 @@ struct Lister {
     /// How long the driver takes for a page.
     takes: Duration,
     asked: Mutex<Vec<(i32, String)>>,
+    /// Those of the pages, in milliseconds.
+    deadlines: Mutex<Vec<Option<u64>>>,
 }
 
 impl Lister {
@@ -44,6 +47,7 @@ impl Lister {
             pages,
             takes: Duration::ZERO,
             asked: Mutex::default(),
+            deadlines: Mutex::default(),
         }
     }
 
@@ -67,8 +71,7 @@ impl Controller for Lister {
         &self,
         request: Request<v1::ListVolumesRequest>,
     ) -> Result<Response<v1::ListVolumesResponse>, Status> {
-        let deadline = u64::try_from(LIMITS.deadline.as_millis()).ok();
-        assert_eq!(deadline_ms(request.metadata()), deadline);
+        self.deadlines.lock().push(deadline_ms(request.metadata()));
         let request = request.into_inner();
         let answer = {
             let mut asked = self.asked.lock();
@@ -116,12 +119,14 @@ async fn listed(
     let client = lister.client();
     let mut progress = ListProgress::default();
     let listings = std::slice::from_mut(&mut listing);
-    let outcome = list(|| client.clone(), LIMITS, listings, &mut progress)
+    let outcome = list(|| (client.clone(), DEADLINE), LIMITS, listings, &mut progress)
         .await
         .map(|()| (progress.pages, progress.volumes));
     let wrong = listing.compare().contradicted.into_iter();
     let wrong = wrong.map(|expected| expected.handle.to_string()).collect();
     let asked = lister.asked.lock().clone();
+    let deadline = u64::try_from(DEADLINE.as_millis()).ok();
+    assert!(lister.deadlines.lock().iter().all(|seen| *seen == deadline));
     (outcome, wrong, asked)
 }
 
@@ -203,11 +208,17 @@ async fn fifty_thousand_pages_of_one_volume_are_read_to_their_end() {
 #[tokio::test(start_paused = true)]
 async fn a_pass_has_a_deadline_of_its_own() {
     let pages: Pages = Box::new(|number, _| Ok(page(&[("b", None)], &number.to_string())));
-    let takes = LIMITS.deadline.saturating_sub(Duration::from_secs(1));
+    let takes = DEADLINE.saturating_sub(Duration::from_secs(1));
     let slow = Arc::new(Lister::taking(takes, pages));
     let mut listings = [Listing::about(vec![expected("a")])];
     let client = slow.client();
-    let outcome = list(|| client.clone(), LIMITS, &mut listings, &mut ListProgress::default()).await;
+    let outcome = list(
+        || (client.clone(), DEADLINE),
+        LIMITS,
+        &mut listings,
+        &mut ListProgress::default(),
+    )
+    .await;
     let error = outcome.unwrap_err();
     assert_eq!(error.code(), "pass_too_long");
     assert_eq!(error.to_string(), "ListVolumes: no end after 15 pages in 60 s");
@@ -242,7 +253,8 @@ async fn requests_that_wait_share_a_listing_that_begins_after_they_asked() {
     let (lister, turns) = (slow_lister(), ListTurns::default());
     let client = lister.client();
     let (client, turns) = (&client, &turns);
-    let ask = move |handle: &'static str| turns.evidence(vec![expected(handle)], move || client.clone(), LIMITS);
+    let ask =
+        move |handle: &'static str| turns.evidence(vec![expected(handle)], move || (client.clone(), DEADLINE), LIMITS);
     let first = ask("a");
     // They ask while the listing for the first one is on its way.
     let others = futures::future::join_all(["a", "b", "c"].repeat(30).into_iter().map(ask));
@@ -262,7 +274,10 @@ async fn who_waits_for_a_listing_that_is_cancelled_lists_again() {
     let turn = turns.begin().await;
     let asks = ["a", "b"].map(|handle| {
         let (client, turns) = (lister.client(), turns.clone());
-        tokio::spawn(async move { turns.evidence(vec![expected(handle)], || client.clone(), LIMITS).await })
+        tokio::spawn(async move {
+            let page_call = || (client.clone(), DEADLINE);
+            turns.evidence(vec![expected(handle)], page_call, LIMITS).await
+        })
     });
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert_eq!(lister.asked.lock().len(), 0);

@@ -6,10 +6,10 @@
 use parking_lot::Mutex;
 use tokio::sync::{MutexGuard, oneshot};
 
-use super::list::{ListError, ListLimits, ListProgress, list};
+use super::list::{ListError, ListLimits, ListProgress, PageCall, list};
 use crate::decide::ListedEvidence;
 use crate::decide::reconcile::{Expectation, Listing};
-use csi_attacher_runtime::fence::{CallFailure, FencedClient, LeaseLost};
+use csi_attacher_runtime::fence::{CallFailure, LeaseLost};
 
 /// What the driver lists about what one request is for. An error is that the Lease was lost.
 type Evidence = Result<ListedEvidence, LeaseLost>;
@@ -37,7 +37,7 @@ impl ListTurns {
     pub async fn evidence(
         &self,
         expectations: Vec<Expectation>,
-        client: impl Fn() -> FencedClient,
+        page_call: impl Fn() -> PageCall,
         limits: ListLimits,
     ) -> Evidence {
         let listing = Listing::about(expectations);
@@ -56,7 +56,7 @@ impl ListTurns {
                 },
                 turn = self.begin() => turn,
             };
-            self.list_for_those_who_wait(&client, limits).await;
+            self.list_for_those_who_wait(&page_call, limits).await;
             drop(turn);
             if let Ok(evidence) = answered.try_recv() {
                 return evidence;
@@ -65,7 +65,7 @@ impl ListTurns {
     }
 
     /// Makes one listing for all requests that wait.
-    async fn list_for_those_who_wait(&self, client: impl Fn() -> FencedClient, limits: ListLimits) {
+    async fn list_for_those_who_wait(&self, page_call: impl Fn() -> PageCall, limits: ListLimits) {
         let waiting = std::mem::take(&mut *self.waiting.lock());
         let (mut listings, answers): (Vec<_>, Vec<_>) = waiting
             .into_iter()
@@ -75,7 +75,7 @@ impl ListTurns {
         if listings.is_empty() {
             return;
         }
-        let ended = list(client, limits, &mut listings, &mut ListProgress::default()).await;
+        let ended = list(page_call, limits, &mut listings, &mut ListProgress::default()).await;
         for (listing, answer) in listings.iter().zip(answers) {
             let evidence = match &ended {
                 Ok(()) => Ok(listing.evidence()),

@@ -98,7 +98,7 @@ impl Connector for ModelConnector {
         std::future::pending().await
     }
 
-    async fn replaced(&self, _current: &ConnectedDriver, _publisher: &DriverStateSender) -> Replacement {
+    async fn replaced(&self, _current: &ConnectedDriver, _status: &DriverStateSender) -> Replacement {
         std::future::pending().await
     }
 }

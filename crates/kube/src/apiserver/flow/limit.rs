@@ -18,7 +18,7 @@ use super::slots::SlotKind;
 pub struct SlotLimits {
     /// The API server has answers for so many at a time however busy it is. The baseline is what they take.
     pub min: usize,
-    /// So many streams an API server accepts on one connection by default.
+    /// What a busy API server has answers for is far less.
     pub max: usize,
 }
 

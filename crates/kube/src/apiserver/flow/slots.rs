@@ -1,8 +1,7 @@
 //! A bound of the requests in flight, shared by the drivers so that none has to wait for the many requests of another.
 //!
-//! All requests go over one HTTP/2 connection, on which those that exceed its streams wait in line, and to the API server
-//! they are all of one user, whose requests wait in line too. So the line is made here. How many may be in flight follows the
-//! API server's answers ([`AdaptiveLimit`]); whose turn it is follows from these rules:
+//! To the API server all requests are of one user, whose requests wait in line there. So the line is made here. How many may be in flight
+//! follows the API server's answers ([`AdaptiveLimit`]); whose turn it is follows from these rules:
 //!
 //! * A driver without a request of some kind in flight never waits to send one: its slot is beyond the limit. So a driver
 //!   waits neither for others nor for a slow kind of its own, and what is beyond the limit is one for each driver and kind.
@@ -65,7 +64,7 @@ pub(super) struct RequestSlotsState {
     granted: u64,
 }
 
-/// The right to have a request in flight, until it is dropped.
+/// The permission to have a request in flight, until it is dropped.
 #[derive(Debug)]
 pub(in crate::apiserver) struct RequestSlot {
     /// Taken when the slot is given back.

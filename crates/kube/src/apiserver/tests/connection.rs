@@ -112,6 +112,22 @@ async fn watches_take_no_stream_that_a_request_needs() {
     assert_eq!(network.opened(), 6);
 }
 
+/// Watches that began together end together, after minutes in which their connection took no request.
+#[tokio::test(start_paused = true)]
+async fn watches_that_begin_again_together_take_the_connections_that_there_are() {
+    let network = network();
+    let client = network.watch_client();
+    let mut watches = Vec::new();
+    for _ in 0..60 {
+        watches.push(send(&client, "/watch").await.unwrap());
+    }
+    sleep(Duration::from_secs(200)).await;
+    watches.drain(..50);
+    let again = futures::future::join_all((0..50).map(|_| send(&client, "/watch"))).await;
+    assert!(again.iter().all(Result::is_ok));
+    assert_eq!(network.opened(), 2);
+}
+
 /// The API server, or the network, stands still. A watch that breaks lists everything again, when there is too much to do already.
 #[tokio::test(start_paused = true)]
 async fn a_stall_ends_no_watch_and_a_short_one_fails_no_request() {

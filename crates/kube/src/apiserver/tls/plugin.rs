@@ -17,13 +17,13 @@ use thiserror::Error;
 use tracing::warn;
 
 /// How long a plugin may take that nobody answers questions of.
-const LIMIT: Duration = Duration::from_mins(1);
+const RUN_TIMEOUT: Duration = Duration::from_mins(1);
 /// How much a plugin may print: many times what a certificate and a key need.
 const MAX_OUTPUT: u64 = 1 << 20;
-/// So long before the end of what it gave it is run again.
-const MARGIN: SignedDuration = SignedDuration::from_mins(1);
-/// So long it is not run again, whatever comes of it: it may ask a server.
-const REST: Duration = Duration::from_secs(5);
+/// So long before the end of what a plugin gave it is run again.
+const EXPIRY_MARGIN: SignedDuration = SignedDuration::from_mins(1);
+/// So long a plugin is not run again, whatever comes of it: it may ask a server.
+const MIN_RUN_INTERVAL: Duration = Duration::from_secs(5);
 /// How often it is looked whether it has ended.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -91,7 +91,7 @@ impl Plugin {
 
     /// Whether what is in use ends soon, as the plugin has said.
     pub fn ends_soon(&self) -> bool {
-        let ends = |expires: Timestamp| expires.duration_since(Timestamp::now()) <= MARGIN;
+        let ends = |expires: Timestamp| expires.duration_since(Timestamp::now()) <= EXPIRY_MARGIN;
         self.0.last.lock().expires.is_some_and(ends)
     }
 
@@ -99,7 +99,7 @@ impl Plugin {
     /// whether it is in use from then on. Nothing is done while it runs, nor within its rest.
     pub fn run_again(&self, take: impl FnOnce(Result<PluginAnswer, PluginError>) -> bool + Send + 'static) {
         let mut last = self.0.last.lock();
-        if last.is_running || last.at.elapsed() < REST {
+        if last.is_running || last.at.elapsed() < MIN_RUN_INTERVAL {
             return;
         }
         last.at = Instant::now();
@@ -166,7 +166,7 @@ fn run(exec: &ExecConfig) -> Result<PluginAnswer, PluginError> {
     }
     let started = command_line.spawn();
     // A person may have to log in.
-    let limit = (!interactive).then_some(LIMIT);
+    let limit = (!interactive).then_some(RUN_TIMEOUT);
     let ended = started.and_then(|child| output(child, limit));
     let ended = ended.map_err(|source| PluginError::Start {
         command: command(),
@@ -174,7 +174,7 @@ fn run(exec: &ExecConfig) -> Result<PluginAnswer, PluginError> {
     })?;
     let (status, printed) = ended.ok_or_else(|| PluginError::TimedOut {
         command: command(),
-        limit: LIMIT,
+        limit: RUN_TIMEOUT,
     })?;
     if !status.success() {
         return Err(PluginError::Failed {
@@ -269,7 +269,7 @@ mod tests {
         };
         plugin.run_again(asks(true));
         assert!(given.recv_timeout(Duration::from_millis(200)).is_err(), "it rests");
-        let rested = || plugin.0.last.lock().at = Instant::now().checked_sub(REST).unwrap();
+        let rested = || plugin.0.last.lock().at = Instant::now().checked_sub(MIN_RUN_INTERVAL).unwrap();
         rested();
         plugin.run_again(move |_| {
             goes.recv().unwrap();

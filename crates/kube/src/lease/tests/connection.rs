@@ -89,8 +89,8 @@ async fn watches_of_many_leases_hold_up_no_request_about_another() {
         let elections = LeaderElections::new(client.clone(), identity.to_owned());
         elections.config_for(NAMESPACE, usual())
     };
-    let watched = (0..WATCHED).map(|number| format!("{LEASE}-{number}"));
-    let observers = watched.map(|lease| LeaderElectionHandle::observe(election("b"), lease, Metrics::default()));
+    let names = (0..WATCHED).map(|number| format!("{LEASE}-{number}"));
+    let observers = names.map(|lease| LeaderElectionHandle::observe(election("b"), lease, Metrics::default()));
     let _observers: Vec<_> = observers.collect();
     sleep(seconds(3)).await;
     let candidate = LeaderElectionHandle::start(election("a"), LEASE.to_owned(), Metrics::default());

@@ -194,7 +194,7 @@ fn deny(world: &World, namespace: &str, code: StatusCode, said: &'static str) {
     world.server.0.lock().denied.insert(namespace.to_owned(), denial);
 }
 
-/// No right is missing for what a webhook, a policy or a quota refuses, and none is asked for.
+/// No permission is missing for what a webhook, a policy or a quota refuses, and none is asked for.
 #[tokio::test(start_paused = true)]
 async fn what_admission_says_of_the_lease_is_told() {
     for (code, said) in [

@@ -108,10 +108,10 @@ fn default_prefix() -> String {
 #[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[schemars(inline)]
 pub enum ProvisioningMode {
-    /// They are.
+    /// Volumes are provisioned.
     #[default]
     Enabled,
-    /// Nothing new is begun.
+    /// No new volume is provisioned.
     Disabled,
 }
 
@@ -119,10 +119,10 @@ pub enum ProvisioningMode {
 #[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[schemars(inline)]
 pub enum VolumeDeletion {
-    /// They are deleted.
+    /// The volumes are deleted.
     #[default]
     Enabled,
-    /// They stay.
+    /// The volumes stay.
     Hold,
 }
 
@@ -130,10 +130,10 @@ pub enum VolumeDeletion {
 #[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[schemars(inline)]
 pub enum OrphanVolumePolicy {
-    /// A failure.
+    /// A failure: the call is made again.
     #[default]
     Retry,
-    /// That the volume is deleted.
+    /// A success: the volume is deleted.
     TreatNotFoundAsDeleted,
 }
 
@@ -141,12 +141,12 @@ pub enum OrphanVolumePolicy {
 #[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[schemars(inline)]
 pub enum LeakProtection {
-    /// Before the first call.
+    /// The marker goes on before the first call.
     #[default]
     Always,
-    /// When the outcome of a call is unknown.
+    /// The marker goes on when the outcome of a call is unknown.
     WhenUncertain,
-    /// Not at all.
+    /// The marker never goes on.
     Never,
 }
 
@@ -154,10 +154,10 @@ pub enum LeakProtection {
 #[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[schemars(inline)]
 pub enum CreateMetadata {
-    /// Nothing.
+    /// The driver is told of no object.
     #[default]
     None,
-    /// Names.
+    /// The driver is told the names of the objects.
     Names,
 }
 
@@ -180,10 +180,10 @@ pub struct ProvisioningTopologySpec {
 #[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[schemars(inline)]
 pub enum DelayedBindingTopology {
-    /// Its topology first.
+    /// The topology of the selected node first.
     #[default]
     Preferred,
-    /// Its topology alone.
+    /// The topology of the selected node alone.
     Strict,
 }
 
@@ -194,7 +194,7 @@ pub enum ImmediateBindingTopology {
     /// The topologies of all nodes.
     #[default]
     Aggregate,
-    /// Nothing.
+    /// No topology.
     None,
 }
 
@@ -202,10 +202,10 @@ pub enum ImmediateBindingTopology {
 #[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[schemars(inline)]
 pub enum ReadOnlyMany {
-    /// As any other.
+    /// The volume is attached as any other volume.
     #[default]
     AsRequested,
-    /// Read-only.
+    /// The volume is attached read-only.
     ReadOnly,
 }
 

@@ -34,7 +34,7 @@ pub enum ReconcileSyncMode {
     /// If the driver can list where its volumes are attached.
     #[default]
     Auto,
-    /// Never.
+    /// The comparison is never made.
     Disabled,
 }
 

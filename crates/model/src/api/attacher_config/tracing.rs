@@ -30,7 +30,8 @@ pub struct TracingSpec {
     ))]
     pub annotations: Vec<String>,
 
-    /// Set the annotation `attacher.csi.dev/traceparent` on VolumeAttachments. It costs no request of its own.
+    /// Set the annotation `attacher.csi.dev/traceparent` on VolumeAttachments. It costs no request of its own, except one when an
+    /// attachment continues in a new trace.
     #[schemars(extend("default" = true))]
     pub outgoing_annotation: bool,
 
@@ -75,7 +76,7 @@ pub enum AnnotationMode {
     #[default]
     #[serde(alias = "Parent")]
     Link,
-    /// Nothing.
+    /// The annotation is not read.
     Ignore,
 }
 
@@ -98,9 +99,9 @@ pub struct RedactSpec {
 #[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[schemars(inline)]
 pub enum RedactionMode {
-    /// As it is.
+    /// The text appears as it is.
     #[default]
     None,
-    /// By its hash.
+    /// The hash of the text appears.
     Hash,
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 /// The Secrets that a driver may be given. Clones share them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PublishSecrets {
-    /// All that the operator may read, as for the sidecar, which serves one driver with the rights of that driver.
+    /// All that the operator may read, as for the sidecar, which serves one driver with the permissions of that driver.
     Any,
     /// Those of these namespaces, by name.
     Listed(Arc<BTreeMap<Box<str>, SecretNames>>),

@@ -6,9 +6,9 @@ use super::{Comparison, DesiredState, Expectation, Unclaimed};
 use crate::decide::release_request::ListedEvidence;
 
 /// More of them than this are not kept in mind.
-pub const MOST_UNCLAIMED: usize = 1_000;
+pub const MAX_UNCLAIMED: usize = 1_000;
 /// Longer handles, in bytes, are not kept in mind. The CSI spec allows 128.
-const LONGEST_HANDLE: usize = 1_024;
+const MAX_HANDLE_BYTES: usize = 1_024;
 
 /// What the driver lists, as far as anybody asks: a backend may have many more volumes than there are attachments. Each node of
 /// an entry is looked up, so a listing costs as much as it is long, however many attachments a volume has.
@@ -111,7 +111,7 @@ impl Listing {
             volume.is_silent_once |= nodes.is_none();
         }
         let looks_for_unclaimed = !self.nodes.is_empty()
-            && handle.len() <= LONGEST_HANDLE
+            && handle.len() <= MAX_HANDLE_BYTES
             && self.pending.binary_search_by(|known| (**known).cmp(handle)).is_err();
         for node_id in nodes.unwrap_or_default() {
             let is_named = match &volume {
@@ -121,7 +121,7 @@ impl Listing {
             // Nothing is done about it: somebody else may have put it there, and the volume may be in use.
             if !is_named
                 && looks_for_unclaimed
-                && self.unclaimed.len() < MOST_UNCLAIMED
+                && self.unclaimed.len() < MAX_UNCLAIMED
                 && self.nodes.contains(node_id.as_str())
             {
                 self.unclaimed.push(Unclaimed {

@@ -8,7 +8,7 @@ use super::builders::{FINALIZER, GCE_DRIVER, GCE_FINALIZER, NODE_ID, Pv, Va, att
 use super::table::tally;
 use super::world::{DecideModel, Requeue, capable, gce_world, world};
 use crate::decide::reconcile::{
-    DesiredState, Expectation, LastingUnclaimed, Listing, MOST_EXAMPLES, MOST_UNCLAIMED, Mismatches, NotComparable,
+    DesiredState, Expectation, LastingUnclaimed, Listing, MAX_EXAMPLES, MAX_UNCLAIMED, Mismatches, NotComparable,
     Unclaimed, VolumesWithoutAttachment, expectation,
 };
 use crate::decide::{Capabilities, Failure, PublishSecrets, SecretState};
@@ -502,7 +502,7 @@ fn what_two_listings_in_a_row_show_without_an_attachment_is_reported() {
     let many: Vec<_> = (0..200).rev().map(|number| at_node(&format!("h{number:03}"))).collect();
     lasting.pass(many.clone());
     let found = lasting.pass(many).unwrap();
-    assert_eq!((found.count, found.examples.len()), (200, MOST_EXAMPLES));
+    assert_eq!((found.count, found.examples.len()), (200, MAX_EXAMPLES));
     assert_eq!(found.examples[0], at_node("h000"));
 }
 
@@ -512,10 +512,10 @@ fn no_more_than_so_many_volumes_without_an_attachment_are_kept_in_mind_and_no_ha
     let mut listing = Listing::about(vec![]).looking_for_unclaimed(vec![], nodes);
     let node = ["n".to_owned()];
     listing.add(&"x".repeat(1 << 20), Some(&node));
-    for number in 0..2 * MOST_UNCLAIMED {
+    for number in 0..2 * MAX_UNCLAIMED {
         listing.add(&number.to_string(), Some(&node));
     }
     let found = listing.compare().unclaimed;
-    assert_eq!(found.len(), MOST_UNCLAIMED);
+    assert_eq!(found.len(), MAX_UNCLAIMED);
     assert!(found.iter().all(|unclaimed| unclaimed.handle.len() < 10));
 }

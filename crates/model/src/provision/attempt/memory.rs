@@ -141,8 +141,8 @@ const MAX_SAVE_PAUSE: Duration = Duration::from_secs(30);
 impl ClaimMemory {
     /// How long until the PersistentVolume is saved again, after one more failure; and whether that is told, of one that was refused.
     ///
-    /// The longest time where it was refused for what it is. A right may be missing for a moment only, as on an API server that has just
-    /// started: these tries are soon, and told once, until they are as rare.
+    /// The longest time where it was refused for what it is. A permission may be missing for a moment only, as on an API server that has
+    /// just started: these tries are soon, and told once, until they are as rare.
     pub(super) fn save_pause(&mut self, error: &ApiError, now: Timestamp) -> (Duration, bool) {
         let is_refused = !error.is_transient();
         let initial = match (is_refused, error.is_forbidden()) {

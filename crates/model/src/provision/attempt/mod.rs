@@ -40,9 +40,9 @@ use step::Pending;
 use surroundings::{Surroundings, neutral};
 
 /// How long a class may be missing, or that of another provisioner, before it is told: kube-controller-manager may be about to correct it.
-pub const CLASS_PATIENCE: Duration = Duration::from_secs(10);
+pub const CLASS_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a PersistentVolume may be saved and not bound before the marker goes all the same.
-pub const BINDING_PATIENCE: Duration = Duration::from_secs(30);
+pub const BINDING_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a claim rests at least whose time is about to be over.
 const MIN_REST: Duration = Duration::from_millis(1);
 /// How long what only a change can wake rests.
@@ -409,8 +409,8 @@ impl ClaimAttempt {
             *since = holds.then(|| since.map_or(now, |since| since.min(now)));
             since.map_or(Duration::ZERO, |since| elapsed(since, now))
         };
-        let for_class = since(&mut self.memory.class_missing_since, is_missing) >= CLASS_PATIENCE;
-        let for_binding = since(&mut self.memory.saved_since, is_saved) >= BINDING_PATIENCE;
+        let for_class = since(&mut self.memory.class_missing_since, is_missing) >= CLASS_TIMEOUT;
+        let for_binding = since(&mut self.memory.saved_since, is_saved) >= BINDING_TIMEOUT;
         // A marker that cannot be read does not say since when; one that can may be from before a call that was refused.
         let marked_at = marker.recorded().map(|recorded| recorded.since).or(claim.deleting);
         let marked_at = marked_at.max(self.memory.uncertain_since.filter(|_| marked_at.is_some()));
@@ -587,9 +587,9 @@ impl ClaimAttempt {
         };
         match reason {
             ClaimReason::Syncing => Verdict::Rest(self.memory.rests.next_rest()),
-            ClaimReason::WaitForBinding => rest(self.memory.saved_since, BINDING_PATIENCE),
+            ClaimReason::WaitForBinding => rest(self.memory.saved_since, BINDING_TIMEOUT),
             ClaimReason::ClassMissing | ClaimReason::ClassMismatch => {
-                rest(self.memory.class_missing_since, CLASS_PATIENCE)
+                rest(self.memory.class_missing_since, CLASS_TIMEOUT)
             }
             ClaimReason::WaitForConsumer => {
                 self.misses_consumer = true;
@@ -601,7 +601,7 @@ impl ClaimAttempt {
                 }
                 Verdict::Rest(LONG_REST)
             }
-            ClaimReason::VolumeGoing => Verdict::Rest(BINDING_PATIENCE),
+            ClaimReason::VolumeGoing => Verdict::Rest(BINDING_TIMEOUT),
             ClaimReason::Infeasible => {
                 let until = self.memory.infeasible.map_or(now, |held| held.until);
                 Verdict::Rest(elapsed(now, until).clamp(MIN_REST, Self::infeasible_rest(view)))

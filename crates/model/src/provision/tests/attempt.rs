@@ -1003,7 +1003,7 @@ fn a_save_that_was_not_carried_out_is_repeated_with_pauses_and_without_a_call() 
     assert_eq!((play.take_done(), play.saved()), (vec!["save"], 1));
 }
 
-/// An API server that has just started may not know the rights yet.
+/// An API server that has just started may not know the permissions yet.
 #[test]
 fn a_save_that_is_forbidden_is_repeated_soon_and_told_once_until_it_lasts() {
     let mut play = Play::of(Cluster::new());

@@ -34,7 +34,7 @@ const SHORT: Duration = Duration::from_millis(300);
 /// A connector for this endpoint, with the state that it reports.
 struct Stage {
     access: Arc<DriverConnector>,
-    publisher: DriverStateSender,
+    status: DriverStateSender,
     state: watch::Receiver<DriverState>,
     _settings: watch::Sender<Arc<DriverConfig>>,
 }
@@ -54,7 +54,7 @@ impl Stage {
         let (sender, state) = watch::channel(DriverState::default());
         Self {
             access,
-            publisher: DriverStateSender::new(sender),
+            status: DriverStateSender::new(sender),
             state,
             _settings: settings,
         }
@@ -75,7 +75,7 @@ impl Stage {
             }
         };
         tokio::select! {
-            replacement = timeout(LIMIT, self.access.replaced(current, &self.publisher)) => replacement.expect("in time"),
+            replacement = timeout(LIMIT, self.access.replaced(current, &self.status)) => replacement.expect("in time"),
             () = calls => unreachable!("it never ends"),
         }
     }
@@ -218,7 +218,7 @@ async fn a_call_that_is_out_for_long_is_reason_to_ask_who_is_there() {
     let stage = Stage::at(format!("http://{}", tunnel.address));
     let current = stage.connect().await;
     tunnel.swallow();
-    let replaced = stage.access.replaced(&current, &stage.publisher);
+    let replaced = stage.access.replaced(&current, &stage.status);
     let jumped = async {
         tokio::time::sleep(Duration::from_millis(50)).await;
         jump(SILENCE).await;
@@ -258,7 +258,7 @@ async fn a_driver_that_is_slow_and_answers_probe_keeps_its_calls() {
         std::future::pending::<()>().await;
     };
     tokio::select! {
-        _ = stage.access.replaced(&current, &stage.publisher) => panic!("it answers Probe"),
+        _ = stage.access.replaced(&current, &stage.status) => panic!("it answers Probe"),
         answer = timeout(LIMIT + 4 * SILENCE, unpublish(&current.client, "v", 24 * SILENCE)) => {
             assert_eq!(answer.expect("in time"), Ok(()));
         }
@@ -313,7 +313,7 @@ async fn a_socket_that_was_replaced_is_dialled_at_once_and_calls_end_at_the_old_
     timeout(LIMIT, begun).await.expect("it is called");
     std::fs::remove_file(&socket).unwrap();
     let new = socket_driver(&folder).1.start(&socket).await.unwrap();
-    let replacement = stage.access.replaced(&current, &stage.publisher);
+    let replacement = stage.access.replaced(&current, &stage.status);
     let next = ready(timeout(LIMIT, replacement).await.expect("in time"));
     assert!(next.restores);
     drop(current);
@@ -339,7 +339,7 @@ async fn a_socket_without_a_driver_leaves_the_connection_alone() {
     let told = reported.wait_for(|state| state.connection_problem.is_some());
     tokio::select! {
         told = timeout(LIMIT, told) => drop(told.expect("in time").unwrap()),
-        _ = stage.access.replaced(&current, &stage.publisher) => panic!("nobody is there"),
+        _ = stage.access.replaced(&current, &stage.status) => panic!("nobody is there"),
     }
     let problem = stage.problem().unwrap();
     assert!(
@@ -351,7 +351,7 @@ async fn a_socket_without_a_driver_leaves_the_connection_alone() {
 
     std::fs::remove_file(&socket).unwrap();
     let _new = socket_driver(&folder).1.start(&socket).await.unwrap();
-    let replacement = stage.access.replaced(&current, &stage.publisher);
+    let replacement = stage.access.replaced(&current, &stage.status);
     drop(ready(timeout(LIMIT, replacement).await.expect("in time")));
     assert_eq!(stage.problem(), None);
 }

@@ -14,12 +14,6 @@ fn assert_aborted(root: &ReceivedSpan, kind: &str, why: &str) {
     assert_eq!(root.text("error.type"), kind);
 }
 
-/// What failed once is not tried again in this test.
-fn patient(spec: &mut AttacherConfigSpec) {
-    spec.backoff.initial = "1h".parse().unwrap();
-    spec.backoff.max = "1h".parse().unwrap();
-}
-
 /// As the watch tells of the end of an object.
 fn removed(stage: &AttemptFixture, name: &str) {
     stage.api.objects.lock().remove(&format!("{ATTACHMENTS}{name}"));

@@ -132,6 +132,71 @@ async fn attempts_are_numbered_through_waits_and_changes() {
     assert!(observed("attach", count) && observed("detach", 1), "{text}");
 }
 
+/// A driver that is away for longer than its Lease is kept has another engine then, also after calls that were cut off.
+#[tokio::test]
+async fn the_next_engine_of_the_process_goes_on_with_numbers_and_limits() {
+    for (max_attempts, in_each_trace) in [(50, vec![3]), (2, vec![2, 1])] {
+        let told = Told::always().await;
+        let stage = stage(&told, |spec| {
+            patient(spec);
+            spec.tracing.max_attempts_per_trace = max_attempts;
+        })
+        .await;
+        fail(&stage, 2);
+        stage.volume(&json!({}));
+        stage.attachment("va", "n1", &json!({}));
+        told.until(|spans| named(spans, ATTEMPT).len() == 1).await;
+        let stage = stage.in_another_term(None).await;
+        told.until(|spans| named(spans, ATTEMPT).len() == 2).await;
+        let stage = stage.after_a_cut_off(None).await;
+        stage.attached("va").await;
+        let spans = told
+            .until(|spans| named(spans, ATTACH).len() == in_each_trace.len())
+            .await;
+        let integer = |span: &ReceivedSpan, name: &str| span.attributes[name].clone();
+        let attempts = named(&spans, ATTEMPT);
+        let numbers: Vec<_> = attempts.iter().map(|span| integer(span, "attacher.attempt")).collect();
+        assert_eq!(numbers, [1, 2, 3].map(Attribute::I64), "{max_attempts}");
+        for pair in attempts.windows(2) {
+            assert_eq!(pair[1].links, [ids(pair[0])], "{max_attempts}");
+        }
+        let roots = named(&spans, ATTACH);
+        let counts: Vec<_> = roots.iter().map(|root| integer(root, "attacher.attempts")).collect();
+        let expected: Vec<_> = in_each_trace.into_iter().map(Attribute::I64).collect();
+        assert_eq!(counts, expected, "{max_attempts}");
+        let labels = format!(r#"driver_name="{DRIVER}",operation="attach",outcome="succeeded""#);
+        let observed = format!("csi_attacher_operation_attempts_sum{{{labels}}} 3.0\n");
+        let text = stage.metrics.encode_prometheus();
+        assert!(text.contains(&observed), "{text}");
+    }
+}
+
+/// That replica has exported the root of the attach.
+#[tokio::test]
+async fn what_another_replica_ended_between_two_engines_is_not_exported_again() {
+    let told = Told::always().await;
+    let stage = stage(&told, patient).await;
+    fail(&stage, 1);
+    stage.volume(&json!({}));
+    stage.attachment("va", "n1", &json!({}));
+    told.until(|spans| named(spans, ATTEMPT).len() == 1).await;
+    stage.engine.drain().await;
+    let path = format!("{ATTACHMENTS}va");
+    let mut object = stage.api.get(&path).unwrap();
+    let change = json!({"metadata": {"deletionTimestamp": whole_second()}, "status": {"attached": true}});
+    json_patch::merge(&mut object, &change);
+    let object = stage.api.put(path, object);
+    let wire: VolumeAttachmentWire = serde_json::from_value(object).unwrap();
+    stage.store.apply::<Attachment>(wire.into());
+    let engine = engine(&stage.context, DRIVER, &stage.settings, None);
+    let stage = AttemptFixture { engine, ..stage };
+    stage.gone("va").await;
+    let spans = told.until(|spans| !named(spans, DETACH).is_empty()).await;
+    assert!(named(&spans, ATTACH).is_empty(), "{spans:#?}");
+    let detach = only(&spans, DETACH_ATTEMPT);
+    assert_eq!(detach.attributes["attacher.attempt"], Attribute::I64(1));
+}
+
 #[tokio::test]
 async fn t3_t4_the_next_process_goes_on_with_the_same_trace() {
     let (first, second) = (Told::always().await, Told::always().await);

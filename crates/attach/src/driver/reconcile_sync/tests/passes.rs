@@ -82,7 +82,7 @@ impl Stage {
             config: seen,
             facts,
             client: lister.client(),
-            publisher: DriverStateSender::new(sender),
+            status: DriverStateSender::new(sender),
         };
         let Ok(engine) = engine::start(context, start) else {
             panic!("conflict")
@@ -309,6 +309,19 @@ async fn another_interval_is_shown_at_once() {
     }
 }
 
+/// A pass may last for hours.
+#[tokio::test(start_paused = true)]
+async fn another_deadline_counts_from_the_next_page_on() {
+    let pages: Pages = Box::new(|_, token| second_page(token, || Ok(page(&[("b", Some(&["n"]))], ""))));
+    let mut stage = Stage::over(Lister::taking(Duration::from_secs(2), pages));
+    sleep(Duration::from_secs(1)).await;
+    stage.spec.timeouts.list_volumes = GoDuration::from_secs(9);
+    stage.configure(true);
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(*stage.lister.deadlines.lock(), [Some(5_000), Some(9_000)]);
+    assert_eq!((stage.last().volumes, stage.last().error), (2, None));
+}
+
 /// An attach goes by the CSINode alone: without it a repair is refused, and none is told of.
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_repaired_is_not_told_of_as_a_mismatch() {
@@ -364,7 +377,8 @@ async fn a_request_does_not_wait_for_the_end_of_a_pass() {
     let work = stage.engine.work();
     let asked = Instant::now();
     let expectations = vec![expected("a")];
-    let evidence = work.list_turns.evidence(expectations, || work.client(), LIMITS).await;
+    let page_call = || work.page_call();
+    let evidence = work.list_turns.evidence(expectations, page_call, LIMITS).await;
     assert_eq!(evidence, Ok(ListedEvidence::Silent));
     assert!(
         asked.elapsed() < takes + Duration::from_secs(1),
