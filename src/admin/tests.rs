@@ -1,6 +1,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
@@ -201,8 +203,8 @@ async fn peers_that_say_nothing_neither_keep_a_probe_waiting_nor_stay() {
     }
     let asked = Instant::now();
     assert_eq!(server.get("/livez").await.0, 200);
-    // Less than the time in which a peer has to have asked.
-    assert!(asked.elapsed() < Duration::from_secs(4), "{:?}", asked.elapsed());
+    // Without the room that is made, three rounds of them come before it, each of 5 s.
+    assert!(asked.elapsed() < Duration::from_secs(8), "{:?}", asked.elapsed());
     // Most are hung up on to make room, and the rest when they had time enough to ask.
     let all = async {
         for stream in &mut silent {
@@ -253,7 +255,7 @@ impl Scrape for Slow {
         let first = self.first.lock().unwrap().take();
         if let Some((signal, gate)) = first {
             signal.send(()).unwrap();
-            let _released = gate.recv_timeout(LIMIT);
+            let _released = gate.recv_timeout(LIMIT * 2);
         }
         String::new()
     }
@@ -262,6 +264,7 @@ impl Scrape for Slow {
 /// A scrape takes long; many others come, and some of them do not read their answers.
 #[tokio::test]
 async fn scrapes_wait_in_a_short_queue_and_hold_up_nothing_else() {
+    const REFUSED: usize = 23;
     let (release, gate) = std::sync::mpsc::channel::<()>();
     let (signal, begun) = std::sync::mpsc::channel::<()>();
     let slow = Slow {
@@ -291,6 +294,12 @@ async fn scrapes_wait_in_a_short_queue_and_hold_up_nothing_else() {
         scrapes.push(scrape().await);
     }
     // Those beyond the queue are answered while the first one still waits.
+    let mut answered: FuturesUnordered<_> = scrapes.iter().map(TcpStream::readable).collect();
+    for _ in 0..REFUSED {
+        let next = tokio::time::timeout(LIMIT, answered.next()).await;
+        next.unwrap().unwrap().unwrap();
+    }
+    drop(answered);
     let (status, head, _) = server.request("GET", "/metrics", "*/*").await;
     assert_eq!(status, 503);
     assert!(head.contains("retry-after: "), "{head}");
@@ -307,6 +316,6 @@ async fn scrapes_wait_in_a_short_queue_and_hold_up_nothing_else() {
             _ => panic!("{answer}"),
         }
     }
-    assert_eq!(answered, [8, 23]);
+    assert_eq!(answered, [8, REFUSED]);
     assert_eq!(server.request("GET", "/metrics", "*/*").await.0, 200);
 }

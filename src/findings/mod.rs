@@ -28,9 +28,7 @@ use crate::driver::SharedContext;
 use crate::events::{InvolvedObject, NewEvent, involved_objects, objects_of_attachment, of_config};
 use crate::telemetry::Span;
 use csi_attacher_model::decide::Snapshot;
-use csi_attacher_model::findings::{
-    FindingHistory, FindingKind, FindingThresholds, FindingsPass, FindingsSummary, NewFinding,
-};
+use csi_attacher_model::findings::{FindingHistory, FindingKind, FindingsPass, FindingsSummary, NewFinding};
 use csi_driver::{CsiDriverCache, FINDING_INTERVAL, JITTER};
 use scan::{DriverScan, Led, Scan, of_driver};
 use unserved::UnservedTracker;
@@ -100,15 +98,6 @@ impl FindingsHandle {
         configs.find(|config| is_meant(config)).cloned()
     }
 
-    fn configs(&self) -> Option<Vec<ConfiguredDriver>> {
-        self.0.lock().configs.clone()
-    }
-
-    /// Shows what was found about a driver in the place of what was shown until now.
-    fn show(&self, driver: &Arc<str>, summary: Arc<FindingsSummary>) -> Option<Arc<FindingsSummary>> {
-        self.0.lock().summaries.insert(driver.clone(), summary)
-    }
-
     fn withdraw(&self, driver: &str) {
         self.0.lock().summaries.remove(driver);
     }
@@ -121,16 +110,6 @@ struct ScannedDriver {
     known: CsiDriverCache,
     /// When the first scan for this driver was made: soon after the Lease was taken.
     leads_since: Timestamp,
-}
-
-impl ScannedDriver {
-    fn new(leads_since: Timestamp) -> Self {
-        Self {
-            ledger: FindingHistory::default(),
-            known: CsiDriverCache::default(),
-            leads_since,
-        }
-    }
 }
 
 pub struct FindingsScanner {
@@ -196,7 +175,11 @@ impl FindingsScanner {
             self.context.metrics.forget_findings(name);
         }
         for name in led.keys() {
-            let new = || ScannedDriver::new(clock::now());
+            let new = || ScannedDriver {
+                ledger: FindingHistory::default(),
+                known: CsiDriverCache::default(),
+                leads_since: clock::now(),
+            };
             self.drivers.entry(name.clone()).or_insert_with(new);
         }
         let learned = self.read_csi_drivers().await;
@@ -243,13 +226,11 @@ impl FindingsScanner {
 
     /// Scans every attachment and reports what is found. True when a later scan of the same objects would find the same.
     async fn pass(&mut self, led: &Led, now: Timestamp) -> bool {
-        let rules = FindingThresholds {
-            stuck_after: self.settings.stuck_after,
-        };
-        let configs = self.insights.configs();
+        let stuck_after = self.settings.stuck_after;
+        let configs = self.insights.0.lock().configs.clone();
         let surveys = self.drivers.iter_mut().map(|(name, driver)| {
             let scan = DriverScan {
-                pass: FindingsPass::begin(&mut driver.ledger, rules, now),
+                pass: FindingsPass::begin(&mut driver.ledger, stuck_after, now),
                 csi_driver: &driver.known.state,
                 leads_since: driver.leads_since,
             };
@@ -259,7 +240,7 @@ impl FindingsScanner {
         let mut scan = Scan {
             led,
             surveys: surveys.collect(),
-            unserved: configs.map(|configs| self.unserved.begin(configs, rules, now)),
+            unserved: configs.map(|configs| self.unserved.begin(configs, stuck_after, now)),
         };
         scan.scan_all(&self.context.store).await;
         let mut lasting = true;
@@ -286,7 +267,8 @@ impl FindingsScanner {
 
     fn report_findings(&self, driver: &Arc<str>, summary: &Arc<FindingsSummary>, new: &[NewFinding], now: Timestamp) {
         let report = FindingsReport::begin(&self.context, driver, true, summary, now);
-        let before = self.insights.show(driver, summary.clone()).unwrap_or_default();
+        let before = self.insights.0.lock().summaries.insert(driver.clone(), summary.clone());
+        let before = before.unwrap_or_default();
         for item in new {
             warn!(
                 driver = &**driver,

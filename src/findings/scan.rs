@@ -107,14 +107,14 @@ pub(super) fn of_driver(survey: &mut FindingsPass<'_>, name: &str, csi_driver: &
                 "there is no CSIDriver {name}; Kubernetes then takes for granted that volumes have to be attached, and \
                  knows nothing else about the driver; create the CSIDriver that the driver's vendor ships"
             );
-            survey.of_driver(FindingKind::CSIDriverMissing, name, &text);
+            survey.found(FindingKind::CSIDriverMissing, name, None, || text.clone());
         }
         CsiDriverLookup::Found(object) if !object.attach_required && !provisions => {
             let text = format!(
                 "CSIDriver {name} has attachRequired false: nobody makes VolumeAttachments for this driver, and nobody \
                  asks to detach what is still attached; the driver needs no AttacherConfig once none are left"
             );
-            survey.of_driver(FindingKind::AttachNotRequired, &object.uid, &text);
+            survey.found(FindingKind::AttachNotRequired, &object.uid, None, || text.clone());
         }
         CsiDriverLookup::Found(_) | CsiDriverLookup::Unknown => {}
     }

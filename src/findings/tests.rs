@@ -120,7 +120,11 @@ impl Scene {
     async fn pass(&mut self, now: i64) -> bool {
         let led = self.store.drivers();
         for name in led.keys() {
-            let new = || ScannedDriver::new(Timestamp::UNIX_EPOCH);
+            let new = || ScannedDriver {
+                ledger: FindingHistory::default(),
+                known: CsiDriverCache::default(),
+                leads_since: Timestamp::UNIX_EPOCH,
+            };
             self.inspector.drivers.entry(name.clone()).or_insert_with(new);
         }
         self.inspector.read_csi_drivers().await;

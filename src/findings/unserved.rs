@@ -5,13 +5,15 @@
 
 use jiff::Timestamp;
 use std::collections::{BTreeSet, HashSet};
+use std::time::Duration;
 use tracing::{info, warn};
 
 use super::ConfiguredDriver;
 use crate::api::names::{FINALIZER_PREFIX, finalizer_name};
+use crate::decide::is_settled;
 use crate::objects::{Attachment, Volume};
 use crate::telemetry::Metrics;
-use csi_attacher_model::findings::{FindingHistory, FindingKind, FindingState, FindingThresholds, age, is_pending};
+use csi_attacher_model::findings::{FindingHistory, FindingKind, FindingState, age};
 
 /// How many names a log line holds.
 const MAX_NAMES: usize = 5;
@@ -30,7 +32,7 @@ pub(super) struct UnservedScan<'u> {
     unserved: &'u mut UnservedTracker,
     drivers: HashSet<&'u str>,
     finalizers: HashSet<String>,
-    rules: FindingThresholds,
+    stuck_after: Duration,
     now: Timestamp,
     /// Drivers, or finalizers where no more is known of them.
     names: BTreeSet<String>,
@@ -43,7 +45,7 @@ impl UnservedTracker {
     pub fn begin<'u>(
         &'u mut self,
         configs: &'u [ConfiguredDriver],
-        rules: FindingThresholds,
+        stuck_after: Duration,
         now: Timestamp,
     ) -> UnservedScan<'u> {
         self.ledger.begin();
@@ -51,7 +53,7 @@ impl UnservedTracker {
             unserved: self,
             drivers: configs.iter().map(|config| &*config.driver).collect(),
             finalizers: configs.iter().map(|config| finalizer_name(&config.driver)).collect(),
-            rules,
+            stuck_after,
             now,
             names: BTreeSet::new(),
             attachments: 0,
@@ -71,12 +73,12 @@ impl UnservedScan<'_> {
         if attachment.attached && attachment.deleting.is_none() {
             return;
         }
-        if !is_pending(attachment, &finalizer_name(&attachment.attacher)) {
+        if is_settled(attachment, &finalizer_name(&attachment.attacher)) {
             return;
         }
         self.waiting = true;
         let since = attachment.deleting.or(attachment.created);
-        if since.is_some_and(|since| age(since, self.now) > self.rules.stuck_after) {
+        if since.is_some_and(|since| age(since, self.now) > self.stuck_after) {
             self.attachments += 1;
             self.name(&attachment.attacher);
         }
@@ -90,7 +92,7 @@ impl UnservedScan<'_> {
         };
         self.waiting = true;
         let ledger = &mut self.unserved.ledger;
-        let state = ledger.observe(FindingKind::LeftOver, &volume.uid, self.now, self.rules.stuck_after);
+        let state = ledger.observe(FindingKind::LeftOver, &volume.uid, self.now, self.stuck_after);
         if state != FindingState::Pending {
             self.volumes += 1;
             self.name(held);

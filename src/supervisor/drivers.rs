@@ -80,7 +80,7 @@ impl TaskKind for Attaching {
 
 /// All driver tasks by the name of their AttacherConfig.
 pub(super) struct Drivers {
-    context: SharedContext,
+    pub context: SharedContext,
     pub tasks: Tasks<Attaching>,
     /// What was found about attachments, which the status shows.
     pub insights: FindingsHandle,
@@ -106,11 +106,6 @@ impl Drivers {
     pub fn set_cut_off(&mut self, cut_off: &CancellationToken) {
         self.tasks.cut_off = cut_off.clone();
         self.provisioners.cut_off = cut_off.clone();
-    }
-
-    /// The name that a driver answered.
-    pub fn name(&self, name: &str) -> Option<String> {
-        self.tasks.get(name)?.answered_name()
     }
 
     /// Whether no task of either role runs.
@@ -205,11 +200,6 @@ impl Drivers {
         let mut changed = self.tasks.take_changed();
         changed.extend(self.provisioners.take_changed());
         changed
-    }
-
-    /// Changes with every change of what is cached.
-    pub fn cache_generation(&self) -> u64 {
-        self.context.store.generation()
     }
 
     /// The status that an AttacherConfig should show after the one that is known.
@@ -372,11 +362,6 @@ impl Drivers {
         remaining.volumes.sort_unstable();
         remaining.volumes.dedup();
         remaining
-    }
-
-    /// The PersistentVolumes that carry a driver's finalizer and are not being deleted.
-    pub fn left_protected(&self, driver: &str) -> Vec<Name> {
-        self.context.store.protected(&finalizer_name(driver))
     }
 
     /// Whether nothing is claimed any more for an AttacherConfig that is being deleted: its settings say so, and no claim that was

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use tokio::time::Instant;
 
-use super::provisioning_state::QueueFigures;
+use super::provisioning_state::PendingWork;
 use super::saturation::Saturation;
 
 /// Sets the gauges of one driver from the figures of its queue.
@@ -95,10 +95,9 @@ pub(super) fn set_provisioning(
     metrics: &Metrics,
     driver: &str,
     stats: &Stats<WorkKey>,
-    figures: &QueueFigures,
+    pending: &PendingWork,
     config: &DriverConfig,
 ) {
-    let pending = &figures.pending;
     let kept = pending.kept;
     let settings = config.provisioning.as_ref();
     if let Some(lane) = stats.lanes.get(CREATE.index()) {

@@ -128,9 +128,9 @@ pub(super) fn report_left_finalizers(
     uid: Option<&str>,
     driver: &str,
 ) {
-    let volumes = drivers.left_protected(driver);
-    let Some(first) = volumes.first() else { return };
     let finalizer = finalizer_name(driver);
+    let volumes = drivers.context.store.protected(&finalizer);
+    let Some(first) = volumes.first() else { return };
     let note = format!(
         "{} PersistentVolumes ({first} for one) keep the finalizer {finalizer}: once deleted, each waits until an attacher of driver \
          {driver} takes it off; create an AttacherConfig for the driver then",

@@ -11,7 +11,6 @@ mod deletion;
 mod drivers;
 mod election;
 mod gauges;
-mod last_failure;
 mod leaving;
 mod metrics;
 mod plan;
@@ -367,7 +366,7 @@ impl Supervisor {
         let changed = self.drivers.take_changed();
         let (drivers, writer, holder) = (&self.drivers, &self.writer, &self.elections.identity);
         let running = &mut self.writes;
-        let cached = drivers.cache_generation();
+        let cached = drivers.context.store.generation();
         // Where the Lease is refused somebody has to say so.
         let status_lease = self.status_lease.as_ref();
         let for_nobody = status_lease.is_some_and(|lease| lease.is_leader() || lease.permission_error().is_some());
@@ -572,7 +571,7 @@ fn driver_name(drivers: &Drivers, name: &str, entry: &TrackedConfig) -> Option<S
     let answered = || entry.known_as().map(str::to_owned);
     let specified = || entry.named_by_spec().map(str::to_owned);
     in_use
-        .or_else(|| drivers.name(name))
+        .or_else(|| drivers.tasks.get(name)?.answered_name())
         .or_else(answered)
         .or_else(specified)
 }

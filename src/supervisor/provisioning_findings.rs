@@ -49,7 +49,7 @@ impl QueueExamination {
         let pending = &mut figures.pending;
         (pending.claims.failing, pending.volumes.failing) = gauges::failing(&stats);
         let metrics = &context.metrics;
-        gauges::set_provisioning(metrics, driver, &stats, &figures, config);
+        gauges::set_provisioning(metrics, driver, &stats, pending, config);
         if let Some(settings) = &config.provisioning {
             self.saturation
                 .observe(&stats, &RoleLimits::provisioning(settings), Instant::now());

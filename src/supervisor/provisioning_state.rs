@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use std::sync::Arc;
 use std::time::Duration;
 
-use csi_attacher_model::findings::{FindingHistory, FindingThresholds, FindingsPass, FindingsSummary, NewFinding};
+use csi_attacher_model::findings::{FindingHistory, FindingsPass, FindingsSummary, NewFinding};
 use csi_attacher_model::provision::{ProvisionHealth, VolumeReason};
 use csi_attacher_provision::WorkKey;
 
@@ -124,13 +124,13 @@ impl QueueFigures {
     pub fn of(queue: &Queue<WorkKey>, history: &mut FindingHistory, stuck_after: Duration, now: Timestamp) -> Self {
         let mut figures = Self::default();
         let mut health = ProvisionHealth::default();
-        let mut pass = FindingsPass::begin(history, FindingThresholds { stuck_after }, now).frequent();
+        let mut pass = FindingsPass::begin(history, stuck_after, now).frequent();
         queue.remember_all(|key, memory| {
             let object = key.pending(memory);
             if let Some((kind, is_old)) = object.trouble(stuck_after, now) {
                 health.add(kind, &object);
                 if let Some(finding) = kind.finding(is_old) {
-                    pass.of_object(finding, key.uid(), key.name(), || object.words());
+                    pass.found(finding, key.uid(), Some(key.name()), || object.words());
                 }
             }
             let pending = &mut figures.pending;

@@ -2,12 +2,13 @@
 
 use jiff::Timestamp;
 
-use super::last_failure::later;
-use super::provisioning_state::{PendingObjects, PendingWork, ProvisioningState};
+use super::provisioning_state::{PendingWork, ProvisioningState};
+use super::status::later;
 use crate::api::condition::{shorten_message, truncate_to_seconds};
 use crate::api::provisioning_status::{
     FailedClaim, OldestClaim, OldestVolume, PendingClaims, PendingVolumes, ProvisioningFailure, ProvisioningStatus,
 };
+use crate::api::status::count;
 use crate::runtime::FailureRecord;
 
 /// What this replica says of provisioning; `known` is what was said before. What another one says stays.
@@ -48,8 +49,8 @@ pub(super) fn is_urgent(known: Option<&ProvisioningStatus>, wanted: Option<&Prov
 }
 
 fn claims(pending: &PendingWork) -> PendingClaims {
-    let PendingObjects { count, failing, oldest } = &pending.claims;
-    let oldest = oldest.as_ref().and_then(|(name, since)| {
+    let claims = &pending.claims;
+    let oldest = claims.oldest.as_ref().and_then(|(name, since)| {
         let (namespace, name) = name.split_once('/')?;
         Some(OldestClaim {
             namespace: namespace.to_owned(),
@@ -57,16 +58,26 @@ fn claims(pending: &PendingWork) -> PendingClaims {
             pending_since_time: truncate_to_seconds(*since),
         })
     });
-    PendingClaims::new(*count, pending.uncertain, *failing, oldest)
+    PendingClaims {
+        pending: count(claims.count),
+        uncertain: count(pending.uncertain),
+        failing: count(claims.failing),
+        oldest_pending: oldest,
+    }
 }
 
 fn volumes(pending: &PendingWork) -> PendingVolumes {
-    let PendingObjects { count, failing, oldest } = &pending.volumes;
-    let oldest = oldest.as_ref().map(|(name, since)| OldestVolume {
+    let volumes = &pending.volumes;
+    let oldest = volumes.oldest.as_ref().map(|(name, since)| OldestVolume {
         name: name.to_string(),
         pending_since_time: truncate_to_seconds(*since),
     });
-    PendingVolumes::new(*count, *failing, pending.kept.held, oldest)
+    PendingVolumes {
+        deleting: count(volumes.count),
+        failing: count(volumes.failing),
+        held: count(pending.kept.held),
+        oldest_pending: oldest,
+    }
 }
 
 /// The name of a claim has a slash, and that of a PersistentVolume has none.

@@ -5,7 +5,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::attachment_conditions::{consistent, healthy};
 use super::deletion::DeletionState;
-use super::last_failure::later;
 use super::plan::ConfigProblem;
 use super::provisioning_conditions;
 use super::provisioning_state::ProvisioningState;
@@ -16,7 +15,7 @@ use crate::api::condition::{
 };
 use crate::api::status::{
     AttacherConfigStatus, AttachmentsStatus, DriverMode, DriverStatus as PluginStatus, LastFailure, LastReconcileSync,
-    ListedVolume, OldestPending, WithoutAttachment,
+    ListedVolume, OldestPending, WithoutAttachment, count,
 };
 use crate::cache::Counts;
 use crate::decide::cut;
@@ -187,7 +186,6 @@ fn attachments(facts: &StatusInput<'_>) -> AttachmentsStatus {
 }
 
 fn last_reconcile_sync(last: &ReconcileSyncResult, known: Option<&LastReconcileSync>) -> LastReconcileSync {
-    let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
     let without_attachment = match &last.without_attachment {
         // A replica that has just taken over, or a comparison that failed, says nothing about it.
         None => known.and_then(|known| known.without_attachment.clone()),
@@ -222,6 +220,14 @@ fn listed_volume(listed: &Unclaimed) -> ListedVolume {
         volume_handle: cut(&listed.handle, MAX_SHOWN).to_owned(),
         node_id: cut(&listed.node_id, MAX_SHOWN).to_owned(),
     }
+}
+
+/// The later one of what failed last here and what is known: another replica may have led since. Its clock may have been ahead, and what
+/// is of a time to come must not hide what fails from now on.
+pub(super) fn later<F>(own: Option<F>, known: Option<F>, time: impl Fn(&F) -> Timestamp, now: Timestamp) -> Option<F> {
+    let Some(own) = own else { return known };
+    let is_later = |known: &F| time(known) > time(&own) && time(known) <= now;
+    known.filter(is_later).or(Some(own))
 }
 
 fn last_failure(driver: &DriverState) -> Option<LastFailure> {

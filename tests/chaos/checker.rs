@@ -260,14 +260,21 @@ fn end(history: &History, call: &Call) -> Timestamp {
         .process(call.pid, call.started)
         .and_then(|process| process.ended);
     // When a call that was given up ended is known less exactly than when it began.
-    let finished = if call.cancelled && finished - NOTICED_LATE > call.started {
-        finished - NOTICED_LATE
-    } else if call.cancelled {
-        call.started
+    let finished = if call.cancelled {
+        given_up(history, finished).max(call.started)
     } else {
         finished
     };
     ended.map_or(finished, |ended| ended.min(finished))
+}
+
+/// The earliest time at which a call was given up of which the driver noticed that at this time: its process may have
+/// stood still until then.
+fn given_up(history: &History, noticed: Timestamp) -> Timestamp {
+    let earliest = noticed - NOTICED_LATE;
+    let mut stalls = history.stalls.iter();
+    let stall = stalls.find(|(from, to)| *from < noticed && earliest < *to);
+    stall.map_or(earliest, |(from, _)| earliest.min(*from))
 }
 
 /// Calls of different processes for one volume at the same time.

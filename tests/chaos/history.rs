@@ -205,6 +205,8 @@ pub struct History {
     pub notes: Vec<Note>,
     /// Times in which etcd went back to a copy, until everything was taken back: what was seen before is not true then.
     pub restores: Vec<(Timestamp, Timestamp)>,
+    /// Times in which the process of the drivers, and of everybody who looks, stood still.
+    pub stalls: Vec<(Timestamp, Timestamp)>,
 }
 
 impl History {

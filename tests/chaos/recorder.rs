@@ -2,16 +2,23 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use csi_mock_driver::{CallRecord, CallResult, Method};
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
+use tokio_util::task::AbortOnDropHandle;
 use tonic::Code;
 
 use super::checker::Kind;
 use super::history::{
     Call, Finding, History, Lapse, LostAnswers, Note, Observation, Place, Process, Step, Stop, Term, name_of,
 };
+
+/// The pause between two looks at whether this process stands still.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+/// A look that is so long after the one before shows that it did.
+const STALL: SignedDuration = SignedDuration::from_millis(300);
 
 /// A history that grows. Clones write into the same one.
 #[derive(Clone, Default)]
@@ -31,6 +38,22 @@ impl Recorder {
             renewals: Arc::default(),
             aloud,
         }
+    }
+
+    /// Writes down when this process, in which the drivers run too, stood still; ends when it is dropped.
+    pub fn watch_stalls(&self) -> AbortOnDropHandle<()> {
+        let history = Arc::clone(&self.history);
+        AbortOnDropHandle::new(tokio::spawn(async move {
+            let mut last = Timestamp::now();
+            loop {
+                tokio::time::sleep(LOOK_INTERVAL).await;
+                let now = Timestamp::now();
+                if now.duration_since(last) > STALL {
+                    history.lock().stalls.push((last, now));
+                }
+                last = now;
+            }
+        }))
     }
 
     /// A line for people; `object` is empty when it is about everything.

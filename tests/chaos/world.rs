@@ -11,6 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::history::{Process, provisioner};
 use super::link::Link;
@@ -119,6 +120,7 @@ pub struct World {
     /// Held by the fault whose admission policy is in effect.
     pub policy: Mutex<()>,
     _sockets: tempfile::TempDir,
+    _stalls: AbortOnDropHandle<()>,
 }
 
 /// Name of a node; the drivers know it by the same.
@@ -185,6 +187,7 @@ impl World {
         let watched = Watched::start(cluster.admin_client().await?, recorder.clone());
         let world = Self {
             scale,
+            _stalls: recorder.watch_stalls(),
             recorder,
             client,
             watched,

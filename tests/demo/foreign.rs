@@ -102,7 +102,7 @@ pub async fn clean_up(client: &Client, say: Say) -> Result<()> {
         note(fixtures.delete::<CSINode>(node).await);
         note(fixtures.delete::<Node>(node).await);
     }
-    note(fixtures.delete::<CustomResourceDefinition>(DEFINITION).await);
+    note(definition_gone(&fixtures).await);
     for name in [PRODUCT, PROVISIONING] {
         note(fixtures.delete::<ClusterRoleBinding>(name).await);
     }
@@ -112,7 +112,7 @@ pub async fn clean_up(client: &Client, say: Say) -> Result<()> {
     for namespace in [NAMESPACE, PRODUCT] {
         note(fixtures.delete::<Namespace>(namespace).await);
     }
-    let gone = [NAMESPACE, PRODUCT].map(|namespace| namespace_gone(&fixtures, namespace));
+    let gone = [NAMESPACE, PRODUCT].map(|namespace| wait_gone::<Namespace>(&fixtures, namespace));
     join_all(gone).await.into_iter().for_each(&mut note);
     if left.is_empty() {
         say.line("All objects of the demonstration are gone.");
@@ -124,10 +124,19 @@ pub async fn clean_up(client: &Client, say: Say) -> Result<()> {
     )))
 }
 
-/// Without kube-controller-manager, which empties it, a namespace never goes.
-async fn namespace_gone(fixtures: &Fixtures, name: &str) -> Result<()> {
-    let gone = |namespace: Option<&Namespace>| namespace.is_none();
-    let outcome = wait_for::<Namespace>(fixtures.cluster(), name, "gone", GONE_WITHIN, gone).await;
+/// It goes after the AttacherConfigs, which the operator has to let go.
+async fn definition_gone(fixtures: &Fixtures) -> Result<()> {
+    fixtures.delete::<CustomResourceDefinition>(DEFINITION).await?;
+    wait_gone::<CustomResourceDefinition>(fixtures, DEFINITION).await
+}
+
+/// Waits until an object is gone. Without kube-controller-manager, which empties it, a namespace never goes.
+async fn wait_gone<K>(fixtures: &Fixtures, name: &str) -> Result<()>
+where
+    K: Object + kube::Resource<Scope = k8s_openapi::ClusterResourceScope>,
+{
+    let gone = |object: Option<&K>| object.is_none();
+    let outcome = wait_for::<K>(fixtures.cluster(), name, "gone", GONE_WITHIN, gone).await;
     outcome.map(drop)
 }
 

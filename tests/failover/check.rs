@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use csi_mock_driver::{CallRecord, CallResult, Method};
+use jiff::Timestamp;
 
 /// What was found.
 #[derive(Clone, Debug, Default)]
@@ -40,8 +41,14 @@ pub fn moves(call: &CallRecord) -> bool {
     )
 }
 
-/// Looks at all calls, in the order of their arrival. `killed` are the processes of replicas that were killed.
-pub fn look(calls: &[CallRecord], killed: &[u32]) -> Found {
+/// Looks at all calls, in the order of their arrival. `killed` are the processes of replicas that were killed, and when:
+/// they are in no call after that, whenever the driver hears of it.
+pub fn look(calls: &[CallRecord], killed: &HashMap<u32, Timestamp>) -> Found {
+    let end = |call: &CallRecord| {
+        let finished = call.finished.unwrap_or(Timestamp::MAX);
+        let caller = call.caller_pid.and_then(|pid| killed.get(&pid));
+        caller.map_or(finished, |killed| finished.min(*killed))
+    };
     let mut found = Found::default();
     let mut last: HashMap<(&str, &str), Vec<&CallRecord>> = HashMap::new();
     let mut replicas = std::collections::HashSet::new();
@@ -52,14 +59,14 @@ pub fn look(calls: &[CallRecord], killed: &[u32]) -> Found {
             continue;
         };
         replicas.insert(pid);
-        found.cut_off += usize::from(killed.contains(&pid) && call.outcome == CallResult::Cancelled);
+        found.cut_off += usize::from(killed.contains_key(&pid) && call.outcome == CallResult::Cancelled);
         let place = (
             call.volume.as_deref().unwrap_or_default(),
             call.node.as_deref().unwrap_or_default(),
         );
         let earlier = last.entry(place).or_default();
         for other in earlier.iter().filter(|other| other.caller_pid != call.caller_pid) {
-            if other.finished.is_none_or(|finished| finished > call.started) {
+            if end(other) > call.started && end(call) > other.started {
                 found.overlaps.push(format!("{other:?} and {call:?}"));
             }
         }

@@ -1,5 +1,6 @@
 //! The cluster, the driver and the replicas.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -48,6 +49,8 @@ pub struct Ended {
     /// Whether it says itself that it lost the Lease, so that it had none to hand over.
     pub lost_the_lease: bool,
     pid: u32,
+    /// When the signal was sent.
+    signalled: Timestamp,
 }
 
 impl Ended {
@@ -212,6 +215,7 @@ impl Scene {
             End::Told => leader.process.signal("TERM")?,
             End::Killed => leader.process.signal("KILL")?,
         }
+        let sent = Timestamp::now();
         let first = self.driver.wait_for_call(move |call| {
             check::moves(call) && call.started >= signalled && call.caller_pid.is_some_and(|pid| others.contains(&pid))
         });
@@ -228,6 +232,7 @@ impl Scene {
             name: leader.name,
             end,
             pid: leader.pid,
+            signalled: sent,
         });
         self.fill_up().await?;
         let took = first.started.duration_since(signalled);
@@ -236,7 +241,7 @@ impl Scene {
 
     /// Waits until everything is where it is wanted.
     pub async fn settle(&self, load: &Outcome) -> Result<Settled> {
-        let mut settled = Settled::default();
+        let mut late = Vec::new();
         for number in 0..self.plan.volumes {
             let name = name(number);
             let outcome = if load.wanted.contains(&number) {
@@ -245,9 +250,20 @@ impl Scene {
                 self.fixtures.wait_for_attachment_gone(&name).await
             };
             if let Err(error) = outcome {
-                settled.wrong.push(error.to_string());
+                late.push(error.to_string());
             }
         }
+        // What a replica that was killed called for last the driver may do a while after its end.
+        let is_right = |_: &MockHandle| self.look(load).wrong.is_empty();
+        drop(tokio::time::timeout(LIMIT, self.driver.wait_until(is_right)).await);
+        let settled = self.look(load);
+        late.extend(settled.wrong);
+        Ok(Settled { wrong: late, ..settled })
+    }
+
+    /// How the volumes are at the driver.
+    fn look(&self, load: &Outcome) -> Settled {
+        let mut settled = Settled::default();
         let (published, calls) = (self.driver.published(), self.driver.calls());
         let gone = self.ended.iter().filter(|ended| ended.left_without_a_word());
         let gone: Vec<u32> = gone.map(|ended| ended.pid).collect();
@@ -268,7 +284,7 @@ impl Scene {
             );
             settled.wrong.push(format!("{place:?} is wanted: {wanted}; {facts}"));
         }
-        Ok(settled)
+        settled
     }
 
     /// All calls so far.
@@ -276,10 +292,10 @@ impl Scene {
         self.driver.calls()
     }
 
-    /// The processes that were killed.
-    pub fn killed(&self) -> Vec<u32> {
+    /// The processes that were killed, and when.
+    pub fn killed(&self) -> HashMap<u32, Timestamp> {
         let killed = self.ended.iter().filter(|ended| ended.end == End::Killed);
-        killed.map(|ended| ended.pid).collect()
+        killed.map(|ended| (ended.pid, ended.signalled)).collect()
     }
 
     /// All versions of the Lease so far.

@@ -250,6 +250,24 @@ fn a_killed_process_is_in_no_call() {
 }
 
 #[test]
+fn a_driver_that_stood_still_notices_late_who_gave_a_call_up() {
+    let noticed_late = |history: &mut History| {
+        history.calls[1] = call(1, false, "a", 3100, 8900);
+        history.calls[1].cancelled = true;
+    };
+    assert_eq!(found(noticed_late), [Kind::TwoProcesses]);
+    let with_a_stall = |from: i64, to: i64| {
+        found(|history: &mut History| {
+            noticed_late(history);
+            history.stalls = vec![(at(from), at(to))];
+        })
+    };
+    assert_eq!(with_a_stall(8000, 8700), []);
+    assert_eq!(with_a_stall(8200, 8700), [Kind::TwoProcesses], "it began too late");
+    assert_eq!(with_a_stall(7000, 8300), [Kind::TwoProcesses], "it was over by then");
+}
+
+#[test]
 fn a_call_while_another_has_the_lease_is_found_wherever_the_lease_is() {
     let late = |history: &mut History| history.calls.push(call(1, false, "c", 7100, 7200));
     assert_eq!(found(late), [Kind::CallWithoutLease]);

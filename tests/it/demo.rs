@@ -16,10 +16,14 @@ use kube::ResourceExt;
 use kube::api::ListParams;
 
 use crate::support::fixtures::Object;
+use crate::support::wait::wait_for;
 use crate::support::{ControlPlane, Fixtures, Options, Result, Volume, built_program};
 
 /// Longer than any wait of the demonstration that is to succeed here.
 const LIMIT: Duration = Duration::from_mins(4);
+
+/// The API server makes them, some of them a while after it is ready.
+const SYSTEM_NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
 
 /// Runs the demonstration once against a cluster.
 async fn run(kubeconfig: &Path) -> Output {
@@ -65,6 +69,10 @@ async fn leaves_a_foreign_cluster_as_it_was_and_overwrites_nothing() -> Result<(
     })
     .await?;
     let fixtures = Fixtures::new(cluster.admin_client().await?);
+    for name in SYSTEM_NAMESPACES {
+        let namespaces = fixtures.cluster::<Namespace>();
+        wait_for(namespaces, name, "there", LIMIT, |namespace| namespace.is_some()).await?;
+    }
     let before = objects(&fixtures).await;
 
     let output = run(&cluster.admin_kubeconfig()).await;

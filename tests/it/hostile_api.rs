@@ -30,9 +30,10 @@ struct Front {
 }
 
 impl Front {
-    /// One whose operator soon gives up waiting for an answer.
+    /// One whose operator waits long for an answer. A write that it gives up is sent once more, so that calls and
+    /// requests could not be counted where a busy machine is slow to answer.
     async fn new() -> Result<Self> {
-        Self::with_timeout("1s").await
+        Self::with_timeout("15s").await
     }
 
     /// One whose operator waits so long for the answer to a request.

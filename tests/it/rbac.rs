@@ -30,6 +30,8 @@ const PROVISIONING: &str = "provisioning.yaml";
 
 /// How long a scenario may take to come to the point where it needs the right.
 const LIMIT: Duration = Duration::from_mins(1);
+/// How long one may take to come to its end, beside all the others.
+const WHOLE: Duration = Duration::from_mins(3);
 
 /// Every right that the chart renders for some set of values.
 fn rendered() -> Result<BTreeSet<Right>> {
@@ -188,8 +190,8 @@ async fn with_all(world: &World) -> Result<()> {
         .filter(|row| row.deaf_for.is_none() && !row.long && seen.insert(row.name));
     let runs = shared.map(|row| async {
         let scene = Scene::beside(world, &account, row.name);
-        let run = tokio::time::timeout(LIMIT, (row.run)(&scene)).await;
-        let run = run.map_err(|_| other("not within a minute"));
+        let run = tokio::time::timeout(WHOLE, (row.run)(&scene)).await;
+        let run = run.map_err(|_| other(format!("not within {WHOLE:?}")));
         run.and_then(|run| run)
             .map_err(|error| other(format!("{} with all rights: {error}", row.name)))
     });
@@ -201,8 +203,10 @@ async fn with_all(world: &World) -> Result<()> {
     for (number, row) in deaf.enumerate() {
         let account = Account::new(&format!("r-deaf-{number}"));
         let scene = Scene::alone(world, &account, row, &everything(&account)?).await?;
-        let run = tokio::time::timeout(LIMIT, (row.run)(&scene)).await;
-        let run = run.map_err(|_| other("not within a minute")).and_then(|run| run);
+        let run = tokio::time::timeout(WHOLE, (row.run)(&scene)).await;
+        let run = run
+            .map_err(|_| other(format!("not within {WHOLE:?}")))
+            .and_then(|run| run);
         run.map_err(|error| other(format!("{} with all rights: {error}", row.name)))?;
         no_refusals(world, &account, None)?;
         scene.end().await?;

@@ -4,7 +4,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use csi_mock_driver::{CallRecord, CallResult, ControllerCapability, Method, MockDriver, MockHandle, Rule};
+use csi_mock_driver::{
+    CallRecord, CallResult, ControllerCapability, Method, MockDriver, MockHandle, Rule, ScriptAction,
+};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -73,10 +75,21 @@ impl<'a> Load<'a> {
         wait_until("more volumes", || is_over() || self.stop.is_cancelled()).await
     }
 
-    /// Waits until two of the attaches from a call on ran at one time, which is up to chance.
+    /// Waits until two of the attaches from a call on ran at one time: one is held until another one has come.
     async fn overlaps(&self, first: u64) -> Result<()> {
-        let overlap = || peak(&calls_from(&self.driver.mock, PUBLISH, first)) > 1;
-        wait_until("two attaches at one time", || overlap() || self.stop.is_cancelled()).await
+        let mock = &self.driver.mock;
+        mock.script(Rule::on(PUBLISH).times(1).until_released());
+        let is_held = || {
+            let mut rules = mock.rules().into_iter();
+            rules.all(|rule| rule.action != ScriptAction::UntilReleased)
+        };
+        let overlap = || is_held() && peak(&calls_from(mock, PUBLISH, first)) > 1;
+        let overlapped = wait_until("two attaches at one time", || overlap() || self.stop.is_cancelled()).await;
+        // Of those that are not held this changes nothing.
+        for call in mock.calls_of(PUBLISH) {
+            mock.release(call.id);
+        }
+        overlapped
     }
 }
 

@@ -55,9 +55,14 @@ impl World {
 
     /// Waits until the Lease of a driver is held by this replica, or by nobody.
     async fn holder(&self, driver: &str, wanted: Option<&'static str>) -> Result<Lease> {
+        self.holder_within(LIMIT, driver, wanted).await
+    }
+
+    /// As [`World::holder`], with a limit of its own.
+    async fn holder_within(&self, limit: Duration, driver: &str, wanted: Option<&'static str>) -> Result<Lease> {
         let name = lease_name(driver);
         let what = format!("{name} held by {wanted:?}");
-        let held = wait_for(self.leases(), &name, &what, LIMIT, move |lease| {
+        let held = wait_for(self.leases(), &name, &what, limit, move |lease| {
             let spec = lease.and_then(|lease| lease.spec.as_ref());
             spec.is_some_and(|spec| spec.holder_identity.as_deref() == wanted)
         });

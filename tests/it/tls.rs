@@ -5,7 +5,6 @@ mod proxy;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use csi_attacher_model::api::AttacherConfig;
 use csi_mock_driver::{CallRecord, CallResult, ListenEndpoint, Method, MockDriver, Rule, ServerTls};
@@ -167,11 +166,11 @@ async fn renewed_certificates_are_taken_over_without_losing_a_call() -> Result<(
     configure(&driver, SERVER).await?;
     driver.wait("Ready", "True", Some("Running")).await?;
 
-    // It runs over the first connection while the certificates change, which is seen after 5 s, and some more on a busy machine.
+    // It runs over the first connection while the certificates change, which is seen after 5 s and more.
     let slow = Rule::on(Method::ControllerPublishVolume).times(1);
-    driver.mock.script(slow.delay(Duration::from_secs(20)));
+    driver.mock.script(slow.until_released());
     driver.claim("tls-renew-slow").await?;
-    driver
+    let held = driver
         .call(Method::ControllerPublishVolume, "tls-renew-slow", |_| true)
         .await?;
     driver.mock.set_tls(&served(&new)?).map_err(other)?;
@@ -181,6 +180,7 @@ async fn renewed_certificates_are_taken_over_without_losing_a_call() -> Result<(
     let slow_call = &driver.calls_for("tls-renew-slow")[0];
     assert_eq!(slow_call.outcome, CallResult::Running, "the old connection still works");
     within("both connections", driver.mock.wait_for_connections(2)).await?;
+    driver.mock.release(held.id);
     world.fixtures.wait_for_attached("tls-renew-slow").await?;
     let calls = driver.calls_for("tls-renew-slow");
     assert_eq!(

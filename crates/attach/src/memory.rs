@@ -1,12 +1,12 @@
 //! What is remembered of a VolumeAttachment beside what its object says. It belongs to the key in the queue and ends with it, so that no
-//! wait outlives the attachment that waits. Only its [`AttemptProgress`] goes on with the next engine of the driver.
+//! wait outlives the attachment that waits. Only its attempts and its trace go on with the next engine of the driver (`progress`).
 
 use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::api::validated::Timeouts;
-use crate::cache::{AttacherKey, Snapshot};
+use crate::cache::AttacherKey;
 use crate::decide::DetachWait;
 use crate::driver::WithheldGuard;
 use crate::objects::{Attachment, Operation};
@@ -47,7 +47,8 @@ pub struct KeyMemory {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LifecycleAttempts {
     uid: Box<str>,
-    operation: Option<Operation>,
+    /// What they are at; none before the first.
+    pub(crate) operation: Option<Operation>,
     count: u32,
     node_gone_told: bool,
 }
@@ -74,34 +75,7 @@ impl LifecycleAttempts {
     }
 }
 
-/// How far an attach or detach has come.
-pub(crate) struct AttemptProgress {
-    attempts: LifecycleAttempts,
-    lifecycle: Option<SharedLifecycle>,
-}
-
-impl AttemptProgress {
-    /// The same for the next engine of the driver, which knows this of the attachment.
-    pub(crate) fn resumed(mut self, snapshot: &Snapshot) -> Self {
-        self.lifecycle = self.lifecycle.filter(|lifecycle| lifecycle.lock().resume(snapshot));
-        self
-    }
-}
-
 impl KeyMemory {
-    /// How far the attach or detach has come; none before the first attempt.
-    pub(crate) fn progress(&self) -> Option<AttemptProgress> {
-        self.attempts.operation.map(|_| AttemptProgress {
-            attempts: self.attempts.clone(),
-            lifecycle: self.lifecycle.clone(),
-        })
-    }
-
-    /// The next attempt goes on from there.
-    pub(crate) fn go_on_from(&mut self, progress: AttemptProgress) {
-        (self.attempts, self.lifecycle) = (progress.attempts, progress.lifecycle);
-    }
-
     /// Whether the attachment of this UID is worked on although it looks settled.
     pub(crate) fn forces(&self, uid: &str) -> bool {
         self.forced.as_deref() == Some(uid)

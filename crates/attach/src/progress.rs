@@ -7,14 +7,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::cache::{AttacherKey, Store};
-use crate::memory::AttemptProgress;
+use crate::memory::LifecycleAttempts;
 use crate::queue::Queue;
+use crate::traces::SharedLifecycle;
 
 /// How many are kept for one driver. Those beyond begin again.
 const MAX_UNFINISHED: usize = 4_096;
 
-/// By the name of the attachment.
-type Progresses = Vec<(Arc<str>, AttemptProgress)>;
+/// With the name of the attachment.
+type Progresses = Vec<(Arc<str>, LifecycleAttempts, Option<SharedLifecycle>)>;
 
 /// What one engine of a driver leaves to the next about attempts.
 #[derive(Clone, Default)]
@@ -30,9 +31,9 @@ impl UnfinishedAttempts {
         queue.remember_all(|key, memory| {
             if let AttacherKey::Attachment(name) = key
                 && kept.len() < MAX_UNFINISHED
-                && let Some(progress) = memory.progress()
+                && memory.attempts.operation.is_some()
             {
-                kept.push((name.clone(), progress));
+                kept.push((name.clone(), memory.attempts.clone(), memory.lifecycle.clone()));
             }
         });
         if !kept.is_empty() {
@@ -48,12 +49,14 @@ impl UnfinishedAttempts {
     /// Hands what is kept for a driver to the queue of its next engine, which has no runs yet. What is not in that queue is done.
     pub(crate) fn hand_over(&self, driver: &str, queue: &Queue<AttacherKey>, store: &Store) {
         let kept = self.kept.lock().remove(driver).unwrap_or_default();
-        for (name, progress) in kept {
+        for (name, attempts, lifecycle) in kept {
             let Some(snapshot) = store.attachment(&name) else {
                 continue;
             };
-            let progress = progress.resumed(&snapshot);
-            queue.remember(&AttacherKey::Attachment(name), |memory| memory.go_on_from(progress));
+            let lifecycle = lifecycle.filter(|lifecycle| lifecycle.lock().resume(&snapshot));
+            queue.remember(&AttacherKey::Attachment(name), |memory| {
+                (memory.attempts, memory.lifecycle) = (attempts, lifecycle);
+            });
         }
     }
 }

@@ -90,7 +90,7 @@ fn has_more(mut message: &[u8], fields: &[ElementField], left: &mut usize) -> Re
     Ok(false)
 }
 
-/// The codec of a call with these messages.
+/// The codec of a call with these messages, which decodes what has no more elements than allowed.
 #[derive(Debug)]
 pub(super) struct BoundedCodec<T, U> {
     fields: &'static [ElementField],
@@ -117,37 +117,25 @@ where
     type Encode = T;
     type Decode = U;
     type Encoder = ProstEncoder<T>;
-    type Decoder = BoundedDecoder<U>;
+    type Decoder = Self;
 
     fn encoder(&mut self) -> Self::Encoder {
         ProstEncoder::default()
     }
 
-    fn decoder(&mut self) -> Self::Decoder {
-        BoundedDecoder {
-            fields: self.fields,
-            limit: self.limit,
-            decoder: ProstDecoder::default(),
-        }
+    fn decoder(&mut self) -> Self {
+        Self { ..*self }
     }
 }
 
-/// Decodes what has no more elements than allowed.
-#[derive(Debug)]
-pub(super) struct BoundedDecoder<U> {
-    fields: &'static [ElementField],
-    limit: usize,
-    decoder: ProstDecoder<U>,
-}
-
-impl<U: Message + Default> Decoder for BoundedDecoder<U> {
+impl<T, U: Message + Default> Decoder for BoundedCodec<T, U> {
     type Item = U;
     type Error = Status;
 
     fn decode(&mut self, message: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
         // A message is in one piece.
         check(message.chunk(), self.fields, self.limit).map_err(|error| Status::internal(error.to_string()))?;
-        self.decoder.decode(message)
+        ProstDecoder::<U>::default().decode(message)
     }
 }
 

@@ -17,11 +17,12 @@ mod tls;
 pub use answers::Answers;
 pub use call::Call;
 pub use call_error::CallError;
-pub use calls::{
-    CapabilityReport, ControllerGetCapabilities, ControllerPublishVolume, ControllerUnpublishVolume, CreateVolume,
-    DeleteVolume, GetPluginCapabilities, GetPluginInfo, ListVolumes, PluginCapabilities, PluginInfo, Probe, VolumePage,
-    VolumeWithNodes, mode_name,
+pub use calls::controller::{
+    CapabilityReport, ControllerGetCapabilities, ControllerPublishVolume, ControllerUnpublishVolume, mode_name,
 };
+pub use calls::identity::{GetPluginCapabilities, GetPluginInfo, PluginCapabilities, PluginInfo, Probe};
+pub use calls::list::{ListVolumes, VolumePage, VolumeWithNodes};
+pub use calls::volume::{CreateVolume, DeleteVolume};
 pub use client::CsiClient;
 pub use codec::ElementField;
 pub use connection::DriverConnection;

@@ -12,4 +12,4 @@ mod token;
 pub use find::{Found, LoadError, find};
 pub use pod::{PodError, pod_config};
 pub use server::{ServerError, check_server};
-pub use token::{LastToken, MalformedToken, TokenFile};
+pub use token::{LastToken, TokenError, TokenFile};

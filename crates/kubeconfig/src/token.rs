@@ -2,7 +2,6 @@
 //! of a kubeconfig names it. The file is read again in time, and after the API server has refused the token, but not with each
 //! request.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,10 +20,19 @@ const READ_AGAIN: Duration = Duration::from_secs(50);
 /// this.
 const MIN_PAUSE: Duration = Duration::from_secs(1);
 
-/// What was given for a token has characters that none has.
+/// Why there is no token. Never quotes one.
 #[derive(Debug, Error)]
-#[error("it has characters that no token has")]
-pub struct MalformedToken;
+#[allow(missing_docs, reason = "the messages say what the variants are")]
+pub enum TokenError {
+    #[error("{path}: {source}")]
+    File { path: String, source: std::io::Error },
+    #[error("it has characters that no token has")]
+    Malformed,
+    #[error("the credential plugin has none any more")]
+    Missing,
+    #[error(transparent)]
+    Plugin(Box<dyn std::error::Error + Send + Sync>),
+}
 
 /// The token that was had last, wherever it comes from.
 #[derive(Default)]
@@ -53,10 +61,10 @@ impl LastToken {
     }
 
     /// Takes over a token; whether there is one.
-    pub fn take<E: fmt::Display + From<MalformedToken>>(&mut self, token: Result<String, E>) -> bool {
+    pub fn take(&mut self, token: Result<String, TokenError>) -> bool {
         // What was refused was the former one.
         self.is_refused = false;
-        match token.and_then(|token| header_of(&token).map_err(E::from)) {
+        match token.and_then(|token| header_of(&token)) {
             Ok(header) => {
                 (self.header, self.is_broken) = (Some(header), false);
                 true
@@ -71,16 +79,7 @@ impl LastToken {
     }
 }
 
-/// Why a file has no token. Never quotes one.
-#[derive(Debug, Error)]
-enum FileError {
-    #[error("{path}: {source}")]
-    Read { path: String, source: std::io::Error },
-    #[error(transparent)]
-    Malformed(#[from] MalformedToken),
-}
-
-/// The token of a file. Clones share it. Its `Debug` does not show it.
+/// The token of a file. Clones share it. It cannot be printed.
 #[derive(Clone)]
 pub struct TokenFile {
     path: Arc<Path>,
@@ -121,10 +120,10 @@ impl TokenFile {
         };
         if last.at.is_none_or(|at| at.elapsed() >= pause) {
             last.at = Some(Instant::now());
-            last.token.take(read(&self.path).map_err(|source| FileError::Read {
-                path: self.path.display().to_string(),
-                source,
-            }));
+            let token = read(&self.path);
+            let path = || self.path.display().to_string();
+            last.token
+                .take(token.map_err(|source| TokenError::File { path: path(), source }));
         }
         last.token.header()
     }
@@ -132,15 +131,6 @@ impl TokenFile {
     /// The API server refused the token.
     pub fn refused(&self) {
         self.last.lock().token.refuse();
-    }
-}
-
-impl fmt::Debug for TokenFile {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("TokenFile")
-            .field("path", &self.path)
-            .finish_non_exhaustive()
     }
 }
 
@@ -153,9 +143,9 @@ pub(crate) fn read(path: &Path) -> std::io::Result<String> {
     }
 }
 
-fn header_of(token: &str) -> Result<HeaderValue, MalformedToken> {
+fn header_of(token: &str) -> Result<HeaderValue, TokenError> {
     let header = HeaderValue::try_from(format!("Bearer {token}"));
-    let mut header = header.map_err(|_| MalformedToken)?;
+    let mut header = header.map_err(|_| TokenError::Malformed)?;
     header.set_sensitive(true);
     Ok(header)
 }

@@ -14,15 +14,16 @@ use crate::cache::{ClaimRoute, Store};
 use crate::clock;
 use crate::csi::Call;
 use crate::decide::DriverFacts;
-use crate::deprecated;
-use crate::events::EventRecorder;
+use crate::events::{EventRecorder, of_class};
+use crate::failures;
 use crate::key::{ClaimCause, ClaimKey, ClaimState, KeyMemory, VolumeKey, WorkKey};
 use crate::lanes::{lane_of, place_of};
 use crate::look::Look;
 use crate::nodes::NodeWatch;
-use crate::objects::{Claim, ClaimReference, StorageClass, StorageClassWire, Volume};
+use crate::objects::{Claim, StorageClass, StorageClassWire, Volume};
 use crate::open_calls::OpenCalls;
 use crate::provision::attempt::{ClaimView, fingerprint, may_call};
+use crate::provision::event::{ProvisionEventReason, deprecated_keys};
 use crate::provision::{
     Creation, NewVolume, ProvisionPolicy, ProvisionerCapabilities, ProvisionerFacts, RolePhase, Seen, VolumeReason,
     deletion, is_own_claim, is_own_volume, last_to_go, needs_claim_work, needs_volume_work,
@@ -239,11 +240,6 @@ impl DriverContext {
         }
     }
 
-    /// Whether the driver is away, so that nothing is called.
-    pub(crate) fn is_away(&self) -> bool {
-        self.away.load(Ordering::Relaxed)
-    }
-
     /// Calls the driver behind the fence.
     pub(crate) async fn call<C: Call>(&self, call: &C, deadline: Duration, span: &Span) -> Result<C::Answer, CallEnd> {
         Ok(self.client().call(call, deadline, span).await?)
@@ -256,13 +252,6 @@ impl DriverContext {
         if self.driver.capabilities.accessibility_constraints {
             self.topology.nodes.doubt_unwatched(WHY);
         }
-    }
-
-    /// Whether a claim has work under way that may have made a volume.
-    pub(crate) fn may_make_volume(&self, claim: &ClaimReference) -> bool {
-        let key = WorkKey::Claim(ClaimKey::named_by(claim));
-        let may = self.queue.remember(&key, |memory| memory.claim.known.holds_volume());
-        may == Some(true)
     }
 
     /// Enqueues everything that there may be to do, as when the role begins.
@@ -435,8 +424,12 @@ impl ClaimRoute for DriverContext {
 
     /// PersistentVolumes that record no Secret of theirs are deleted with that of the class.
     fn class_changed(&self, class: Option<&StorageClass>) {
-        if let Some(told) = class.and_then(|class| deprecated::event(&self.driver.name, class)) {
-            self.context.events.record(told);
+        if let Some(class) = class.filter(|class| class.provisioner == self.driver.name)
+            && let Some(note) = deprecated_keys(class)
+        {
+            let reason = ProvisionEventReason::DeprecatedParameters;
+            let subjects = vec![of_class(&class.name, &class.uid)];
+            failures::record(self, &Span::disabled(), reason, "", note, subjects);
         }
         let mut waiting = Vec::new();
         self.queue.remember_all(|key, memory| {

@@ -80,7 +80,7 @@ impl Work for DriverContext {
     }
 
     async fn run(&self, run: &Run<WorkKey>) -> RunResult {
-        match run.key() {
+        match &run.key {
             WorkKey::Claim(key) => {
                 let result = attempt::run(self, run, key).await;
                 if matches!(result, RunResult::FailedWith { .. }) {
@@ -237,7 +237,7 @@ mod tests {
         let (seen, ends) = (runs.clone(), Arc::new(std::sync::atomic::AtomicBool::new(false)));
         let is_ending = ends.clone();
         let runner = schedule::spawn(runner::run(queue.clone(), move |run| {
-            let WorkKey::Claim(key) = run.key() else {
+            let WorkKey::Claim(key) = &run.key else {
                 panic!("no claim")
             };
             seen.lock().push(key.uid.clone());

@@ -74,22 +74,18 @@ pub(crate) fn record(
 
 /// A volume is not deleted: on the span, in the metrics and the state of the driver, and in the log. It is that of a PersistentVolume, or one
 /// with this handle of a claim, which has none.
-pub(crate) fn deletion_failed<K>(
-    shell: &mut Shell<'_, K>,
-    failed: &FailedAttempt<'_>,
-    (claim, volume, handle): (Option<&str>, Option<&str>, Option<&str>),
-) {
-    let (work, attempt) = (shell.look.work, shell.attempt());
+pub(crate) fn deletion_failed<K>(shell: &mut Shell<'_, K>, failed: &FailedAttempt<'_>, handle: Option<&str>) {
     let reason = shell.tell(failed);
+    let (claim, volume) = shell.run.key.claim_or_volume();
     traced!(
         warn,
         shell.span,
         event.name = failed.code.map(|_| names::CALL_EXCEPTION),
-        driver = &*work.facts.name,
+        driver = &*shell.look.work.facts.name,
         PersistentVolumeClaim = claim,
         PersistentVolume = volume,
         volumeHandle = handle,
-        attempt,
+        attempt = shell.attempt(),
         code = reason,
         error = failed.message,
         next_try_seconds = failed.delay.map(|delay| delay.as_secs_f64()),
@@ -97,19 +93,15 @@ pub(crate) fn deletion_failed<K>(
     );
 }
 
-/// Nothing failed: others may work for the driver by now. `claim` or `volume` is what the attempt is about.
-pub(crate) fn lease_lost(
-    work: &DriverContext,
-    span: &mut Span,
-    (claim, volume): (Option<&str>, Option<&str>),
-    lost: LeaseLost,
-) {
-    let driver = &*work.facts.name;
+/// Nothing failed: others may work for the driver by now.
+pub(crate) fn lease_lost<K>(shell: &mut Shell<'_, K>, lost: LeaseLost) {
+    let driver = &*shell.look.work.facts.name;
+    let (claim, volume) = shell.run.key.claim_or_volume();
     match lost {
         LeaseLost::NotStarted => {
             traced!(
                 debug,
-                *span,
+                shell.span,
                 driver,
                 PersistentVolumeClaim = claim,
                 PersistentVolume = volume,
@@ -119,13 +111,13 @@ pub(crate) fn lease_lost(
         LeaseLost::Cancelled => {
             traced!(
                 warn,
-                *span,
+                shell.span,
                 driver,
                 PersistentVolumeClaim = claim,
                 PersistentVolume = volume,
                 "{lost}"
             );
-            span.fail(error_type::SHUTDOWN, &lost.to_string());
+            shell.span.fail(error_type::SHUTDOWN, &lost.to_string());
         }
     }
 }

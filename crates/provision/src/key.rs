@@ -149,6 +149,14 @@ impl WorkKey {
         }
     }
 
+    /// That name as the log has it: of a claim, or of a PersistentVolume.
+    pub(crate) fn claim_or_volume(&self) -> (Option<&str>, Option<&str>) {
+        match self {
+            Self::Claim(key) => (Some(&*key.name), None),
+            Self::Volume(key) => (None, Some(&*key.name)),
+        }
+    }
+
     /// What is done for the object, as what is remembered of it says.
     pub fn pending<'k>(&'k self, memory: &'k KeyMemory) -> PendingObject<'k> {
         let (operation, uncertain_since, trouble) = match self {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::api::validated::Provisioning;
 use crate::clock;
 use crate::context::DriverContext;
-use crate::key::{ClaimKey, VolumeKey};
+use crate::key::{ClaimKey, VolumeKey, WorkKey};
 use crate::objects::{Claim, ClaimReference, StorageClass, StorageClassWire, Volume};
 use crate::provision::attempt::{ClaimView, ListMoment, RoleView};
 use crate::provision::deletion::VolumeView;
@@ -49,7 +49,7 @@ impl<K> RoleView for Look<'_, K> {
     }
 
     fn is_away(&self) -> bool {
-        self.work.is_away()
+        self.work.away.load(Ordering::Relaxed)
     }
 
     fn may_start(&self) -> bool {
@@ -152,7 +152,10 @@ impl VolumeView for Look<'_, VolumeKey> {
     }
 
     fn may_make_volume(&self, claim: &ClaimReference) -> bool {
-        self.work.may_make_volume(claim)
+        let key = WorkKey::Claim(ClaimKey::named_by(claim));
+        let queue = &self.work.queue;
+        let may = queue.remember(&key, |memory| memory.claim.known.holds_volume());
+        may == Some(true)
     }
 
     fn bound_claims(&self, volume: &Volume) -> Seen<Vec<ClaimReference>> {

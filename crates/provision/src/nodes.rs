@@ -142,40 +142,6 @@ impl Nodes {
             tell(node);
         }
     }
-
-    fn generation(&self) -> u64 {
-        self.0.generation.load(Ordering::SeqCst)
-    }
-
-    fn is_complete(&self) -> bool {
-        self.0.lists.is_synced() && self.0.csi_nodes.is_listed()
-    }
-
-    /// What is known of a node, for a driver.
-    fn known(&self, node: &str, driver: &str) -> KnownNode {
-        let keys = self.0.csi_nodes.keys(node, driver);
-        let registered: &[Box<str>] = match &keys {
-            Seen::Here(keys) => keys,
-            Seen::Gone | Seen::Unknown => &[],
-        };
-        let known = self.0.labels.read().get(node).cloned();
-        let labels = match known {
-            Some(known) => Seen::Here(of_keys(&known.labels, registered)),
-            None if self.0.lists.is_synced() && self.0.lists.is_watched::<NodeLabelsWire>() => Seen::Gone,
-            None => Seen::Unknown,
-        };
-        KnownNode { labels, keys }
-    }
-
-    fn facts(&self, driver: &str, complete: bool) -> TopologyFacts {
-        let registered = self.0.csi_nodes.registered(driver);
-        let labels = self.0.labels.read();
-        let nodes = registered.into_iter().filter_map(|(name, keys)| {
-            let labels = of_keys(&labels.get(&name)?.labels, &keys);
-            Some(TopologyNode { name, keys, labels })
-        });
-        TopologyFacts::new(complete, nodes.collect())
-    }
 }
 
 /// The labels of these keys, which are sorted.
@@ -203,23 +169,34 @@ impl DriverNodes {
 
     /// Counts the changes that matter for topology.
     pub fn generation(&self) -> u64 {
-        self.nodes.generation()
+        self.nodes.0.generation.load(Ordering::SeqCst)
     }
 
     /// All of them.
     pub fn facts(&self) -> Arc<TopologyFacts> {
         let mut kept = self.facts.lock();
         // Both are read first: what changes while the nodes are put together makes them old.
-        let (generation, complete) = (self.nodes.generation(), self.nodes.is_complete());
+        let generation = self.generation();
+        let complete = self.nodes.0.lists.is_synced() && self.nodes.0.csi_nodes.is_listed();
         if let Some((of, facts)) = &*kept
             && *of == generation
             && facts.complete == complete
         {
             return facts.clone();
         }
-        let facts = Arc::new(self.nodes.facts(&self.driver, complete));
+        let facts = Arc::new(self.put_together(complete));
         *kept = Some((generation, facts.clone()));
         facts
+    }
+
+    fn put_together(&self, complete: bool) -> TopologyFacts {
+        let registered = self.nodes.0.csi_nodes.registered(&self.driver);
+        let labels = self.nodes.0.labels.read();
+        let nodes = registered.into_iter().filter_map(|(name, keys)| {
+            let labels = of_keys(&labels.get(&name)?.labels, &keys);
+            Some(TopologyNode { name, keys, labels })
+        });
+        TopologyFacts::new(complete, nodes.collect())
     }
 
     /// This moment, of Nodes and of CSINodes.
@@ -243,7 +220,19 @@ impl DriverNodes {
 
     /// What is known of one.
     pub fn known(&self, node: &str) -> KnownNode {
-        self.nodes.known(node, &self.driver)
+        let inner = &self.nodes.0;
+        let keys = inner.csi_nodes.keys(node, &self.driver);
+        let registered: &[Box<str>] = match &keys {
+            Seen::Here(keys) => keys,
+            Seen::Gone | Seen::Unknown => &[],
+        };
+        let known = inner.labels.read().get(node).cloned();
+        let labels = match known {
+            Some(known) => Seen::Here(of_keys(&known.labels, registered)),
+            None if inner.lists.is_synced() && inner.lists.is_watched::<NodeLabelsWire>() => Seen::Gone,
+            None => Seen::Unknown,
+        };
+        KnownNode { labels, keys }
     }
 }
 

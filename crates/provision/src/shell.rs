@@ -119,7 +119,7 @@ impl<'w, K> Shell<'w, K> {
         let work = self.look.work;
         let is_left = verdict == Verdict::Done && work.role() != RolePhase::Serving;
         let lifecycle = self.progress.open_lifecycle().filter(|_| is_left);
-        let (key, mut left_open) = (self.run.key(), work.left_open.lock());
+        let (key, mut left_open) = (&self.run.key, work.left_open.lock());
         match lifecycle {
             Some(lifecycle) => left_open.insert(key.clone(), lifecycle.clone()),
             None => left_open.remove(key),
@@ -128,7 +128,7 @@ impl<'w, K> Shell<'w, K> {
 
     /// How long the attempt has taken so far.
     pub fn took(&self) -> Duration {
-        self.run.started().elapsed()
+        self.run.started.elapsed()
     }
 
     /// Reads a PersistentVolume into the cache, where it may have had this UID. An older copy than what is known shows that the API server

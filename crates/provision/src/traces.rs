@@ -23,38 +23,21 @@ use crate::telemetry::names::{attr, error_type, span};
 use crate::telemetry::w3c;
 use crate::telemetry::{Span, SpanContext, SpanKind, SpanOptions, TraceIdentity, Tracer};
 
-/// What is done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Operation {
-    /// A volume is made for a claim.
-    Provision,
-    /// The volume of a PersistentVolume is deleted.
-    Delete,
+pub(crate) use crate::provision::PendingOperation as Operation;
+
+/// The names of the root and of an attempt.
+const fn spans(operation: Operation) -> (&'static str, &'static str) {
+    match operation {
+        Operation::Provision => (span::PROVISION, span::PROVISION_ATTEMPT),
+        Operation::Delete => (span::DELETE, span::DELETE_ATTEMPT),
+    }
 }
 
-impl Operation {
-    /// Its name in ids, labels and attributes.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Provision => "provision",
-            Self::Delete => "delete",
-        }
-    }
-
-    /// The names of the root and of an attempt.
-    const fn spans(self) -> (&'static str, &'static str) {
-        match self {
-            Self::Provision => (span::PROVISION, span::PROVISION_ATTEMPT),
-            Self::Delete => (span::DELETE, span::DELETE_ATTEMPT),
-        }
-    }
-
-    /// What an outcome that was not reached means.
-    const fn aborted(self) -> &'static str {
-        match self {
-            Self::Provision => "the PersistentVolumeClaim was deleted or has another volume",
-            Self::Delete => "the volume is kept",
-        }
+/// What an outcome that was not reached means.
+const fn aborted(operation: Operation) -> &'static str {
+    match operation {
+        Operation::Provision => "the PersistentVolumeClaim was deleted or has another volume",
+        Operation::Delete => "the volume is kept",
     }
 }
 
@@ -251,7 +234,7 @@ impl Lifecycle {
             parent: Some(&parent),
             links,
             sampled: Some(self.sampled),
-            ..SpanOptions::new(self.operation.spans().1, SpanKind::Consumer)
+            ..SpanOptions::new(spans(self.operation).1, SpanKind::Consumer)
         });
         let mut span = span.must_end();
         if span.is_recording() {
@@ -278,7 +261,7 @@ impl Lifecycle {
             identity: Some(self.own),
             links: &links,
             sampled: Some(true),
-            ..SpanOptions::new(self.operation.spans().0, SpanKind::Internal)
+            ..SpanOptions::new(spans(self.operation).0, SpanKind::Internal)
         });
         describe(&mut root);
         root.set(attr::ATTEMPTS, i64::from(self.attempts));
@@ -289,7 +272,7 @@ impl Lifecycle {
         );
         let (word, unmet) = match outcome {
             LifecycleOutcome::Succeeded => ("succeeded", None),
-            LifecycleOutcome::Aborted => ("aborted", Some(self.operation.aborted())),
+            LifecycleOutcome::Aborted => ("aborted", Some(aborted(self.operation))),
             LifecycleOutcome::Abandoned => ("aborted", Some(NOT_PROVISIONED)),
             LifecycleOutcome::Continued => ("continued", Some(CONTINUED)),
         };
@@ -339,8 +322,8 @@ pub(crate) fn made_in(volume: &Volume) -> Option<SpanContext> {
 
 /// Why an attempt is made, as `attacher.trigger` has it.
 fn trigger(run: &Run<WorkKey>) -> &'static str {
-    let cause = match run.trigger() {
-        Trigger::Event | Trigger::Wake => ClaimCause::of(run.cause()),
+    let cause = match run.trigger {
+        Trigger::Event | Trigger::Wake => ClaimCause::of(run.cause),
         Trigger::Retry => ClaimCause::Retry,
         Trigger::Again => ClaimCause::Resync,
     };

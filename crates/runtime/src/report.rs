@@ -15,10 +15,10 @@ use crate::telemetry::{Metrics, Span};
 /// Sets the attributes of the queue's part in an attempt; `trigger` says why it is made, as `attacher.trigger` has it. The number of the
 /// attempt is for the role to set: the queue counts failures in a row, not the attempts of a life cycle.
 pub fn set_run_attributes<K: Key>(span: &mut Span, run: &Run<K>, lanes: LaneNames, trigger: &'static str) {
-    span.set(attr::QUEUE_NAME, queue_name(lanes, run.lane()));
+    span.set(attr::QUEUE_NAME, queue_name(lanes, run.lane));
     span.set(attr::TRIGGER, trigger);
     span.set(attr::QUEUE_WAIT, run.waited().as_secs_f64());
-    span.set(attr::QUEUE_RETRIES, i64::from(run.failures()));
+    span.set(attr::QUEUE_RETRIES, i64::from(run.failures));
     span.set(attr::PERMIT_WAIT, run.waited_for_limit().as_secs_f64());
 }
 

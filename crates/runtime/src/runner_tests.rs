@@ -77,8 +77,8 @@ async fn runs_every_key_and_ends_when_closed_and_drained() {
     for key in ["a", "b"] {
         queue.add(item(key));
     }
-    assert_eq!(*told.recv().await.unwrap().key(), "a");
-    assert_eq!(*told.recv().await.unwrap().key(), "b");
+    assert_eq!(told.recv().await.unwrap().key, "a");
+    assert_eq!(told.recv().await.unwrap().key, "b");
     queue.close();
     runner.await.unwrap();
     assert_eq!(begin.elapsed(), SECOND, "both ran at once and both were waited for");
@@ -89,7 +89,7 @@ async fn runs_every_key_and_ends_when_closed_and_drained() {
 async fn a_failing_key_is_retried_and_others_go_on() {
     let queue = queue();
     let (mut told, _runner) = start(&queue, |view| async move {
-        if *view.key() == "bad" && view.attempt() < 4 {
+        if view.key == "bad" && view.attempt() < 4 {
             RunResult::Failed
         } else {
             RunResult::Done
@@ -100,7 +100,7 @@ async fn a_failing_key_is_retried_and_others_go_on() {
     let mut seen = Vec::new();
     for _ in 0..5 {
         let view = told.recv().await.unwrap();
-        seen.push((*view.key(), view.attempt()));
+        seen.push((view.key, view.attempt()));
     }
     assert_eq!(seen, [("bad", 1), ("good", 1), ("bad", 2), ("bad", 3), ("bad", 4)]);
 }
@@ -110,10 +110,10 @@ async fn a_panic_fails_its_key_and_nothing_else() {
     let panics = Arc::new(Panics::default());
     let queue = Builder::new(plain_backoff()).observer(panics.clone()).build();
     let (mut told, runner) = start(&queue, |view| {
-        assert!(*view.key() != "early" || view.attempt() > 1, "before the future");
+        assert!(view.key != "early" || view.attempt() > 1, "before the future");
         async move {
             assert!(
-                *view.key() != "late" || view.attempt() > 1,
+                view.key != "late" || view.attempt() > 1,
                 "{}",
                 String::from("inside of the future")
             );
@@ -126,7 +126,7 @@ async fn a_panic_fails_its_key_and_nothing_else() {
     let mut attempts = HashMap::new();
     for _ in 0..5 {
         let view = timeout(5 * SECOND, told.recv()).await.unwrap().unwrap();
-        attempts.insert(*view.key(), view.attempt());
+        attempts.insert(view.key, view.attempt());
     }
     assert_eq!(attempts, HashMap::from([("early", 2), ("late", 2), ("good", 1)]));
     queue.close();
@@ -144,7 +144,7 @@ async fn a_panic_fails_its_key_and_nothing_else() {
 async fn a_run_that_never_ends_uses_only_its_own_slot() {
     let queue = Builder::new(plain_backoff()).limits(limits(2, 1)).build();
     let (mut told, runner) = start(&queue, |view| async move {
-        if *view.key() == "stuck" {
+        if view.key == "stuck" {
             std::future::pending::<()>().await;
         }
         RunResult::Done
@@ -156,7 +156,7 @@ async fn a_run_that_never_ends_uses_only_its_own_slot() {
     queue.add(Item::new("d", DETACH, 0));
     let mut seen = Vec::new();
     for _ in 0..5 {
-        seen.push(*told.recv().await.unwrap().key());
+        seen.push(told.recv().await.unwrap().key);
     }
     seen.sort_unstable();
     assert_eq!(seen, ["a", "b", "c", "d", "stuck"]);

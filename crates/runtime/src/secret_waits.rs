@@ -371,7 +371,7 @@ mod tests {
         waits.keep(&Waiting("1"), None);
         assert!(is_awaited("a"));
         let settled = running.pop().unwrap();
-        assert_eq!(settled.key(), &Waiting("2"));
+        assert_eq!(settled.key, Waiting("2"));
         settled.finish(crate::queue::RunResult::Done);
         assert!(!is_awaited("a"));
         assert!(waits.awaited.next().is_none(), "what nobody waits for is not asked for");

@@ -306,6 +306,11 @@ impl DriverStateSender {
         self.change(|status| &mut status.lasting_mismatches, lasting);
     }
 
+    /// Whether the driver answers repairs with OK and lists otherwise.
+    pub fn has_lasting_mismatches(&self) -> bool {
+        self.state.borrow().lasting_mismatches.is_some()
+    }
+
     /// Whether the last comparison could not be made.
     pub fn reconcile_failed(&self) -> bool {
         let status = self.state.borrow();

@@ -77,10 +77,8 @@ enum TaskEvent {
 impl<R: Role> DriverTask<R> {
     /// Runs until it is stopped; returns when all calls in flight ended and were recorded.
     pub async fn run(self) {
-        let access = {
-            let (requests, metrics) = (self.role.requests(), self.role.metrics());
-            DriverConnector::new(self.name.clone(), self.config.clone(), requests, metrics)
-        };
+        let (requests, metrics) = (self.role.requests(), self.role.metrics());
+        let access = DriverConnector::new(self.name.clone(), self.config.clone(), requests, metrics);
         self.run_over(access).await;
     }
 

@@ -49,7 +49,6 @@ struct SpanQueueState {
     spans: VecDeque<SpanData>,
     /// No further span is taken.
     closed: bool,
-    finished: bool,
 }
 
 /// The queue; shared by the processor that fills it and the thread that empties it.
@@ -124,18 +123,6 @@ impl SpanQueue {
         });
         self.wake.notify_one();
     }
-
-    fn drop_rest(&self) {
-        let mut state = self.state.lock();
-        if std::mem::replace(&mut state.finished, true) {
-            return;
-        }
-        state.closed = true;
-        add(&self.counters.shutdown, state.spans.len());
-        subtract(&self.counters.queue_length, state.spans.len());
-        subtract(&self.counters.queue_capacity, self.settings.max_queue_size);
-        state.spans = VecDeque::new();
-    }
 }
 
 /// The SDK's side of the queue.
@@ -209,7 +196,13 @@ struct DropRest<'a>(&'a SpanQueue);
 
 impl Drop for DropRest<'_> {
     fn drop(&mut self) {
-        self.0.drop_rest();
+        let Self(queue) = self;
+        let mut state = queue.state.lock();
+        state.closed = true;
+        add(&queue.counters.shutdown, state.spans.len());
+        subtract(&queue.counters.queue_length, state.spans.len());
+        subtract(&queue.counters.queue_capacity, queue.settings.max_queue_size);
+        state.spans = VecDeque::new();
     }
 }
 

@@ -379,7 +379,8 @@ async fn an_address_that_swallows_packets_does_not_take_the_time_of_a_request() 
         let started = std::time::Instant::now();
         let mut collector = collector(protocol, &format!("http://{address}{path}"), transport());
         let error = collector.export(vec![span()]).await.unwrap_err();
-        assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
+        // Otherwise the kernel goes on for two minutes, and the retries for much longer than 10 s.
+        assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
         if protocol != Protocol::Grpc {
             assert!(format!("{error:?}").contains("tcp connect error"), "{error:?}");
         }

@@ -4,28 +4,20 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts of spans since the start, of the process.
-#[derive(Debug, Default)]
-pub(super) struct SpanCounters {
-    pub(super) ended: AtomicU64,
-    pub(super) exported: AtomicU64,
-    pub(super) export_failed: AtomicU64,
-    pub(super) queue_full: AtomicU64,
-    pub(super) shutdown: AtomicU64,
-    pub(super) queue_length: AtomicU64,
-    pub(super) queue_capacity: AtomicU64,
+/// Counts of spans since the start, of the process: as they go on ([`SpanCounters`]), or as they were read ([`SpanCounts`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counts<C> {
+    pub ended: C,
+    pub exported: C,
+    pub export_failed: C,
+    pub queue_full: C,
+    pub shutdown: C,
+    pub queue_length: C,
+    pub queue_capacity: C,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct SpanCounts {
-    pub ended: u64,
-    pub exported: u64,
-    pub export_failed: u64,
-    pub queue_full: u64,
-    pub shutdown: u64,
-    pub queue_length: u64,
-    pub queue_capacity: u64,
-}
+pub(super) type SpanCounters = Counts<AtomicU64>;
+pub(super) type SpanCounts = Counts<u64>;
 
 impl SpanCounts {
     /// Spans of which nothing is known yet: they are in a queue, or on their way.

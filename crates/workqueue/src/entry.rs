@@ -5,7 +5,7 @@ use tokio::time::Instant;
 use super::backoff::later;
 use super::item::{CauseCode, Group, Lane};
 use super::put_backs::PutBack;
-use super::run::{HoldDelays, RunResult, Trigger};
+use super::run::{Run, RunResult, Trigger};
 
 pub(super) struct KeyEntry<M> {
     /// The lane of the newest add.
@@ -102,13 +102,12 @@ impl<M: Default> KeyEntry<M> {
         if self.waits == waits { self.failures } else { 0 }
     }
 
-    /// What becomes of the key after a run that started with the inputs `fingerprint`.
-    pub(super) fn finish_run(
+    /// What becomes of the key after a run.
+    pub(super) fn finish_run<K>(
         &mut self,
         active: RunningKey,
         result: RunResult,
-        fingerprint: u64,
-        delays: HoldDelays,
+        run: &Run<K>,
         now: Instant,
     ) -> NextPhase {
         match result {
@@ -116,9 +115,9 @@ impl<M: Default> KeyEntry<M> {
             RunResult::Done => self.settled(active),
             RunResult::Requeue => self.requeued(active, NextPhase::Ready(Trigger::Again)),
             RunResult::RequeueAfter(delay) => self.requeued(active, NextPhase::Held(later(now, delay), Trigger::Again)),
-            RunResult::Failed => self.held(active, fingerprint, false, later(now, delays.failed)),
-            RunResult::FailedWith { fingerprint } => self.held(active, fingerprint, false, later(now, delays.failed)),
-            RunResult::Waits { fingerprint } => self.held(active, fingerprint, true, later(now, delays.waits)),
+            RunResult::Failed => self.held(active, run.fingerprint, false, later(now, run.retry_delay)),
+            RunResult::FailedWith { fingerprint } => self.held(active, fingerprint, false, later(now, run.retry_delay)),
+            RunResult::Waits { fingerprint } => self.held(active, fingerprint, true, later(now, run.wait_delay)),
         }
     }
 

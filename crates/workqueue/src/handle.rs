@@ -88,18 +88,12 @@ impl Builder {
 
     /// The queue, empty and running.
     pub fn build<K: Key>(self) -> Queue<K> {
-        let Self {
-            backoff,
-            limits,
-            observer,
-            rng,
-            failures,
-        } = self;
         let now = Instant::now();
-        let state = QueueState::new(backoff, limits, failures, rng, Arc::clone(&observer), now);
+        let observer = Arc::clone(&self.observer);
+        let state = QueueState::new(self.backoff, self.limits, self.failures, self.rng, observer, now);
         let shared = QueueInner {
             state: Mutex::new(state),
-            observer,
+            observer: self.observer,
             work: Notify::new(),
             idle: Notify::new(),
             slots: Notify::new(),
@@ -190,7 +184,7 @@ impl<K: Key> Queue<K> {
     /// end, and only for what a start stands for: a run that is not reported used one.
     pub fn settle_rate(&self, run: &Run<K>, used: u32) {
         let now = Instant::now();
-        let earlier = self.shared.state.lock().lanes_mut().settle_rate(run.lane(), used, now);
+        let earlier = self.shared.state.lock().lanes_mut().settle_rate(run.lane, used, now);
         if earlier {
             self.shared.work.notify_one();
         }
@@ -199,7 +193,7 @@ impl<K: Key> Queue<K> {
     /// Where the key of a run waits for its next run: what is left to do may be another kind of work. To be called before the end of the
     /// run; it knows more than the adds before it, and changes nothing of a key that does not run.
     pub fn wait_next_in(&self, run: &Run<K>, lane: Lane, group: Option<Group>) {
-        self.shared.state.lock().wait_next_in(run.key(), lane, group);
+        self.shared.state.lock().wait_next_in(&run.key, lane, group);
     }
 
     /// Tells that a run put back what somebody else had taken away, to be called before its end. When the key is added again with the same

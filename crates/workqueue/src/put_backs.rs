@@ -43,7 +43,7 @@ impl<K: Key> PutBacks<K> {
     /// often than that meets holds that grow.
     pub(super) fn count(&mut self, run: &Run<K>, lasts: Duration, now: Instant) {
         self.sweep(lasts, now);
-        let until = later(now, run.delays.waits);
+        let until = later(now, run.wait_delay);
         let put_back = PutBack {
             fingerprint: run.fingerprint,
             count: run.waits().saturating_add(1),

@@ -9,56 +9,35 @@ use super::item::{CauseCode, Group, Lane};
 /// What a handler may know about its run. A snapshot: it does not change while the run lasts.
 #[derive(Clone, Debug)]
 pub struct Run<K> {
-    pub(super) key: K,
-    pub(super) lane: Lane,
-    pub(super) group: Option<Group>,
-    pub(super) fingerprint: u64,
-    pub(super) failures: u32,
+    /// What is to be worked on.
+    pub key: K,
+    /// The lane that the run counts in.
+    pub lane: Lane,
+    /// The group that the run counts in.
+    pub group: Option<Group>,
+    /// The newest fingerprint when the key was handed out.
+    pub fingerprint: u64,
+    /// The failures in a row before this run, or the waits in a row if the last one waited.
+    pub failures: u32,
     pub(super) waits: bool,
-    pub(super) trigger: Trigger,
-    pub(super) cause: CauseCode,
+    /// Why the key was handed out.
+    pub trigger: Trigger,
+    /// The cause of the add or wake that triggered the run; of a run that was triggered otherwise, the cause before it.
+    pub cause: CauseCode,
     pub(super) held_back: bool,
-    pub(super) ready_since: Instant,
-    pub(super) pending_since: Instant,
-    pub(super) started: Instant,
-    pub(super) delays: HoldDelays,
-}
-
-/// How long a key will be held after a run, jitter included.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct HoldDelays {
-    /// If it fails.
-    pub(super) failed: Duration,
-    /// If it has to wait.
-    pub(super) waits: Duration,
+    /// When the key became ready: an add, or the end of its hold.
+    pub ready_since: Instant,
+    /// When the key became unsettled: the first add after its last `Done`.
+    pub pending_since: Instant,
+    /// When the key was handed out.
+    pub started: Instant,
+    /// How long the key will be held if this run fails, jitter included.
+    pub retry_delay: Duration,
+    /// How long the key will be held if this run ends with [`RunResult::Waits`] and nothing comes of it, jitter included.
+    pub wait_delay: Duration,
 }
 
 impl<K> Run<K> {
-    /// What is to be worked on.
-    pub fn key(&self) -> &K {
-        &self.key
-    }
-
-    /// The lane that the run counts in.
-    pub fn lane(&self) -> Lane {
-        self.lane
-    }
-
-    /// The group that the run counts in.
-    pub fn group(&self) -> Option<&Group> {
-        self.group.as_ref()
-    }
-
-    /// The newest fingerprint when the key was handed out.
-    pub fn fingerprint(&self) -> u64 {
-        self.fingerprint
-    }
-
-    /// The failures in a row before this run, or the waits in a row if the last one waited.
-    pub fn failures(&self) -> u32 {
-        self.failures
-    }
-
     /// The waits in a row before this run: what it waits for again is no news.
     pub fn waits(&self) -> u32 {
         if self.waits { self.failures } else { 0 }
@@ -69,31 +48,6 @@ impl<K> Run<K> {
         self.failures.saturating_add(1)
     }
 
-    /// Why the key was handed out.
-    pub fn trigger(&self) -> Trigger {
-        self.trigger
-    }
-
-    /// The cause of the add or wake that triggered the run; of a run that was triggered otherwise, the cause before it.
-    pub fn cause(&self) -> CauseCode {
-        self.cause
-    }
-
-    /// When the key became ready: an add, or the end of its hold.
-    pub fn ready_since(&self) -> Instant {
-        self.ready_since
-    }
-
-    /// When the key became unsettled: the first add after its last `Done`.
-    pub fn pending_since(&self) -> Instant {
-        self.pending_since
-    }
-
-    /// When the key was handed out.
-    pub fn started(&self) -> Instant {
-        self.started
-    }
-
     /// How long the key was ready before it was handed out.
     pub fn waited(&self) -> Duration {
         self.started.saturating_duration_since(self.ready_since)
@@ -102,16 +56,6 @@ impl<K> Run<K> {
     /// How much of [`Run::waited`] was for a limit: all of it, or nothing if no limit ever held the key back.
     pub fn waited_for_limit(&self) -> Duration {
         if self.held_back { self.waited() } else { Duration::ZERO }
-    }
-
-    /// How long the key will be held if this run fails, jitter included.
-    pub fn retry_delay(&self) -> Duration {
-        self.delays.failed
-    }
-
-    /// How long the key will be held if this run ends with [`RunResult::Waits`] and nothing comes of it, jitter included.
-    pub fn wait_delay(&self) -> Duration {
-        self.delays.waits
     }
 }
 

@@ -14,7 +14,7 @@ use super::limits::{HoldRateLimiter, QueueLimits, Rate};
 use super::observer::{LaneStats, Observer, Stats};
 use super::places::WaitingKeys;
 use super::put_backs::PutBacks;
-use super::run::{HoldDelays, Run, RunResult, Trigger};
+use super::run::{Run, RunResult, Trigger};
 
 /// All unsettled keys. Each is in exactly one place: ready, held or running.
 pub(super) struct QueueState<K: Key> {
@@ -162,7 +162,7 @@ impl<K: Key> QueueState<K> {
             RunResult::Done | RunResult::Requeue | RunResult::RequeueAfter(_) => {}
         }
         let settles = active.forgotten || result == RunResult::Done;
-        let mut next = entry.finish_run(active, result, run.fingerprint, run.delays, now);
+        let mut next = entry.finish_run(active, result, run, now);
         if settles
             && next != NextPhase::Gone
             && let Some(before) = self.put_backs.of(&key, entry.fingerprint, now)
@@ -337,10 +337,8 @@ impl<K: Key> QueueState<K> {
             ready_since: ready.time,
             pending_since: entry.pending_since,
             started: now,
-            delays: HoldDelays {
-                failed: failed.max(self.failures.delay(now)),
-                waits: waits.max(self.waits.delay(now)),
-            },
+            retry_delay: failed.max(self.failures.delay(now)),
+            wait_delay: waits.max(self.waits.delay(now)),
             key,
         };
         entry.phase = KeyPhase::Running(RunningKey::new(run.lane, now));

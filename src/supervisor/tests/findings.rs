@@ -17,18 +17,13 @@ use crate::runtime::reservation::ReservationState;
 use crate::supervisor::deletion::DeletionState;
 use crate::supervisor::plan::ConfigProblem;
 use crate::supervisor::status::{StatusInput, status};
-use csi_attacher_model::findings::{
-    FindingHistory, FindingInput, FindingThresholds, FindingsPass, FindingsSummary, StuckAttachment,
-};
+use csi_attacher_model::findings::{FindingHistory, FindingInput, FindingsPass, FindingsSummary, StuckAttachment};
 
 /// What a look over some of a driver's attachments found. Each is given by its name, and is stuck; or it has no CSINode.
 fn found(stuck: &[&str], lost: &[&str]) -> FindingsSummary {
     let driver = DriverFacts::new("a.test", Capabilities::default());
-    let rules = FindingThresholds {
-        stuck_after: Duration::ZERO,
-    };
     let mut ledger = FindingHistory::default();
-    let mut survey = FindingsPass::begin(&mut ledger, rules, at(100));
+    let mut survey = FindingsPass::begin(&mut ledger, Duration::ZERO, at(100));
     for name in stuck.iter().chain(lost) {
         let wire: VolumeAttachmentWire = serde_json::from_value(json!({
             "metadata": {"name": name, "uid": name, "creationTimestamp": at(50)},

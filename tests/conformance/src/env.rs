@@ -20,7 +20,7 @@ use crate::support::{ControlPlane, Result};
 use crate::test::Test;
 
 /// The deadline that the attacher is to give each call. Longer than a busy machine holds up what a scenario does meanwhile.
-pub const TIMEOUT: Duration = Duration::from_secs(6);
+pub const TIMEOUT: Duration = Duration::from_secs(10);
 /// What a call takes that succeeds in time, and yet leaves a scenario the time to do something meanwhile.
 pub const SLOW: Duration = Duration::from_secs(4);
 /// First and longest pause after failures in most setups.

@@ -220,6 +220,13 @@ impl Test {
         })
     }
 
+    /// Lets a call go on that a rule holds until it is released, after [`Self::still_runs`].
+    pub fn release(&self, call: &CallRecord) -> Outcome {
+        self.still_runs(call)?;
+        self.env.driver.release(call.id);
+        Ok(())
+    }
+
     /// The one way in which the volume was published; a call may be repeated, but only with the same content.
     pub async fn published_as(&self) -> Outcome<CallRecord> {
         self.publish_begins().await?;

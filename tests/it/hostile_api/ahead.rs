@@ -17,7 +17,7 @@ const RESTORED: &str = "went back to an older state";
 /// Answers to our own writes are ahead of watches that end under load. That is no restore, and no attach waits for one.
 #[tokio::test]
 async fn watches_that_end_under_load_hold_no_attach_back() -> Result<()> {
-    let front = Front::with_timeout("15s").await?;
+    let front = Front::new().await?;
     let driver = front.driver("ahead", "1s").await?;
     let all = names("ahead", 200);
     let breaks = async {
@@ -53,7 +53,7 @@ async fn watches_that_end_under_load_hold_no_attach_back() -> Result<()> {
 /// PersistentVolume are enough.
 #[tokio::test]
 async fn a_volume_whose_watch_always_expires_is_released_and_deleted() -> Result<()> {
-    let front = Front::with_timeout("15s").await?;
+    let front = Front::new().await?;
     let driver = front.driver("expired", "1s").await?;
     driver.attach("expired-before").await?;
     grant(&front.world.cluster).await?;

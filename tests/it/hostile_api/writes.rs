@@ -18,15 +18,27 @@ fn writes_of(prefix: &'static str, status: bool) -> impl Fn(&Seen) -> bool + Sen
 async fn writes_get_through() -> Result<()> {
     let front = Front::new().await?;
     throttled(&front).await?;
-    answers_that_say_nothing(&front).await?;
+    let faults = [
+        ("error", Fault::Status(500, None), 60),
+        ("unavailable", Fault::Status(503, None), 60),
+        ("cut", Fault::Reset, 60),
+    ];
+    answers_that_say_nothing(&front, &faults).await?;
     slow(&front).await
+}
+
+/// Each one costs the time for which the operator waits, and fewer writes are on their way at a time.
+#[tokio::test]
+async fn writes_that_are_not_answered_get_through() -> Result<()> {
+    let front = Front::with_timeout("5s").await?;
+    answers_that_say_nothing(&front, &[("hang", Fault::Hang, 8)]).await
 }
 
 /// 429 with Retry-After: this driver's writes of the kind wait for the whole time, those of another driver do not, and a
 /// result is not thrown away for it.
 async fn throttled(front: &Front) -> Result<()> {
     // Longer than an attach takes on a busy machine.
-    const PAUSE: Duration = Duration::from_secs(10);
+    const PAUSE: Duration = Duration::from_secs(15);
     let (busy, calm) = (front.driver("busy", "1s").await?, front.driver("calm", "1s").await?);
     let kind = writes_of("busy-", false);
     front.proxy.fault(Fault::Status(429, Some(PAUSE.as_secs())), 1, kind);
@@ -57,15 +69,9 @@ async fn throttled(front: &Front) -> Result<()> {
 }
 
 /// Errors, cut connections and no answer at all: each may hide a write that happened.
-async fn answers_that_say_nothing(front: &Front) -> Result<()> {
+async fn answers_that_say_nothing(front: &Front, faults: &[(&str, Fault, usize)]) -> Result<()> {
     let driver = front.driver("storm", "500ms").await?;
-    let faults = [
-        ("error", Fault::Status(500, None), 60),
-        ("unavailable", Fault::Status(503, None), 60),
-        ("cut", Fault::Reset, 60),
-        ("hang", Fault::Hang, 8),
-    ];
-    for (what, fault, times) in faults {
+    for &(what, fault, times) in faults {
         let stormy = |seen: &Seen| seen.is_write() && seen.path.contains("/storm-");
         front.proxy.fault(fault, times, stormy);
         let all = names(&format!("storm-{what}"), 10);

@@ -45,7 +45,8 @@ impl Driver<'_> {
         let namespaces = Api::<Namespace>::all(self.world.client.clone());
         let deleted = namespaces.delete(&self.short, &DeleteParams::default()).await;
         deleted?;
-        let gone = wait_for(namespaces, &self.short, "gone", LIMIT, |tenant| tenant.is_none()).await;
+        // kube-controller-manager takes two passes, with seconds between them for what goes late.
+        let gone = wait_for(namespaces, &self.short, "gone", LIMIT * 4, |tenant| tenant.is_none()).await;
         gone.map(drop)
     }
 }

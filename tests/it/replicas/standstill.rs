@@ -17,13 +17,15 @@ use crate::support::{Operator, Result};
 const DRIVERS: usize = 8;
 const VOLUMES: usize = 15;
 /// At least as long as this the leader stands still: longer than its Lease.
-const STANDSTILL: Duration = Duration::from_secs(10);
+const STANDSTILL: Duration = Duration::from_secs(22);
+/// The successor has to wait for the end of the Lease first.
+const LATE: Duration = Duration::from_mins(1);
 
 /// The Lease outlives a machine that stands still for some seconds. Work is due before the Lease is to be renewed, so that
 /// the timers of both end in this order while the process stands still.
 fn settings() -> Value {
     json!({
-        "leaderElection": {"leaseDuration": "8s", "renewDeadline": "6s", "retryPeriod": "3s"},
+        "leaderElection": {"leaseDuration": "20s", "renewDeadline": "15s", "retryPeriod": "3s"},
         "backoff": {"initial": "200ms", "max": "500ms"},
     })
 }
@@ -49,7 +51,7 @@ impl Driver<'_> {
 
     /// The successor detaches the volumes, and they are attached again by VolumeAttachments of the same names.
     async fn attach_again(&self) -> Result<()> {
-        let (names, fixtures) = (self.names(), &self.world.fixtures);
+        let (names, fixtures) = (self.names(), self.world.fixtures.clone().with_limit(LATE));
         try_join_all(names.iter().map(|name| fixtures.wait_for_attachment_gone(name))).await?;
         try_join_all(names.iter().map(|name| self.attachment(name, name))).await?;
         try_join_all(names.iter().map(|name| fixtures.wait_for_attached(name))).await?;
@@ -126,7 +128,7 @@ async fn a_leader_that_stood_still_detaches_nothing_that_was_attached_meanwhile(
     second.signal("KILL")?;
     second.wait_ended(LIMIT).await?;
     let (driver, from) = (&drivers[0], marks[0]);
-    world.holder(&driver.name, Some("first")).await?;
+    world.holder_within(LATE, &driver.name, Some("first")).await?;
     driver.attach("still-last").await?;
     assert_eq!(driver.calls_of(pid, from).len(), 1);
     Ok(())

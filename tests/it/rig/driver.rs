@@ -124,6 +124,11 @@ impl Driver<'_> {
         self.mock.stop().await;
     }
 
+    /// Waits until no process is connected to the driver: what one that is gone sent last may still be on its way.
+    pub async fn is_left(&self) -> Result<()> {
+        within("the end of all connections", self.mock.wait_for_connections(0)).await
+    }
+
     /// Starts the driver again after [`Driver::stop`], with all that it knew.
     pub async fn start_again(&self) -> Result<()> {
         let started = self.mock.start_again().await;

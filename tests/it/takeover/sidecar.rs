@@ -8,7 +8,7 @@ use serde_json::json;
 use tonic::Code;
 
 use super::states::wait_for_note;
-use crate::rig::{Driver, World, delete_volume, detach, operator_options, within};
+use crate::rig::{Driver, World, delete_volume, detach, operator_options};
 use crate::support::{Result, Sidecar};
 
 const PUBLISH: Method = Method::ControllerPublishVolume;
@@ -114,6 +114,7 @@ async fn the_operator_and_the_sidecar_follow_each_other() -> Result<()> {
     left.map_err(|error| crate::support::Error::Other(format!("{error}\n{}", sidecar.log_text())))?;
     let settled = driver.settled("first");
     drop(sidecar);
+    driver.is_left().await?;
     driver.mock.clear_rules();
 
     let operator = world.operator(operator_options()).await?;
@@ -127,6 +128,7 @@ async fn the_operator_and_the_sidecar_follow_each_other() -> Result<()> {
     driver.leave_in_the_midst("second").await?;
     let settled = driver.settled("second");
     drop(operator);
+    driver.is_left().await?;
     driver.mock.clear_rules();
 
     let mut sidecar = driver.sidecar().await?;
@@ -137,6 +139,7 @@ async fn the_operator_and_the_sidecar_follow_each_other() -> Result<()> {
     driver.detach("first-rests").await?;
     delete_volume(&driver.world.fixtures, "first-rests").await?;
     drop(sidecar);
+    driver.is_left().await?;
 
     // And back once more: everything that is left goes.
     let operator = world.operator(operator_options()).await?;
@@ -189,12 +192,7 @@ async fn a_driver_that_attaches_no_more_leaves_nothing_held() -> Result<()> {
     fixtures.delete::<VolumeAttachment>("former-gone").await?;
     fixtures.wait_for_detach_error("former-gone").await?;
     drop(sidecar);
-    // What it sent last may still be on its way into the driver.
-    within(
-        "the end of the sidecar's connection",
-        driver.mock.wait_for_connections(0),
-    )
-    .await?;
+    driver.is_left().await?;
     let capability = ControllerCapability::PublishUnpublishVolume;
     driver.mock.set_capability(capability, false);
     let before = driver.mock.calls_of(UNPUBLISH).len();

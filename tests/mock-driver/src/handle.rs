@@ -246,6 +246,11 @@ impl MockHandle {
         self.inner.shared.change(|state| state.script.add(rule));
     }
 
+    /// Lets a call go on that a rule holds, see [`Rule::until_released`].
+    pub fn release(&self, call: u64) {
+        self.inner.shared.release(call);
+    }
+
     /// Removes all rules.
     pub fn clear_rules(&self) {
         self.inner.shared.change(|state| state.script.clear());

@@ -58,6 +58,8 @@ pub enum ScriptAction {
     FailAfterWork(ScriptedFailure),
     /// It gets no answer; nothing is done.
     Hang,
+    /// It is answered as usual once somebody releases it; after ten minutes it is answered all the same.
+    UntilReleased,
     /// It gets no answer until the caller has given up; then the work is done.
     LateSuccess,
     /// Its connection is closed; nothing is done.
@@ -246,6 +248,12 @@ impl Rule {
     #[must_use]
     pub fn hang(self) -> Self {
         self.action(ScriptAction::Hang)
+    }
+
+    /// Waits until it is released, see [`MockHandle::release`](super::MockHandle::release).
+    #[must_use]
+    pub fn until_released(self) -> Self {
+        self.action(ScriptAction::UntilReleased)
     }
 
     /// Does the work once the caller has given up.

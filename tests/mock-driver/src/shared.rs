@@ -1,5 +1,6 @@
 //! The state of one mock driver, and the way of every call through script, delay, work and log.
 
+use std::collections::BTreeSet;
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +15,9 @@ use super::calls::{CallGuard, CallLog, CallResult, Headers};
 use super::facts::{Describe, MockFacts, deadline_ms};
 use super::script::{Rule, Script, ScriptAction, ScriptedAnswer};
 use super::settings::MockSettings;
+
+/// So long a call waits to be released at most: a test that forgets to do so ends.
+const HELD_AT_MOST: Duration = Duration::from_mins(10);
 
 /// What the mock driver is and has now.
 pub(super) struct MockState {
@@ -30,6 +34,8 @@ pub(super) struct MockShared {
     pub calls: Arc<CallLog>,
     /// Counts changes of the state, so that nobody has to poll for one.
     changes: watch::Sender<u64>,
+    /// The calls that were released.
+    released: watch::Sender<BTreeSet<u64>>,
 }
 
 /// Closes the connection that a request came by; the server puts it into the request's extensions.
@@ -52,6 +58,7 @@ impl MockShared {
             state: Mutex::new(state),
             calls: Arc::new(calls),
             changes: watch::Sender::new(0),
+            released: watch::Sender::default(),
         })
     }
 
@@ -70,6 +77,20 @@ impl MockShared {
     /// Sees every change of the state from now on.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
+    }
+
+    /// Lets a call go on that waits to be released, now or later.
+    pub fn release(&self, call: u64) {
+        self.released.send_modify(|released| {
+            released.insert(call);
+        });
+    }
+
+    async fn until_released(&self, call: u64) {
+        let mut released = self.released.subscribe();
+        let is_released = released.wait_for(|released| released.contains(&call));
+        // The sender lives as long as this.
+        drop(tokio::time::timeout(HELD_AT_MOST, is_released).await);
     }
 
     /// The rule for a call, and how long it takes.
@@ -137,13 +158,16 @@ where
     if !delay.is_zero() {
         tokio::time::sleep(delay).await;
     }
+    if action == ScriptAction::UntilReleased {
+        shared.until_released(number).await;
+    }
     let closer = request.extensions().get::<ConnectionCloser>().cloned();
     let message = request.into_inner();
     let result = match action {
         ScriptAction::Fail(failure) if shared.is_untrue(Req::METHOD, &facts, failure.code) => {
             shared.change(|state| work(state, message))
         }
-        ScriptAction::Pass => shared.change(|state| work(state, message)),
+        ScriptAction::Pass | ScriptAction::UntilReleased => shared.change(|state| work(state, message)),
         ScriptAction::Answer(answer) => shared.change(|state| {
             state.answer = Some(answer);
             let answered = work(state, message);

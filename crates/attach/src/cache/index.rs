@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::cause::EnqueueCause;
-use super::links::{Counts, Links, handles_of, pending_since};
+use super::links::{Links, handles_of, pending_since};
 use super::routing::AttacherKey;
 use super::sharing::{OfHandle, OfVolume, Places, noted};
 use super::view::AttachmentView;
@@ -143,10 +143,6 @@ impl Index {
         }
     }
 
-    pub(super) fn counts(&self, driver: &str) -> Counts {
-        self.links.counts(driver)
-    }
-
     pub(super) fn oldest_pending(&self, driver: &str) -> Option<Arc<Attachment>> {
         let oldest = [false, true].map(|detaching| self.oldest_pending_of(driver, detaching));
         oldest.into_iter().flatten().min_by_key(|record| pending_since(record))
@@ -156,6 +152,13 @@ impl Index {
         self.attachments
             .get(self.links.oldest_pending(driver, detaching)?)
             .cloned()
+    }
+
+    /// The names of the PersistentVolumes that carry a finalizer and are not being deleted, in no order.
+    pub(super) fn protected<'i>(&'i self, finalizer: &'i str) -> impl Iterator<Item = &'i Arc<str>> {
+        let live = self.volumes.values().filter(|volume| !volume.deleting);
+        let protected = live.filter(move |volume| volume.finalizers.contains(finalizer));
+        protected.map(|volume| &volume.name)
     }
 
     /// All attachments of a driver, in no order.

@@ -27,7 +27,7 @@ pub struct Counts {
 }
 
 /// What is known of a driver that attachments name, whether it is served or not.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 struct OfDriver {
     finalizer: Box<str>,
     attached: usize,
@@ -149,9 +149,7 @@ impl Links {
         let Some(record) = current else { return };
         let driver = self.drivers.entry(record.attacher.clone()).or_insert_with(|| OfDriver {
             finalizer: finalizer_name(&record.attacher).into(),
-            attached: 0,
-            attaching: BTreeSet::new(),
-            detaching: BTreeSet::new(),
+            ..OfDriver::default()
         });
         match driver.pending(record) {
             Some(pending) => {

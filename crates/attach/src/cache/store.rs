@@ -470,7 +470,7 @@ impl Store {
 
     /// How many attachments of a driver are in which state.
     pub fn counts(&self, driver: &str) -> Counts {
-        self.inner.index.read().counts(driver)
+        self.inner.index.read().links.counts(driver)
     }
 
     /// The attachment of a driver that has waited longest to be attached or detached.
@@ -490,14 +490,16 @@ impl Store {
         known.is_some_and(|record| !record.attached || record.deleting.is_some())
     }
 
-    /// How many attachments of a driver carry a finalizer, or get it again ([`decide::has_lost_finalizer`]): of a driver without calls
-    /// nobody puts it back.
+    /// How many attachments of a driver carry a finalizer, or lost it before their detach: they get it again
+    /// ([`decide::has_lost_finalizer`]) or are detached without it. Of a driver without calls nobody does either.
     pub fn claimed(&self, driver: &str, finalizer: &str) -> usize {
         let index = self.inner.index.read();
         let facts = self.inner.routes.read().get(driver).map(|route| route.facts.clone());
         let has_calls = facts.is_none_or(|facts| facts.capabilities.publish_unpublish);
         let is_claimed = |record: &&Arc<Attachment>| {
-            record.finalizers.contains(finalizer) || (has_calls && decide::has_lost_finalizer(record, finalizer))
+            record.finalizers.contains(finalizer)
+                || (has_calls
+                    && (decide::has_lost_finalizer(record, finalizer) || decide::is_detaching(record, finalizer)))
         };
         index.attachments_of(driver).filter(is_claimed).count()
     }
@@ -545,21 +547,17 @@ impl Store {
             .attachments_of(&driver.name)
             .filter(|one| decide::is_claimed(one, driver));
         let claimed = sorted(claimed.map(|attachment| &attachment.name));
-        let protected = index.volumes.values().filter(|volume| !volume.deleting);
-        let protected = protected.filter(|volume| volume.finalizers.contains(&driver.finalizer));
         Marks {
             attachments: claimed.len(),
             attachment: claimed.into_iter().next(),
-            volume: protected.map(|volume| &volume.name).min().cloned(),
+            volume: index.protected(&driver.finalizer).min().cloned(),
         }
     }
 
     /// The PersistentVolumes that carry a finalizer and are not being deleted, by their names.
     pub fn protected(&self, finalizer: &str) -> Vec<Arc<str>> {
         let index = self.inner.index.read();
-        let live = index.volumes.values().filter(|volume| !volume.deleting);
-        let protected = live.filter(|volume| volume.finalizers.contains(finalizer));
-        sorted(protected.map(|volume| &volume.name))
+        sorted(index.protected(finalizer))
     }
 }
 

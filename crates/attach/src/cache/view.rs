@@ -165,6 +165,8 @@ impl<'a> AttachmentView<'a> {
             if neighbours.here.is_none() {
                 neighbours.claimed = self.claimed_here(handle);
             }
+        } else if self.attachment.attached {
+            neighbours.in_use_elsewhere = self.attached_at(&[]).is_some();
         }
         neighbours
     }

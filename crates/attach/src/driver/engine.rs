@@ -96,7 +96,7 @@ impl Work for DriverContext {
     }
 
     async fn run(&self, run: &Run<AttacherKey>) -> RunResult {
-        match run.key().clone() {
+        match run.key.clone() {
             AttacherKey::Attachment(name) => attempt::run(self, run, &name).await,
             AttacherKey::Volume(name) => release::run(self, run, &name).await,
         }

@@ -106,7 +106,7 @@ async fn try_once(work: &DriverContext, run: &Run<AttacherKey>, name: &str) -> R
         // Meanwhile the volume may have changed, or the Lease may be lost.
         return confirmed(work, run, &volume).await;
     }
-    let rest = work.queue.remember(run.key(), KeyMemory::list_rest);
+    let rest = work.queue.remember(&run.key, KeyMemory::list_rest);
     RunResult::RequeueAfter(rest.unwrap_or(LONGEST_LIST_REST)).into()
 }
 
@@ -195,11 +195,11 @@ async fn send(
             }
         }
         Err(error) => {
-            span.set(attr::RETRY_DELAY, run.wait_delay());
+            span.set(attr::RETRY_DELAY, run.wait_delay);
             span.fail(&error.error_type(), &error.message);
             traced!(
                 warn, span, driver = &*work.facts.name, PersistentVolume = name, attempt = run.attempt(), %error,
-                next_try_seconds = run.wait_delay().as_secs_f64(), "cannot release the volume"
+                next_try_seconds = run.wait_delay.as_secs_f64(), "cannot release the volume"
             );
             record_failure(work, volume, &error, span.traceparent());
             RunResult::Waits { fingerprint }.into()

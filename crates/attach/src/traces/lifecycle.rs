@@ -8,7 +8,7 @@ use super::start::{LifecycleStart, OBSERVED};
 use crate::api::validated::Tracing;
 use crate::cache::{AttacherKey, Snapshot};
 use crate::clock::wall;
-use crate::decide::{DriverFacts, Neighbours};
+use crate::decide::{self, DriverFacts, Neighbours};
 use crate::objects::{Attachment, Operation};
 use crate::queue::Run;
 use crate::telemetry::lifecycle::is_full;
@@ -189,7 +189,7 @@ impl Lifecycle {
         let root = self.root_context();
         let links: Vec<SpanContext> = self.previous.iter().cloned().collect();
         let span = tracer.open(SpanOptions {
-            start: Some(SystemTime::from(wall(run.started()).max(self.started))),
+            start: Some(SystemTime::from(wall(run.started).max(self.started))),
             parent: Some(&root),
             links: &links,
             sampled: Some(self.sampled),
@@ -218,7 +218,7 @@ impl Lifecycle {
             (Operation::Attach, None) => Some(LifecycleOutcome::Aborted(DELETED)),
             (Operation::Attach, Some(now)) if now.attached => Some(LifecycleOutcome::Succeeded),
             (Operation::Attach, Some(now)) => now.deleting.map(|_| LifecycleOutcome::Aborted(DELETED)),
-            (Operation::Detach, Some(now)) if now.finalizers.contains(&facts.finalizer) => None,
+            (Operation::Detach, Some(now)) if decide::is_detaching(now, &facts.finalizer) => None,
             (Operation::Detach, _) if self.confirmed => Some(LifecycleOutcome::Succeeded),
             (Operation::Detach, _) => Some(LifecycleOutcome::Aborted(VANISHED)),
         }
@@ -237,7 +237,7 @@ pub(super) fn start_repair_span(tracer: &Tracer, run: &Run<AttacherKey>, snapsho
     let operation = snapshot.operation();
     let lifecycle = root_of(tracer, &snapshot.attachment, operation);
     let span = tracer.open(SpanOptions {
-        start: Some(SystemTime::from(wall(run.started()))),
+        start: Some(SystemTime::from(wall(run.started))),
         links: &[lifecycle],
         ..SpanOptions::new(attempt_name(operation), SpanKind::Consumer)
     });

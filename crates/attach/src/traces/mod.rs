@@ -164,7 +164,10 @@ impl LifecycleTraces {
         lifecycle.links.extend(self.attach_links(&lifecycle));
         lifecycle.sampled = tracer.samples(lifecycle.own.trace_id);
         let handle = Arc::new(Mutex::new(lifecycle));
-        self.remember(&attachment.name, &handle);
+        let key = AttacherKey::Attachment(attachment.name.clone());
+        self.0
+            .queue
+            .remember(&key, |memory| memory.lifecycle = Some(handle.clone()));
         handle
     }
 
@@ -180,14 +183,6 @@ impl LifecycleTraces {
         self.0.queue.remember(&key, |memory| {
             memory.lifecycle.get_or_insert_with(|| handle.clone());
         });
-    }
-
-    /// Remembers a lifecycle for as long as its attachment is not settled.
-    fn remember(&self, name: &Arc<str>, handle: &SharedLifecycle) {
-        let key = AttacherKey::Attachment(name.clone());
-        self.0
-            .queue
-            .remember(&key, |memory| memory.lifecycle = Some(handle.clone()));
     }
 
     /// What an attach follows on: the last detach of its volume.

@@ -42,10 +42,10 @@ impl LifecycleStart {
             }
             Operation::Detach => (attachment.deleting, attachment.detach_error.is_some()),
         };
-        let pending = wall(run.pending_since());
+        let pending = wall(run.pending_since);
         let earlier = stamp.is_some_and(|stamp| pending < stamp);
         // It may have been pending as an attach before.
-        let seen = if earlier { wall(run.ready_since()) } else { pending };
+        let seen = if earlier { wall(run.ready_since) } else { pending };
         let lag = stamp.map_or(SignedDuration::ZERO, |stamp| seen.duration_since(stamp));
         let stamp = stamp.filter(|_| epoch == 0 && (lag >= TICK || (known && lag >= SignedDuration::ZERO)));
         Self {

@@ -16,7 +16,7 @@ use tracing::warn;
 
 use super::connect_error::ConnectError;
 use super::proxy;
-use super::tls::{Source, TrustError, authorities, pem_of};
+use super::tls::{Source, authorities, pem_of};
 
 const AUTHORITY: &str = "certificate-authority";
 
@@ -77,7 +77,7 @@ async fn from_kubeconfig(mut found: Found) -> Result<Config, ConnectError> {
 
 fn with_proxy(mut config: Config, configured: Option<&str>) -> Result<Config, ConnectError> {
     let variable = |name: &str| std::env::var(name).ok();
-    config.proxy_url = proxy::choose(&config.cluster_url, configured, variable).map_err(ConnectError::Proxy)?;
+    config.proxy_url = proxy::choose(&config.cluster_url, configured, variable)?;
     Ok(config)
 }
 
@@ -99,7 +99,7 @@ fn without_user(url: Uri) -> Uri {
 
 /// Leaves what is a certificate in the CA data, and returns the file that it is from. What stands in the kubeconfig itself
 /// goes before a file.
-fn settle_authorities(cluster: &mut Cluster) -> Result<Option<PathBuf>, TrustError> {
+fn settle_authorities(cluster: &mut Cluster) -> Result<Option<PathBuf>, ConnectError> {
     let data = cluster.certificate_authority_data.take();
     let file = cluster.certificate_authority.take();
     if cluster.insecure_skip_tls_verify == Some(true) {
@@ -114,7 +114,7 @@ fn settle_authorities(cluster: &mut Cluster) -> Result<Option<PathBuf>, TrustErr
         Source::Data(_) => (None, "certificate-authority-data"),
     };
     if found.is_empty() {
-        return Err(TrustError::Empty { from });
+        return Err(ConnectError::NoAuthorities(from));
     }
     let text = base64::engine::general_purpose::STANDARD.encode(pem_of(&found));
     cluster.certificate_authority_data = Some(text);

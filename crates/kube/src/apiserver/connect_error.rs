@@ -1,12 +1,12 @@
 //! Why there is no connection to the API server.
 
+use std::io;
+
 use csi_attacher_kubeconfig::{LoadError, PodError, ServerError};
 use thiserror::Error;
 
-use super::proxy::ProxyError;
-use super::tls::{IdentityError, TrustError};
-
-/// Why there is no client.
+/// Why there is no client, or no newer client certificate or token. Never quotes a key, a token, what a plugin printed, or the
+/// URL of a proxy, which may hold a password.
 #[derive(Debug, Error)]
 pub enum ConnectError {
     /// The kubeconfig cannot be used.
@@ -21,18 +21,48 @@ pub enum ConnectError {
     /// No request can be sent to the URL of the cluster.
     #[error("the URL of the cluster {0}")]
     Url(ServerError),
-    /// The CA data cannot be used.
-    #[error(transparent)]
-    Trust(#[from] TrustError),
-    /// The client certificate, or the credential plugin, cannot be used.
-    #[error(transparent)]
-    Identity(#[from] IdentityError),
+    /// The file that a field of the kubeconfig names cannot be read.
+    #[error("{0} {1}: {2}")]
+    File(&'static str, String, #[source] io::Error),
+    /// The data of a field is not base64.
+    #[error("{0}-data of the kubeconfig is not base64")]
+    Base64(&'static str),
+    /// The CA data of a field is none.
+    #[error("{0} of the kubeconfig holds no certificate in PEM form")]
+    NoAuthorities(&'static str),
+    /// The kubeconfig has no CA data, and the system none either.
+    #[error(
+        "there is no CA data, and there are no certificates of public CAs: set certificate-authority or \
+         certificate-authority-data in the kubeconfig, or mount ca.crt of the service account"
+    )]
+    NoSystemAuthorities,
+    /// The first field, one half of the client certificate, is there; the second is not.
+    #[error("the kubeconfig has {0} but no {1}: a client certificate needs both")]
+    Half(&'static str, &'static str),
+    /// The client certificate or its key, as the field has it, cannot be used; with what is wrong.
+    #[error("{0} of the kubeconfig {1}")]
+    Pem(&'static str, String),
+    /// The key is another certificate's.
+    #[error("client-key of the kubeconfig is not the key of the first certificate in client-certificate")]
+    Mismatch,
+    /// Nothing says which credential plugin to run.
+    #[error("exec of the kubeconfig has no command")]
+    NoCommand,
+    /// The credential plugin of this command cannot be run.
+    #[error("credential plugin {0}: {1}")]
+    PluginStart(String, #[source] io::Error),
+    /// The credential plugin of this command gives nothing; with how it ended, or what is wrong with what it printed.
+    #[error("credential plugin {0} {1}")]
+    Plugin(String, String),
     /// TLS cannot be set up.
     #[error("cannot set up TLS: {0}")]
     Protocol(rustls::Error),
-    /// The proxy cannot be used.
-    #[error(transparent)]
-    Proxy(ProxyError),
+    /// The field or variable that has the proxy says something else.
+    #[error("{0} is not the URL of a proxy: write it as http://HOST:PORT")]
+    ProxyUrl(&'static str),
+    /// The field or variable names a proxy of another kind.
+    #[error("{0} has an unsupported scheme: must be http, https or socks5")]
+    ProxyScheme(&'static str),
     /// The name for the certificate of the API server cannot be used.
     #[error("tls-server-name of the kubeconfig is neither a host name nor an IP address")]
     ServerName,

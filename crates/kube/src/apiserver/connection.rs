@@ -125,6 +125,7 @@ struct Current<C> {
 }
 
 /// One connection, which is opened when it is needed.
+#[derive(Clone)]
 struct SharedConnection<C> {
     http: HyperClient<C, Body>,
     /// Each request under way holds a clone.
@@ -140,23 +141,22 @@ impl<C> SharedConnection<C> {
 
 impl<C: Clone> Current<C> {
     /// Lets the next request take a new connection. What runs over the old ones goes on.
-    fn renew(&mut self, identity: u64) {
+    fn renew(&mut self) {
         self.connections.clear();
         self.number += 1;
-        self.identity = identity;
     }
 
-    /// The first connection that has a free stream, else a new one, and the stream.
-    fn take_stream(&mut self, open: impl FnOnce() -> HyperClient<C, Body>) -> (HyperClient<C, Body>, Arc<()>) {
+    /// The first connection that has a free stream, else a new one. The stream is in use as long as the `streams` of the answer.
+    fn take_stream(&mut self, open: impl FnOnce() -> HyperClient<C, Body>) -> SharedConnection<C> {
         if let Some(free) = self.connections.iter().find(|known| known.has_free_stream()) {
-            return (free.http.clone(), free.streams.clone());
+            return free.clone();
         }
-        let (http, streams) = (open(), Arc::new(()));
-        self.connections.push(SharedConnection {
-            http: http.clone(),
-            streams: streams.clone(),
-        });
-        (http, streams)
+        let opened = SharedConnection {
+            http: open(),
+            streams: Arc::new(()),
+        };
+        self.connections.push(opened.clone());
+        opened
     }
 }
 
@@ -202,24 +202,24 @@ impl<C: Connect + Clone> ApiServerConnection<C> {
         }
     }
 
-    /// What the next request is sent over, its stream there, and the number of the connections: new ones if the client certificate is
+    /// What the next request is sent over, with its stream, and the number of the connections: new ones if the client certificate is
     /// another one since.
-    fn current(&self) -> (HyperClient<C, Body>, Arc<()>, u64) {
+    fn current(&self) -> (SharedConnection<C>, u64) {
         let identity = self.identity.number();
         let mut current = self.current.lock();
         if current.identity != identity {
-            current.renew(identity);
+            current.renew();
+            current.identity = identity;
         }
-        let (http, stream) = current.take_stream(|| http(self.connector.clone(), self.pings));
-        (http, stream, current.number)
+        let taken = current.take_stream(|| http(self.connector.clone(), self.pings));
+        (taken, current.number)
     }
 
     /// Lets the next request take a new connection, unless others took the place of these already.
     fn replace(&self, number: u64) {
         let mut current = self.current.lock();
         if current.number == number {
-            let identity = current.identity;
-            current.renew(identity);
+            current.renew();
             drop(current);
             info!("the API server did not answer a request; the next one takes a new connection");
         }
@@ -241,7 +241,7 @@ fn http<C: Connect + Clone>(connector: C, pings: Pings) -> HyperClient<C, Body> 
 
 impl<C: Connect + Clone + Send + Sync + 'static> ApiServerConnection<C> {
     async fn send(&self, mut request: Request<Body>) -> Result<Response<StreamedBody>, Error> {
-        let (http, stream, number) = self.current();
+        let (SharedConnection { http, streams: stream }, number) = self.current();
         if let Some(token) = self.identity.token() {
             request.headers_mut().insert(AUTHORIZATION, token);
         }

@@ -280,12 +280,6 @@ pub(super) enum WatchBodyError {
     CutOff(String),
 }
 
-impl WatchBodyError {
-    fn cut_off(error: &BoxError) -> Self {
-        Self::CutOff(error_chain::chain(&**error).replace("unexpected EOF", "end of file"))
-    }
-}
-
 /// The body of a watch that is not to end before its time. The API server ends a watch when that is over; what ends earlier
 /// was cut off, and whoever follows it has to know: only one that ended in time may be resumed.
 #[derive(Debug)]
@@ -293,13 +287,6 @@ pub(super) struct Timely<B> {
     inner: Pin<Box<B>>,
     /// None when it may end at any time.
     ends: Option<Instant>,
-}
-
-impl<B> Timely<B> {
-    fn new(inner: B, ends: Option<Instant>) -> Self {
-        let inner = Box::pin(inner);
-        Self { inner, ends }
-    }
 }
 
 impl<B> HttpBody for Timely<B>
@@ -318,7 +305,11 @@ where
         if frame.is_none() && self.ends.take().is_some_and(|ends| Instant::now() < ends) {
             return Poll::Ready(Some(Err(WatchBodyError::Early)));
         }
-        Poll::Ready(frame.map(|frame| frame.map_err(|error| WatchBodyError::cut_off(&error.into()))))
+        let cut_off = |error: B::Error| {
+            let error: BoxError = error.into();
+            WatchBodyError::CutOff(error_chain::chain(&*error).replace("unexpected EOF", "end of file"))
+        };
+        Poll::Ready(frame.map(|frame| frame.map_err(cut_off)))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -396,7 +387,10 @@ where
                 service.answers.accepted(&kind);
             }
             let ends = lasts.map(|lasts| Instant::now() + lasts.saturating_sub(EARLY));
-            Ok(response.map(|body| Either::Left(Timely::new(body, ends))))
+            Ok(response.map(|body| {
+                let inner = Box::pin(body);
+                Either::Left(Timely { inner, ends })
+            }))
         })
     }
 }

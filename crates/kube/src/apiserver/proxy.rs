@@ -19,26 +19,16 @@ use tokio::net::TcpStream;
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Service, ServiceExt};
 
-/// Why a proxy cannot be used. Never quotes its URL, which may hold a password.
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-pub enum ProxyError {
-    #[error("{from} is not the URL of a proxy: write it as http://HOST:PORT")]
-    Url { from: &'static str },
-    #[error("{from} has an unsupported scheme: must be http, https or socks5")]
-    Scheme { from: &'static str },
-}
-
-/// The field of a kubeconfig.
-const FIELD: &str = "proxy-url of the kubeconfig";
+use super::connect_error::ConnectError;
 
 /// The proxy for this API server. An entry of the kubeconfig holds for all that `NO_PROXY` says.
 pub(super) fn choose(
     server: &Uri,
     configured: Option<&str>,
     variable: impl Fn(&str) -> Option<String>,
-) -> Result<Option<Uri>, ProxyError> {
+) -> Result<Option<Uri>, ConnectError> {
     if let Some(url) = configured.filter(|url| !url.is_empty()) {
-        return parse(FIELD, url, false).map(Some);
+        return parse("proxy-url of the kubeconfig", url, false).map(Some);
     }
     let set = |name: &str| variable(name).filter(|value| !value.is_empty());
     let names = if server.scheme() == Some(&Scheme::HTTPS) {
@@ -57,18 +47,18 @@ pub(super) fn choose(
 }
 
 /// In a variable the scheme may be left out.
-fn parse(from: &'static str, url: &str, is_lenient: bool) -> Result<Uri, ProxyError> {
+fn parse(from: &'static str, url: &str, is_lenient: bool) -> Result<Uri, ConnectError> {
     let complete = |url: &str| {
         let uri = url.parse::<Uri>().ok()?;
         (uri.scheme().is_some() && uri.host().is_some_and(|host| !host.is_empty())).then_some(uri)
     };
     let found = complete(url).or_else(|| is_lenient.then(|| complete(&format!("http://{url}")))?);
-    let found = found.ok_or(ProxyError::Url { from })?;
+    let found = found.ok_or(ConnectError::ProxyUrl(from))?;
     match found.scheme_str() {
         Some("http" | "https" | "socks5") => Ok(found),
         // As in Go, where this is for variables alone.
         Some("socks5h") if is_lenient => Ok(found),
-        _ => Err(ProxyError::Scheme { from }),
+        _ => Err(ConnectError::ProxyScheme(from)),
     }
 }
 

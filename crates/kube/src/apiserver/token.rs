@@ -3,36 +3,19 @@
 
 use std::sync::Arc;
 
-use csi_attacher_kubeconfig::{LastToken, MalformedToken, TokenFile};
+use csi_attacher_kubeconfig::{LastToken, TokenError, TokenFile};
 use http::HeaderValue;
 use parking_lot::Mutex;
-use thiserror::Error;
 
-use super::tls::{Plugin, PluginAnswer, PluginError};
+use super::connect_error::ConnectError;
+use super::tls::{Plugin, PluginAnswer};
 
-/// A token that can be refreshed. It cannot be printed.
+/// A token that can be refreshed. It cannot be printed. Clones share it.
 #[derive(Clone)]
 pub(super) enum Token {
     File(TokenFile),
-    Plugin(PluginToken),
-}
-
-/// The token of a plugin. Clones share it.
-#[derive(Clone)]
-pub(super) struct PluginToken {
-    plugin: Plugin,
-    last: Arc<Mutex<LastToken>>,
-}
-
-/// Why no token is to be had. Never quotes one.
-#[derive(Debug, Error)]
-enum TokenError {
-    #[error(transparent)]
-    Plugin(#[from] PluginError),
-    #[error("the credential plugin has none any more")]
-    Missing,
-    #[error(transparent)]
-    Malformed(#[from] MalformedToken),
+    /// The plugin, and what it gave last.
+    Plugin(Plugin, Arc<Mutex<LastToken>>),
 }
 
 impl Token {
@@ -44,18 +27,22 @@ impl Token {
     /// The token that this plugin has given.
     pub fn of_plugin(plugin: Plugin, token: String) -> Self {
         let mut last = LastToken::default();
-        last.take(Ok::<_, TokenError>(token));
-        Self::Plugin(PluginToken {
-            plugin,
-            last: Arc::new(Mutex::new(last)),
-        })
+        last.take(Ok(token));
+        Self::Plugin(plugin, Arc::new(Mutex::new(last)))
     }
 
     /// The value of `Authorization`. The one that there was stays while no other is to be had.
     pub fn header(&self) -> Option<HeaderValue> {
         match self {
             Self::File(file) => file.header(),
-            Self::Plugin(token) => token.header(),
+            Self::Plugin(plugin, last) => {
+                let known = last.lock();
+                if known.is_doubtful() || plugin.ends_soon() {
+                    let last = last.clone();
+                    plugin.run_again(move |answer| last.lock().take(token_of(answer)));
+                }
+                known.header()
+            }
         }
     }
 
@@ -63,25 +50,13 @@ impl Token {
     pub fn refused(&self) {
         match self {
             Self::File(file) => file.refused(),
-            Self::Plugin(token) => token.last.lock().refuse(),
+            Self::Plugin(_, last) => last.lock().refuse(),
         }
     }
 }
 
-impl PluginToken {
-    fn header(&self) -> Option<HeaderValue> {
-        let last = self.last.lock();
-        if last.is_doubtful() || self.plugin.ends_soon() {
-            let token = self.clone();
-            self.plugin.run_again(move |answer| token.answered(answer));
-        }
-        last.header()
-    }
-
-    /// Takes over what the plugin gave; whether that is a token.
-    fn answered(&self, answer: Result<PluginAnswer, PluginError>) -> bool {
-        let token = answer.map_err(TokenError::from);
-        let token = token.and_then(|answer| answer.token.ok_or(TokenError::Missing));
-        self.last.lock().take(token)
-    }
+/// The token that a plugin gave.
+fn token_of(answer: Result<PluginAnswer, ConnectError>) -> Result<String, TokenError> {
+    let answer = answer.map_err(|error| TokenError::Plugin(error.into()))?;
+    answer.token.ok_or(TokenError::Missing)
 }

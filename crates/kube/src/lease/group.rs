@@ -8,7 +8,6 @@
 //! long for a Lease that such a replica holds gives the own one back until that is free, as that replica may wait for it.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use futures::future::{OptionFuture, join_all, select_all};
 use tokio::sync::watch;
@@ -76,16 +75,16 @@ impl LeaseGroup {
         lease: String,
         metrics: Metrics,
         state: watch::Sender<LeaderState>,
-        permission_errors: watch::Sender<BTreeMap<usize, String>>,
+        permission_errors: &watch::Sender<BTreeMap<usize, String>>,
     ) -> Self {
-        let errors = Arc::new(permission_errors);
         let mut numbers = 0..;
         let mut member = |namespace: &str, membership| {
             let (state, seen) = watch::channel(LeaderState::Unknown);
             let (commands, commanded) = watch::channel(ElectorCommand::Observe);
-            let number = numbers.next().unwrap_or_default();
-            let errors = errors.clone();
-            let permissions = PermissionErrors { number, errors };
+            let permissions = PermissionErrors {
+                number: numbers.next().unwrap_or_default(),
+                errors: permission_errors.clone(),
+            };
             let config = config.in_namespace(namespace);
             let elector = LeaderElector::new(config, lease.clone(), metrics.clone(), membership, state, permissions);
             Member {

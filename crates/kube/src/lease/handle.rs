@@ -40,7 +40,7 @@ impl LeaderElectionHandle {
         let (commands, commanded) = watch::channel(ElectorCommand::Observe);
         let release_timeout = config.timing.renew_deadline;
         let (refusing, permission_errors) = watch::channel(BTreeMap::new());
-        let group = LeaseGroup::new(config, lease.clone(), metrics, sender, refusing);
+        let group = LeaseGroup::new(config, lease.clone(), metrics, sender, &refusing);
         let task = schedule::spawn(group.run(commanded));
         Self {
             lease,

@@ -1,7 +1,6 @@
 //! The state of a candidate for a Lease, and its commands.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -103,11 +102,10 @@ pub(super) enum ElectorCommand {
 }
 
 /// Where a candidate says which permission it lacks, beside the others of its handle.
-#[derive(Clone)]
 pub(super) struct PermissionErrors {
     /// Its place among those: the own Lease has the first.
     pub number: usize,
-    pub errors: Arc<watch::Sender<BTreeMap<usize, String>>>,
+    pub errors: watch::Sender<BTreeMap<usize, String>>,
 }
 
 impl PermissionErrors {

@@ -16,14 +16,14 @@ pub fn is_missing_rule(explained: &str) -> bool {
 /// The error of a watch, with its fix where the API server refuses: the rule that is missing, or the credentials.
 /// `meanwhile` says what does not work until then.
 pub fn explain<K: Resource<DynamicType = ()>>(error: &watcher::Error, meanwhile: &str) -> String {
-    use watcher::Error::{InitialListFailed, NoResourceVersion, WatchError, WatchFailed, WatchStartFailed};
+    use kube::Error::Api;
+    use watcher::Error::{InitialListFailed, WatchError, WatchFailed, WatchStartFailed};
     let code = match error {
-        InitialListFailed(error) | WatchStartFailed(error) | WatchFailed(error) => match error {
-            kube::Error::Api(status) => status.code,
-            _ => 0,
-        },
-        WatchError(status) => status.code,
-        NoResourceVersion => 0,
+        InitialListFailed(Api(status))
+        | WatchStartFailed(Api(status))
+        | WatchFailed(Api(status))
+        | WatchError(status) => status.code,
+        _ => 0,
     };
     let (group, plural) = (K::group(&()), K::plural(&()));
     let error = error_chain::chain(error);

@@ -1,7 +1,7 @@
 //! `list`: VolumeAttachments with what is wrong with them.
 
 use csi_attacher_model::decide::DriverFacts;
-use csi_attacher_model::findings::{FindingKind, FindingThresholds, findings};
+use csi_attacher_model::findings::{FindingKind, findings};
 use csi_attacher_model::objects::{Attachment, PersistentVolumeWire, Volume, VolumeAttachmentWire};
 use jiff::Timestamp;
 use kube::api::ListParams;
@@ -138,11 +138,9 @@ fn is_stuck(attachment: &Attachment, arguments: &ListArguments, now: Timestamp) 
         &attachment.attacher,
         csi_attacher_model::decide::Capabilities::default(),
     );
-    let rules = FindingThresholds {
-        stuck_after: Duration::from_secs(arguments.stuck_after),
-    };
-    let found = findings(&finding_input(attachment, &facts), now, &rules);
-    found.iter().any(FindingKind::is_stuck)
+    let stuck_after = Duration::from_secs(arguments.stuck_after);
+    let found = findings(&finding_input(attachment, &facts), now, stuck_after);
+    found.into_iter().any(FindingKind::is_stuck)
 }
 
 /// The name of a VolumeAttachment, as kubectl takes it.

@@ -4,7 +4,7 @@ use csi_attacher_model::decide::{
     self, Action, DriverFacts, Neighbours, NodeEntry, Policy, Refusal, SecretState, Snapshot, is_in_use, is_leaving,
     observe,
 };
-use csi_attacher_model::findings::{FindingInput, FindingKind, FindingThresholds, finding_message, findings};
+use csi_attacher_model::findings::{FindingInput, FindingKind, finding_message, findings};
 use csi_attacher_model::objects::{Attachment, AttachmentSource};
 use std::sync::Arc;
 
@@ -77,12 +77,10 @@ pub(super) fn finding(scene: &Scene, attachment: &Attachment) -> Option<(Case, S
         attach_required: scene.driver.csi_driver.found().map(|driver| driver.attach_required),
         ..unread
     };
-    let rules = FindingThresholds {
-        stuck_after: scene.stuck_after,
-    };
     // The rules take a volume that could not be read for one that is gone.
     let is_known = |kind: &FindingKind| *kind != FindingKind::VolumeGone || scene.volume.is_missing();
-    let mut found = findings(&input, scene.now, &rules).iter().filter(is_known);
+    let found = findings(&input, scene.now, scene.stuck_after);
+    let mut found = found.into_iter().filter(is_known);
     let (case, message) = found.find_map(|kind| Some((case_of(kind)?, finding_message(kind, &input))))?;
     // The answer names it already.
     let own = format!("VolumeAttachment {}: ", attachment.name);
@@ -189,5 +187,7 @@ fn neighbours(scene: &Scene, attachment: &Attachment, facts: &DriverFacts) -> Ne
         here,
         // Which claims a detach renews first is no answer to why it does not end.
         claimed: Vec::new(),
+        // It bears on repairs alone.
+        in_use_elsewhere: false,
     }
 }

@@ -1,7 +1,7 @@
 //! A VolumeAttachment that is being deleted: what keeps it.
 
 use csi_attacher_model::api::names::FINALIZER_PREFIX;
-use csi_attacher_model::decide::{ReleaseAnswer, grpc_code as codes};
+use csi_attacher_model::decide::{ReleaseAnswer, grpc_code as codes, is_detaching};
 use csi_attacher_model::findings::age;
 use csi_attacher_model::objects::Attachment;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::observed::Scene;
 /// Where the detach stands.
 pub(super) fn diagnosis(scene: &Scene, attachment: &Arc<Attachment>, service: &Service) -> Diagnosis {
     let ours = scene.driver.facts().finalizer;
-    if !attachment.finalizers.contains(&ours) {
+    if !is_detaching(attachment, &ours) {
         return foreign(scene, attachment);
     }
     if *service == Service::Nobody {

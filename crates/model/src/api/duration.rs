@@ -62,11 +62,6 @@ impl GoDuration {
         Self(nanos)
     }
 
-    /// The signed count of nanoseconds.
-    pub const fn as_nanos(self) -> i64 {
-        self.0
-    }
-
     /// The same span as a standard duration, or `None` when it is negative.
     pub fn to_std(self) -> Option<Duration> {
         u64::try_from(self.0).ok().map(Duration::from_nanos)

@@ -4,8 +4,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::status::count;
-
 /// How provisioning for one driver is.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -60,18 +58,6 @@ pub struct PendingClaims {
     pub oldest_pending: Option<OldestClaim>,
 }
 
-impl PendingClaims {
-    /// Counts beyond `i64` are cut to its greatest value.
-    pub fn new(pending: usize, uncertain: usize, failing: usize, oldest_pending: Option<OldestClaim>) -> Self {
-        Self {
-            pending: count(pending),
-            uncertain: count(uncertain),
-            failing: count(failing),
-            oldest_pending,
-        }
-    }
-}
-
 /// The PersistentVolumeClaim that has been pending longest.
 #[derive(JsonSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -102,18 +88,6 @@ pub struct PendingVolumes {
     /// The one of deleting that has been pending longest; absent when there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oldest_pending: Option<OldestVolume>,
-}
-
-impl PendingVolumes {
-    /// Counts beyond `i64` are cut to its greatest value.
-    pub fn new(deleting: usize, failing: usize, held: usize, oldest_pending: Option<OldestVolume>) -> Self {
-        Self {
-            deleting: count(deleting),
-            failing: count(failing),
-            held: count(held),
-            oldest_pending,
-        }
-    }
 }
 
 /// The PersistentVolume whose deletion has been pending longest.

@@ -69,8 +69,8 @@ pub struct AttacherConfigStatus {
     pub provisioning: Option<ProvisioningStatus>,
 }
 
-/// A count beyond `i64` is cut to its greatest value.
-pub(super) fn count(number: usize) -> i64 {
+/// A count as a status has it: one beyond `i64` is cut to its greatest value.
+pub fn count(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 

@@ -195,13 +195,6 @@ pub struct FieldError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigErrors(pub(super) Vec<FieldError>);
 
-impl ConfigErrors {
-    /// The problems, at least one.
-    pub fn errors(&self) -> &[FieldError] {
-        &self.0
-    }
-}
-
 impl fmt::Display for ConfigErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, error) in self.0.iter().enumerate() {

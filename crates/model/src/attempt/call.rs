@@ -153,11 +153,15 @@ impl Attempt {
         }
     }
 
-    /// Calls ControllerUnpublishVolume at the place of this number, or records that all places are free of the volume.
+    /// Calls ControllerUnpublishVolume at the place of this number, or records that all places are free of the volume. A failure at one
+    /// place keeps the volume at no other.
     fn unpublish_at(&mut self, view: &dyn View, number: usize) -> Step {
         if let Some(place) = self.places.get(number).cloned() {
             self.phase = Phase::Unpublished { number };
             return self.call(Call::Unpublish { place, anew: false });
+        }
+        if let Some((number, failure)) = self.not_detached.take() {
+            return self.still_attached(view, number, failure);
         }
         let Some(inputs) = self.inputs.clone() else {
             return self.end(Verdict::Failed);
@@ -186,14 +190,22 @@ impl Attempt {
                 if let Some(orphan) = orphan {
                     self.note(Note::Orphaned(place, orphan));
                 }
-                self.unpublish_at(view, number + 1)
             }
-            Err(failure) if number > 0 => {
-                let current = self.places.first().unwrap_or(&place);
+            Err(failure) => {
+                self.not_detached.get_or_insert((number, failure));
+            }
+        }
+        self.unpublish_at(view, number + 1)
+    }
+
+    /// The driver did not confirm the detach from the place of this number.
+    fn still_attached(&mut self, view: &dyn View, number: usize, failure: Failure) -> Step {
+        match (self.places.first(), self.places.get(number)) {
+            (Some(current), Some(place)) if number > 0 => {
                 let failure = of_former(&failure, &self.name, place.borrow(), current.borrow());
                 self.record_failure(view, failure, FailureCause::FormerNode)
             }
-            Err(failure) => self.record_failure(view, failure, FailureCause::Other),
+            _ => self.record_failure(view, failure, FailureCause::Other),
         }
     }
 

@@ -78,6 +78,8 @@ pub struct Attempt {
     may_be_on_record: bool,
     /// Places where nobody else may call meanwhile.
     places: Vec<OwnedVolumeOnNode>,
+    /// The first of them, by its number, from which the driver did not take the volume.
+    not_detached: Option<(usize, Failure)>,
     /// The Publish whose outcome is not on record.
     publish: Option<Publish>,
     /// What happened, with what it was decided from.

@@ -273,17 +273,20 @@ impl Attempt {
         let Some(inputs) = self.inputs.clone() else {
             return self.end(Verdict::Failed);
         };
-        let snapshot = &inputs.snapshot;
+        let (snapshot, finalizer) = (&inputs.snapshot, &view.driver().finalizer);
         let differs = self.newest(view).is_some_and(|newest| {
-            decide::is_same_work(&snapshot.attachment, &newest.attachment, view.driver())
-                && !decide::is_settled(&newest.attachment, &view.driver().finalizer)
+            let is_open = match record.result {
+                // Without a call, only the finalizer goes.
+                Recorded::Released => newest.attachment.finalizers.contains(finalizer),
+                _ => !decide::is_settled(&newest.attachment, finalizer),
+            };
+            is_open && decide::is_same_work(&snapshot.attachment, &newest.attachment, view.driver())
         });
         if differs {
             let error = ApiError::garbled("the object does not show the result of the call");
             return self.result_refused(view, record, &error);
         }
-        let was_settled = decide::is_settled(&snapshot.attachment, &view.driver().finalizer);
-        self.note(if was_settled {
+        self.note(if decide::is_settled(&snapshot.attachment, finalizer) {
             Note::Repaired
         } else {
             Note::Succeeded(Box::new(snapshot.clone()))

@@ -120,6 +120,11 @@ fn steps<'a>(observed: &Observed<'a>) -> Result<Action<'a>, Refusal> {
         return Ok(Action::AwaitDetach(rival));
     }
     let claimed = attachment.finalizers.contains(&observed.driver.finalizer);
+    let is_elsewhere = observed.neighbours.in_use_elsewhere && capability.mode.is_for_one_node();
+    if claimed && attachment.attached && is_elsewhere {
+        // Which of the two is right only a person knows, and a repair here may take the volume from a pod there.
+        return Ok(Action::Ignore(IgnoreReason::AlreadyAttached));
+    }
     let noted = attachment.volume_note.as_ref().map(|note| &note.handle);
     if !claimed || attachment.node_id.as_deref() != Some(node_id) || noted != Some(&source.handle) {
         return claim(observed, node_id, source);
@@ -244,8 +249,12 @@ pub fn is_leaving(attachment: &Attachment, finalizer: &str) -> bool {
 
 /// Whether the detach of an attachment is not over, however often it failed. An attach elsewhere does not wait for it once it failed;
 /// where that fails too, as the driver has the volume at the first node, the end of the detach is what helps it.
+///
+/// Somebody else's write may have taken our finalizer off before that, while another finalizer keeps the object: a merge patch replaces
+/// the whole list. What was called for says "attached" until its detach is confirmed, unless a person asked to let it go.
 pub fn is_detaching(attachment: &Attachment, finalizer: &str) -> bool {
-    attachment.deleting.is_some() && attachment.finalizers.contains(finalizer)
+    let lost = || attachment.attached && was_called_for(attachment) && attachment.release.is_none();
+    attachment.deleting.is_some() && (attachment.finalizers.contains(finalizer) || lost())
 }
 
 /// Whether an attachment of the volume on another node is not detached yet.

@@ -2,6 +2,7 @@
 //! the attachment itself.
 
 use super::action::{Action, IgnoreReason};
+use super::attach::is_detaching;
 use super::calls::UnpublishRequest;
 use super::judge_release;
 use super::observed::{Observed, SecretState};
@@ -10,7 +11,7 @@ use super::refusal::Refusal;
 use crate::objects::SecretReference;
 
 pub(super) fn decide<'a>(observed: &Observed<'a>) -> Action<'a> {
-    if !observed.attachment.finalizers.contains(&observed.driver.finalizer) && !observed.forced {
+    if !is_detaching(observed.attachment, &observed.driver.finalizer) && !observed.forced {
         return Action::Ignore(IgnoreReason::NothingToDetach);
     }
     if let Some(action) = judge_release::requested(observed) {
@@ -46,7 +47,7 @@ fn steps<'a>(observed: &Observed<'a>) -> Result<Action<'a>, Refusal> {
 
 /// The publish secret that the detach needs.
 pub(super) fn secret<'a>(observed: &Observed<'a>) -> Result<Option<&'a SecretReference>, Refusal> {
-    if !observed.attachment.finalizers.contains(&observed.driver.finalizer) && !observed.forced {
+    if !is_detaching(observed.attachment, &observed.driver.finalizer) && !observed.forced {
         return Ok(None);
     }
     let (_, secret) = published_volume(observed.attachment, observed.volume)?;

@@ -3,8 +3,9 @@
 use jiff::Timestamp;
 
 use super::action::Action;
+use super::calls::VolumeOnNode;
 use super::message::{cut, shown_error};
-use super::observed::Observed;
+use super::observed::{NodeEntry, Observed};
 use super::published_volume;
 use super::release_request::{
     ListedEvidence, MAX_REQUEST_AGE, MAX_TEXT, ReleaseAnswer, ReleaseBasis, ReleaseEvidence, ReleasePlan, ReleaseProof,
@@ -29,11 +30,22 @@ pub(super) fn requested<'a>(observed: &Observed<'a>) -> Option<Action<'a>> {
     attachment.detach_error.as_ref()?;
     let known = published_volume::published_volume(attachment, observed.volume)
         .and_then(|(volume_id, _)| published_volume::places(observed, volume_id));
-    let places = known.map(|(confirmed, places)| confirmed.into_iter().chain(places).collect());
+    let (confirmed, places) = known.unwrap_or_default();
     Some(Action::JudgeRelease(ReleasePlan {
         request,
-        places: places.unwrap_or_default(),
+        other_machine: places.iter().copied().find(|place| !is_of_node(observed, place)),
+        places: confirmed.into_iter().chain(places).collect(),
     }))
+}
+
+/// Whether a place is at the machine for which the Node object stands now. A node may have come back under its name as another machine
+/// while the former one runs on.
+fn is_of_node(observed: &Observed<'_>, place: &VolumeOnNode<'_>) -> bool {
+    let known = match observed.node {
+        NodeEntry::Registered(node_id) => Some(node_id),
+        NodeEntry::Missing | NodeEntry::WithoutDriver | NodeEntry::BlankId => observed.attachment.node_id.as_deref(),
+    };
+    known == Some(place.node_id)
 }
 
 /// Whether a request is for this object and this deletion of it.
@@ -117,9 +129,17 @@ pub fn judge_release(
         ListedEvidence::CannotList => "the driver cannot list where its volumes are attached".to_owned(),
         ListedEvidence::Failed(error) => format!("the driver did not list its volumes ({})", quoted(error)),
         ListedEvidence::Silent => "the driver does not list where the volume is attached".to_owned(),
+        ListedEvidence::AtUnknown(node_id) => {
+            let node_id = quoted(node_id);
+            format!("the driver lists the volume at node ID {node_id}, which no CSINode has")
+        }
+        ListedEvidence::NotThereDoubtful(doubt) => doubt.words().to_owned(),
     };
     match (plan.request.proof, &evidence.elsewhere) {
-        (Some(ReleaseProof::OutOfServiceTaint), _) => Ok(ReleaseBasis::OutOfServiceTaint),
+        (Some(ReleaseProof::OutOfServiceTaint), _) => match plan.other_machine {
+            Some(place) => Err(ReleaseRefusal::OtherMachine(quoted(place.node_id))),
+            None => Ok(ReleaseBasis::OutOfServiceTaint),
+        },
         (Some(ReleaseProof::Confirmed), None) => Ok(ReleaseBasis::Confirmed),
         (Some(ReleaseProof::Confirmed), Some(other)) => Err(ReleaseRefusal::AttachedElsewhere(other.clone())),
         (None, _) => Err(ReleaseRefusal::NoProof(unproven)),

@@ -69,8 +69,8 @@ pub use record::{CallAt, is_in_the_way, is_same_work, is_settled, may_be_in_use,
 pub use refusal::Refusal;
 pub(crate) use release_request::quoted;
 pub use release_request::{
-    ListedEvidence, MAX_REQUEST_AGE, ReleaseAnswer, ReleaseBasis, ReleaseEvidence, ReleasePlan, ReleaseProof,
-    ReleaseRefusal, ReleaseRequest,
+    ListedEvidence, ListingDoubt, MAX_REQUEST_AGE, ReleaseAnswer, ReleaseBasis, ReleaseEvidence, ReleasePlan,
+    ReleaseProof, ReleaseRefusal, ReleaseRequest,
 };
 pub use scrub::{SecretValues, scrub};
 pub use settle::{check_publish_context, settle, unpublished};
@@ -119,7 +119,8 @@ pub fn publish_secret<'a>(observed: &Observed<'a>) -> Result<Option<&'a crate::o
 /// The cheap first rungs of [`attachment`]: a start with 50,000 attached volumes queues none of them.
 pub fn needs_work(attachment: &Attachment, volume: Option<&Volume>, driver: &DriverFacts) -> bool {
     if attachment.deleting.is_some() {
-        return attachment.finalizers.contains(&driver.finalizer);
+        let needs_call = driver.capabilities.publish_unpublish && is_detaching(attachment, &driver.finalizer);
+        return needs_call || attachment.finalizers.contains(&driver.finalizer);
     }
     !attachment.attached
         || (driver.capabilities.publish_unpublish

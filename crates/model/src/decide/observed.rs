@@ -68,6 +68,8 @@ pub struct Neighbours {
     /// Those of the same volume handle that are claimed for a place where this one may be, present or former. Looked for only when
     /// the attachment is being deleted and none is in use.
     pub claimed: Vec<Claimant>,
+    /// Another one of the volume is in use (`is_in_use`) on another node. Looked for only when the attachment is attached and wanted.
+    pub in_use_elsewhere: bool,
 }
 
 /// Another attachment that may hold a place of this one, with what says which volume it stands for, and where.

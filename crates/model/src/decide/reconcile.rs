@@ -17,8 +17,10 @@ use std::sync::Arc;
 
 use super::action::Action;
 use super::attach::{has_lost_finalizer, node_refusal};
+use super::calls::VolumeOnNode;
 use super::observed::{NodeEntry, Observed, SecretState};
 use super::published_volume::published_volume;
+use super::record::is_settled;
 use super::refusal::Refusal;
 use crate::objects::{AttachmentSource, Finalizers, InTreePlugin, RepairError, Volume, repair_volume_handle};
 
@@ -71,13 +73,16 @@ pub fn expectation(observed: &Observed<'_>) -> Result<Option<Expectation>, NotCo
     if !is_served || has_lost_finalizer(attachment, &driver.finalizer) {
         return Ok(None);
     }
-    let claimed = attachment.finalizers.contains(&driver.finalizer);
-    let wanted = match (attachment.deleting.is_some(), attachment.attached, claimed) {
-        (false, true, _) => DesiredState::Published,
-        (true, _, false) => DesiredState::Unpublished,
-        (false, false, _) | (true, _, true) => return Ok(None),
+    if !is_settled(attachment, &driver.finalizer) {
+        return Ok(None);
+    }
+    let wanted = match attachment.deleting {
+        None => DesiredState::Published,
+        Some(_) => DesiredState::Unpublished,
     };
-    check_repair(observed)?;
+    if !is_repairable(observed)? {
+        return Ok(None);
+    }
     let (handle, _) = published_volume(attachment, observed.volume)?;
     // The sidecar's order: what the node says now, else what was noted.
     let noted = attachment.node_id.as_deref();
@@ -95,9 +100,9 @@ pub fn expectation(observed: &Observed<'_>) -> Result<Option<Expectation>, NotCo
     }))
 }
 
-/// Why a repair would be refused. A refused one changes nothing at the driver, and leaves an error on what is attached:
+/// Whether a repair would call the driver, or why it would be refused. A refused one changes nothing at the driver, and leaves an error on what is attached:
 /// that makes the outcome of its attach look unknown when a person asks for its release.
-fn check_repair(observed: &Observed<'_>) -> Result<(), Refusal> {
+fn is_repairable(observed: &Observed<'_>) -> Result<bool, Refusal> {
     let forced = Observed {
         forced: true,
         // Whether there is a Secret shows only when it is read, and what is refused after that is to be known now.
@@ -112,22 +117,48 @@ fn check_repair(observed: &Observed<'_>) -> Result<(), Refusal> {
                 finalizers: Finalizers::new([&*observed.driver.finalizer]),
                 ..volume.clone()
             };
-            check_repair(&Observed {
+            is_repairable(&Observed {
                 volume: Some(&protected),
                 ..*observed
             })
         }
-        _ => Ok(()),
+        (action, _) => Ok(!matches!(action, Action::Ignore(_))),
     }
 }
 
-/// The handle of a volume that was translated from an in-tree source, or may have been, is completed as the driver completes it; a
-/// complete one stays as it is. In-line volumes are translated before they come here.
-fn listed_handle<'a>(observed: &Observed<'_>, handle: &'a str, node_id: &str) -> Result<Cow<'a, str>, RepairError> {
+/// What the driver lists where an attachment is to be let go without its confirmation: the volume, at each of these places. One that may
+/// have been translated may be listed under its completed handle as well.
+pub fn release_expectations(observed: &Observed<'_>, places: &[VolumeOnNode<'_>]) -> Vec<Expectation> {
+    let attachment = observed.attachment;
+    let mut expectations = Vec::new();
+    for place in places {
+        let completed = listed_handle(observed, place.volume_id, place.node_id).ok();
+        let completed = completed.filter(|completed| completed != place.volume_id);
+        for handle in [Some(Cow::Borrowed(place.volume_id)), completed].into_iter().flatten() {
+            expectations.push(Expectation {
+                name: attachment.name.clone(),
+                uid: attachment.uid.clone(),
+                handle: handle.into(),
+                node_id: place.node_id.into(),
+                former_node_id: None,
+                wanted: DesiredState::Unpublished,
+            });
+        }
+    }
+    expectations
+}
+
+/// Whether the volume was translated from an in-tree source, or may have been: the driver may list it under another handle.
+pub fn may_be_translated(observed: &Observed<'_>) -> bool {
     let inline = matches!(observed.attachment.source, AttachmentSource::Inline(_));
     let in_tree = observed.volume.is_none_or(|volume| volume.in_tree.is_some());
-    let migrates = InTreePlugin::of_driver(&observed.driver.name).is_some();
-    if migrates && (inline || in_tree) {
+    InTreePlugin::of_driver(&observed.driver.name).is_some() && (inline || in_tree)
+}
+
+/// The handle of a volume that may have been translated is completed as the driver completes it; a complete one stays as it is. In-line
+/// volumes are translated before they come here.
+fn listed_handle<'a>(observed: &Observed<'_>, handle: &'a str, node_id: &str) -> Result<Cow<'a, str>, RepairError> {
+    if may_be_translated(observed) {
         return repair_volume_handle(&observed.driver.name, handle, node_id);
     }
     Ok(Cow::Borrowed(handle))

@@ -1,5 +1,6 @@
 //! Whether what a call came to may still be written down: what an attempt holds may be older than what is known by then.
 
+use super::attach::is_detaching;
 use super::calls::VolumeOnNode;
 use super::driver_facts::DriverFacts;
 use crate::objects::Attachment;
@@ -8,7 +9,7 @@ use crate::objects::Attachment;
 /// forced: it is attached, or what was attached is taken back.
 pub fn is_settled(attachment: &Attachment, finalizer: &str) -> bool {
     if attachment.deleting.is_some() {
-        !attachment.finalizers.contains(finalizer)
+        !is_detaching(attachment, finalizer)
     } else {
         attachment.attached
     }

@@ -96,6 +96,11 @@ pub enum ReleaseRefusal {
         "VolumeAttachment {0} has the volume on another node, so the confirmation that it is attached nowhere is wrong"
     )]
     AttachedElsewhere(Arc<str>),
+    #[error(
+        "the out-of-service taint is that of the machine that is registered now, and the volume may be at node ID {0}: if it is not \
+         attached there, say so with the annotation attacher.csi.dev/not-attached-at, and ask again"
+    )]
+    OtherMachine(String),
     /// Nothing proves that the volume is not at the node.
     #[error("nothing proves that the volume is detached: {0}, and the node does not have the out-of-service taint")]
     NoProof(String),
@@ -112,6 +117,7 @@ impl ReleaseRefusal {
             Self::InUseOnNode(_) => "InUseOnNode",
             Self::ListedAtNode(_) => "ListedAtNode",
             Self::AttachedElsewhere(_) => "AttachedElsewhere",
+            Self::OtherMachine(_) => "OtherMachine",
             Self::NoProof(_) => "NoProof",
         }
     }
@@ -124,12 +130,14 @@ pub struct ReleasePlan<'a> {
     pub request: ReleaseRequest,
     /// Every place where the volume may be; empty when that is not known.
     pub places: Vec<VolumeOnNode<'a>>,
+    /// One of them that is not known to be of the machine of the Node object, and of which no person said that the volume is not there.
+    pub other_machine: Option<VolumeOnNode<'a>>,
 }
 
 /// What the driver lists about the places.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListedEvidence {
-    /// The driver cannot list where its volumes are, or lists them under other handles.
+    /// The driver cannot list where its volumes are.
     CannotList,
     /// The listing failed.
     Failed(String),
@@ -137,8 +145,33 @@ pub enum ListedEvidence {
     Silent,
     /// The volume is listed at this node ID.
     At(String),
+    /// The volume is listed at this node ID, which no node of the cluster has, and not at any of the places.
+    AtUnknown(String),
     /// The volume is listed, and not at any of the places.
     NotThere,
+    /// The same, and it proves nothing.
+    NotThereDoubtful(ListingDoubt),
+}
+
+/// Why the absence of a volume from what the driver lists proves nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListingDoubt {
+    /// What it lists contradicts VolumeAttachments although it answers their repairs with OK.
+    Contradicts,
+    /// `spec.reconcileSync.mode` is `Disabled`.
+    Disabled,
+    /// The volume may have been translated from an in-tree one, and be listed under another handle.
+    Translated,
+}
+
+impl ListingDoubt {
+    pub(super) const fn words(self) -> &'static str {
+        match self {
+            Self::Contradicts => "what the driver lists contradicts VolumeAttachments whose repairs it answers with OK",
+            Self::Disabled => "spec.reconcileSync.mode is Disabled, so what the driver lists is not believed",
+            Self::Translated => "the driver may list a volume that was an in-tree one under another handle",
+        }
+    }
 }
 
 /// What was found out while no call was in flight for the volume at any of the places.

@@ -1,6 +1,7 @@
 //! The findings about one VolumeAttachment.
 
 use jiff::{SignedDuration, Timestamp};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::api::EventReason;
@@ -119,8 +120,9 @@ impl FindingKind {
         )
     }
 
-    /// How long it must have been seen before it counts. A stuck operation has lasted long by definition.
-    pub fn min_age(self, rules: &FindingThresholds) -> Duration {
+    /// How long it must have been seen before it counts: `stuck_after` where it may pass by itself. A stuck operation has lasted long by
+    /// definition.
+    pub fn min_age(self, stuck_after: Duration) -> Duration {
         match self {
             kind if kind.is_stuck() => Duration::ZERO,
             Self::PossibleLeak
@@ -129,40 +131,8 @@ impl FindingKind {
             | Self::VolumeReplaced
             | Self::NodeIdChanged
             | Self::OtherAttacher => Duration::ZERO,
-            _ => rules.stuck_after,
+            _ => stuck_after,
         }
-    }
-
-    const fn bit(self) -> u32 {
-        1 << self as u16
-    }
-}
-
-/// A set of kinds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FindingKinds(u32);
-
-impl FindingKinds {
-    /// Whether there are none, as for almost every VolumeAttachment.
-    pub const fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-
-    /// Whether a kind is among them.
-    pub const fn contains(self, kind: FindingKind) -> bool {
-        self.0 & kind.bit() != 0
-    }
-
-    /// The kinds, the worst first.
-    pub fn iter(self) -> impl Iterator<Item = FindingKind> {
-        FindingKind::ALL
-            .iter()
-            .copied()
-            .filter(move |kind| self.contains(*kind))
-    }
-
-    fn add(&mut self, kind: FindingKind) {
-        self.0 |= kind.bit();
     }
 }
 
@@ -171,13 +141,6 @@ impl FindingKinds {
 const AFTER_TAKEOVER: SignedDuration = SignedDuration::from_secs(10);
 /// For how long a write says that another attacher is at work.
 const RECENT_WRITE: Duration = Duration::from_mins(10);
-
-/// When something counts as wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FindingThresholds {
-    /// How long an attach or detach may take, and how long another state may last.
-    pub stuck_after: Duration,
-}
 
 /// Everything that is read about one VolumeAttachment.
 #[derive(Clone, Copy, Debug)]
@@ -201,19 +164,15 @@ pub struct FindingInput<'a> {
     pub leads_since: Option<Timestamp>,
 }
 
-/// Whether an attach or detach by the owner of this finalizer is under way or waits.
-pub fn is_pending(attachment: &Attachment, finalizer: &str) -> bool {
-    !is_settled(attachment, finalizer)
-}
-
-/// What is wrong with one VolumeAttachment, as far as its objects say; see [`FindingKind::min_age`].
-pub fn findings(input: &FindingInput<'_>, now: Timestamp, rules: &FindingThresholds) -> FindingKinds {
-    let mut kinds = FindingKinds::default();
-    if is_stuck(input, now, rules) {
-        kinds.add(FindingKind::stuck(input.attachment));
+/// What is wrong with one VolumeAttachment, as far as its objects say, the worst first; see [`FindingKind::min_age`].
+/// `stuck_after` is how long an attach or detach may take.
+pub fn findings(input: &FindingInput<'_>, now: Timestamp, stuck_after: Duration) -> BTreeSet<FindingKind> {
+    let mut kinds = BTreeSet::new();
+    if is_stuck(input, now, stuck_after) {
+        kinds.insert(FindingKind::stuck(input.attachment));
     }
     if is_written_by_another(input, now) {
-        kinds.add(FindingKind::OtherAttacher);
+        kinds.insert(FindingKind::OtherAttacher);
     }
     // One that is being deleted is on its way out: what is gone does not matter to it any more.
     if input.attachment.deleting.is_none() {
@@ -222,10 +181,10 @@ pub fn findings(input: &FindingInput<'_>, now: Timestamp, rules: &FindingThresho
     kinds
 }
 
-fn is_stuck(input: &FindingInput<'_>, now: Timestamp, rules: &FindingThresholds) -> bool {
+fn is_stuck(input: &FindingInput<'_>, now: Timestamp, stuck_after: Duration) -> bool {
     let attachment = input.attachment;
     let finalizer = &input.driver.finalizer;
-    if !is_pending(attachment, finalizer) {
+    if is_settled(attachment, finalizer) {
         return false;
     }
     let (since, error) = match attachment.deleting {
@@ -236,9 +195,9 @@ fn is_stuck(input: &FindingInput<'_>, now: Timestamp, rules: &FindingThresholds)
     // What began and has not failed may be one long call. It has more time, but not for ever: it may as well be that the
     // driver went away in the middle of it.
     let limit = if error.is_some() || never_began {
-        rules.stuck_after
+        stuck_after
     } else {
-        rules.stuck_after.saturating_mul(2)
+        stuck_after.saturating_mul(2)
     };
     since.is_some_and(|since| age(since, now) > limit)
 }
@@ -251,42 +210,44 @@ fn is_written_by_another(input: &FindingInput<'_>, now: Timestamp) -> bool {
     writer.time.duration_since(since) > AFTER_TAKEOVER && age(writer.time, now) < RECENT_WRITE
 }
 
-fn of_surroundings(input: &FindingInput<'_>, kinds: &mut FindingKinds) {
+fn of_surroundings(input: &FindingInput<'_>, kinds: &mut BTreeSet<FindingKind>) {
     let attachment = input.attachment;
     if input.attach_required == Some(false) {
-        kinds.add(FindingKind::LeftOver);
+        kinds.insert(FindingKind::LeftOver);
     }
     if is_attached_twice(input) {
-        kinds.add(FindingKind::AttachedTwice);
+        kinds.insert(FindingKind::AttachedTwice);
     }
     let gone = input.node == NodeEntry::Missing;
     match &attachment.source {
         AttachmentSource::Inline(spec) => {
             let moved = input.wanted_at.is_some() && is_for_one_node(spec.access_modes);
             if gone || moved {
-                kinds.add(FindingKind::InlineLeftOver);
+                kinds.insert(FindingKind::InlineLeftOver);
                 return;
             }
         }
         AttachmentSource::PersistentVolume(_) | AttachmentSource::Both(_) => match input.volume {
-            None => kinds.add(FindingKind::VolumeGone),
+            None => {
+                kinds.insert(FindingKind::VolumeGone);
+            }
             Some(volume) if attachment.attached && replaced(attachment, volume).is_some() => {
-                kinds.add(FindingKind::VolumeReplaced);
+                kinds.insert(FindingKind::VolumeReplaced);
             }
             Some(_) => {}
         },
         AttachmentSource::Neither => {}
     }
-    match input.node {
-        NodeEntry::Missing => kinds.add(FindingKind::NodeGone),
-        NodeEntry::WithoutDriver | NodeEntry::BlankId => kinds.add(FindingKind::DriverNotOnNode),
+    let of_node = match input.node {
+        NodeEntry::Missing => Some(FindingKind::NodeGone),
+        NodeEntry::WithoutDriver | NodeEntry::BlankId => Some(FindingKind::DriverNotOnNode),
         NodeEntry::Registered(node_id) => {
             let published_at = attachment.node_id.as_deref().filter(|_| attachment.attached);
-            if published_at.is_some_and(|id| id != node_id) {
-                kinds.add(FindingKind::NodeIdChanged);
-            }
+            let differs = published_at.is_some_and(|id| id != node_id);
+            differs.then_some(FindingKind::NodeIdChanged)
         }
-    }
+    };
+    kinds.extend(of_node);
 }
 
 fn is_attached_twice(input: &FindingInput<'_>) -> bool {

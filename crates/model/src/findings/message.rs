@@ -4,6 +4,9 @@ use super::finding::{FindingInput, FindingKind};
 use crate::decide::{NodeEntry, Refusal, not_replaced, plain, replaced};
 use crate::objects::Attachment;
 
+/// How the field managers of kubectl begin: `kubectl-patch`, `kubectl-edit`.
+const KUBECTL: &str = "kubectl";
+
 /// What is wrong with one VolumeAttachment, and what a person should do.
 pub fn finding_message(kind: FindingKind, input: &FindingInput<'_>) -> String {
     let attachment = input.attachment;
@@ -15,11 +18,15 @@ pub fn finding_message(kind: FindingKind, input: &FindingInput<'_>) -> String {
         FindingKind::NodeIdChanged => node_id_changed(input),
         FindingKind::OtherAttacher => {
             let writer = attachment.other_writer.as_ref();
+            let writer = writer.map_or("another client", |writer| &writer.manager);
+            let what = if writer.starts_with(KUBECTL) {
+                "a person or a script changed what the operator decides by"
+            } else {
+                "two attachers serve the driver; remove the other one (a container csi-attacher), or set \
+                 spec.leaderElection.namespace to the namespace of its Lease"
+            };
             format!(
-                "VolumeAttachment {name} for node {node}: its status was written by {} while this operator leads driver {driver}: two attachers \
-                 serve the driver; remove the other one (a container csi-attacher), or set spec.leaderElection.namespace to \
-                 the namespace of its Lease",
-                writer.map_or("another client", |writer| &writer.manager)
+                "VolumeAttachment {name} for node {node}: its status was written by {writer} while this operator leads driver {driver}: {what}"
             )
         }
         FindingKind::AttachStuck | FindingKind::DetachStuck => stuck(attachment, &input.driver.finalizer),

@@ -6,16 +6,14 @@
 //! and picks out the new ones. Findings are reported by the scanner of the operator, and never acted on.
 //!
 //! A finding that can come and go while objects are made and removed in their order counts only after it has lasted for
-//! [`FindingThresholds::stuck_after`]: a driver that is upgraded on its node is not reported, one that stays away is.
+//! the time that an attach or detach may take: a driver that is upgraded on its node is not reported, one that stays away is.
 
 mod finding;
 mod message;
 mod note;
 mod pass;
 
-pub use finding::{
-    FindingInput, FindingKind, FindingKinds, FindingThresholds, age, findings, is_for_one_node, is_pending,
-};
+pub use finding::{FindingInput, FindingKind, age, findings, is_for_one_node};
 pub use message::finding_message;
 pub use note::FailureNote;
 pub use pass::{FindingHistory, FindingState, FindingsPass, FindingsSummary, NewFinding, StuckAttachment};

@@ -6,8 +6,9 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::finding::{FindingInput, FindingKind, FindingKinds, FindingThresholds, age, findings, is_pending};
+use super::finding::{FindingInput, FindingKind, age, findings};
 use super::message::finding_message;
+use crate::decide::is_settled;
 
 /// How many new findings one pass reports: ten thousand attachments of a node pool that is gone have one cause, and Events
 /// about attaches that fail must find room.
@@ -144,7 +145,7 @@ impl FindingsSummary {
 /// A pass that is under way.
 pub struct FindingsPass<'h> {
     history: &'h mut FindingHistory,
-    rules: FindingThresholds,
+    stuck_after: Duration,
     now: Timestamp,
     summary: FindingsSummary,
     new: Vec<NewFinding>,
@@ -155,11 +156,11 @@ pub struct FindingsPass<'h> {
 
 impl<'h> FindingsPass<'h> {
     /// Begins a pass.
-    pub fn begin(history: &'h mut FindingHistory, rules: FindingThresholds, now: Timestamp) -> Self {
+    pub fn begin(history: &'h mut FindingHistory, stuck_after: Duration, now: Timestamp) -> Self {
         history.begin();
         Self {
             history,
-            rules,
+            stuck_after,
             now,
             summary: FindingsSummary::default(),
             new: Vec::new(),
@@ -176,38 +177,25 @@ impl<'h> FindingsPass<'h> {
 
     /// Examines one attachment.
     pub fn examine(&mut self, input: &FindingInput<'_>) {
-        let kinds = findings(input, self.now, &self.rules);
-        // Another attacher's write counts for some minutes, so this finding ends by time alone.
-        let passes = kinds.contains(FindingKind::OtherAttacher);
-        self.pending |= passes || is_pending(input.attachment, &input.driver.finalizer);
-        if !kinds.is_empty() {
-            self.record(input, kinds);
-        }
-    }
-
-    fn record(&mut self, input: &FindingInput<'_>, kinds: FindingKinds) {
         let attachment = input.attachment;
-        for kind in kinds.iter() {
+        let kinds = findings(input, self.now, self.stuck_after);
+        // Another attacher's write counts for some minutes, so this finding ends by time alone.
+        let passes = kinds.contains(&FindingKind::OtherAttacher);
+        self.pending |= passes || !is_settled(attachment, &input.driver.finalizer);
+        for kind in kinds.iter().copied() {
             let text = || finding_message(kind, input);
             self.found(kind, &attachment.uid, Some(&attachment.name), text);
         }
-        if kinds.iter().any(FindingKind::is_stuck) {
+        if kinds.iter().any(|kind| kind.is_stuck()) {
             self.stuck(input);
         }
     }
 
-    /// Records a finding about an object that was examined elsewhere. The text is asked for only where it is told.
-    pub fn of_object(&mut self, kind: FindingKind, uid: &str, name: &Arc<str>, text: impl Fn() -> String) {
-        self.found(kind, uid, Some(name), text);
-    }
-
-    /// Records a finding about the driver as a whole. `uid` is that of the object which is at fault.
-    pub fn of_driver(&mut self, kind: FindingKind, uid: &str, text: &str) {
-        self.found(kind, uid, None, || text.to_owned());
-    }
-
-    fn found(&mut self, kind: FindingKind, uid: &str, object: Option<&Arc<str>>, text: impl Fn() -> String) {
-        let state = self.history.observe(kind, uid, self.now, kind.min_age(&self.rules));
+    /// Records a finding about an object that was examined elsewhere, or about the driver as a whole; `uid` is that of the object which is
+    /// at fault. The text is asked for only where it is told.
+    pub fn found(&mut self, kind: FindingKind, uid: &str, object: Option<&Arc<str>>, text: impl Fn() -> String) {
+        let min_age = kind.min_age(self.stuck_after);
+        let state = self.history.observe(kind, uid, self.now, min_age);
         if state == FindingState::Pending {
             self.pending = true;
             return;

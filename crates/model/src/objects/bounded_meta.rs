@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::in_tree::MIGRATED_TO_ANNOTATION;
-use super::meta::{KeyFilter, kept_size};
+use super::meta::{KeyFilter, MAX_VOLUME_FIELD, kept_size};
 use crate::api::names::{
     BETA_STORAGE_CLASS_ANNOTATION, BETA_STORAGE_PROVISIONER_ANNOTATION, PROVISIONING_MARKER, RELEASE_ANNOTATION,
     RELEASE_REFUSED_ANNOTATION, RETRY_NOW_ANNOTATION, SELECTED_NODE_ANNOTATION, STORAGE_PROVISIONER_ANNOTATION,
@@ -16,6 +16,9 @@ use crate::api::names::{
 
 /// Longest value of an annotation that is read, in bytes. What is longer counts as absent.
 pub const MAX_ANNOTATION_VALUE: usize = 8 << 10;
+/// As [`MAX_ANNOTATION_VALUE`], of the marker of provisioning. It records the topology of a node, and some drivers register every label of
+/// the node as a key. Of the labels up to [`MAX_VOLUME_FIELD`] is kept, and as text they are shorter than as they are counted there.
+pub const MAX_MARKER: usize = MAX_VOLUME_FIELD;
 /// How much of the other annotations of an object is kept, in bytes of memory.
 pub const MAX_OTHER_ANNOTATIONS: usize = 16 << 10;
 
@@ -30,14 +33,13 @@ pub(super) struct BoundedAnnotations {
     left_out: usize,
 }
 
-/// The annotations of a PersistentVolumeClaim that are read by their key.
-const READ: [&str; 9] = [
+/// The annotations of a PersistentVolumeClaim that are read by their key, but for the marker.
+const READ: [&str; 8] = [
     STORAGE_PROVISIONER_ANNOTATION,
     BETA_STORAGE_PROVISIONER_ANNOTATION,
     BETA_STORAGE_CLASS_ANNOTATION,
     SELECTED_NODE_ANNOTATION,
     MIGRATED_TO_ANNOTATION,
-    PROVISIONING_MARKER,
     RETRY_NOW_ANNOTATION,
     RELEASE_ANNOTATION,
     RELEASE_REFUSED_ANNOTATION,
@@ -45,7 +47,9 @@ const READ: [&str; 9] = [
 
 impl KeyFilter for BoundedAnnotations {
     fn keep<'v>(&mut self, key: &str, value: Cow<'v, str>) -> Option<Cow<'v, str>> {
-        let fits = if READ.contains(&key) {
+        let fits = if key == PROVISIONING_MARKER {
+            value.len() <= MAX_MARKER
+        } else if READ.contains(&key) {
             value.len() <= MAX_ANNOTATION_VALUE
         } else {
             let size = self

@@ -28,13 +28,13 @@ pub use attachment::{
     Attachment, AttachmentSource, FormerVolumeOnNode, ReleaseNote, StatusWriter, VolumeAnnotation,
     VolumeAttachmentWire, VolumeError,
 };
-pub use bounded_meta::{MAX_ANNOTATION_VALUE, MAX_OTHER_ANNOTATIONS};
+pub use bounded_meta::{MAX_ANNOTATION_VALUE, MAX_MARKER, MAX_OTHER_ANNOTATIONS};
 pub use claim::{Claim, ClaimAccessMode, ClaimPhase, DataSource, PersistentVolumeClaimWire, VolumeMode};
 pub use csi_source::{CsiSource, SecretReference};
 pub use in_tree::{InTree, InTreePlugin, MIGRATED_TO_ANNOTATION, RepairError, TranslationError, repair_volume_handle};
 pub use meta::{ENTRY_SIZE, Finalizers, MAX_VOLUME_FIELD, ResourceVersion, is_blank, kept_size, slim};
 pub use node::{CsiNode, CsiNodeWire};
-pub use node_topology::{MAX_TOPOLOGY_KEYS, NodeLabels, NodeLabelsWire, TopologyKeys, labels_only};
+pub use node_topology::{NodeLabels, NodeLabelsWire, TopologyKeys, labels_only};
 pub use operation::Operation;
 pub use oversized_field::OversizedField;
 pub use storage_class::{ReclaimPolicy, StorageClass, StorageClassWire, TopologyExpression};

@@ -10,12 +10,11 @@ use std::sync::Arc;
 use super::meta::{MAX_VOLUME_FIELD, ResourceVersion, boxed, kept_size};
 use super::string_map::StringMap;
 
-/// So many topology keys a driver may have on a node: an entry with more counts as one without. Drivers have one to four.
-pub const MAX_TOPOLOGY_KEYS: usize = 64;
-
 /// The topology keys under which drivers registered a node, by the name of the driver. Drivers without keys are left out.
 ///
-/// They are the same on most nodes, so that a cache keeps them once for all of these.
+/// They are the same on most nodes, so that a cache keeps them once for all of these. Most drivers have one to four; some register every
+/// label of the node. There is no bound but that of the API server for an object: an entry that was left out would read as one without
+/// keys, and the node be left out of requests without a word.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TopologyKeys(Box<[DriverKeys]>);
 
@@ -35,11 +34,7 @@ impl TopologyKeys {
             keys.into_iter().map(String::into_boxed_str).collect::<Arc<[_]>>()
         };
         let drivers = drivers.into_iter().map(|(driver, keys)| (driver, sorted(keys)));
-        Self(
-            drivers
-                .filter(|(_, keys)| (1..=MAX_TOPOLOGY_KEYS).contains(&keys.len()))
-                .collect(),
-        )
+        Self(drivers.filter(|(_, keys)| !keys.is_empty()).collect())
     }
 
     /// The keys of a driver, sorted; none when it registered the node without keys, or not at all.

@@ -66,7 +66,7 @@ named! {
     pub enum ClaimReason {
         /// The claim is another driver's, and carries no marker of this one.
         NotOwn,
-        /// The claim is bound, or names a PersistentVolume.
+        /// The claim is bound, or names a PersistentVolume or no class.
         NotNeeded,
         /// The PersistentVolume of the claim is saved, and the marker is not needed any more.
         Saved,

@@ -8,7 +8,7 @@ use super::creation::Creation;
 use super::driver::ProvisionerFacts;
 use super::marker::{self, Marker, MarkerState};
 use super::observed::{ObservedClaim, RolePhase};
-use super::ownership::{is_own_claim, is_own_class};
+use super::ownership::{is_own_claim, is_own_class, may_be_asked_for};
 use super::patch::{self, ClaimWrite};
 use super::persistent_volume::is_of_claim_and_driver;
 use super::policy::ProvisionPolicy;
@@ -270,7 +270,7 @@ impl<'a, 's> Subject<'a, 's> {
     fn provision(&self) -> ClaimDecision {
         let (claim, creation) = (self.observed.claim, self.observed.creation);
         let is_uncertain = creation.is_uncertain();
-        if claim.volume_name.is_some() && !is_uncertain {
+        if !may_be_asked_for(claim) && !is_uncertain {
             return self.without_marker(ClaimReason::NotNeeded);
         }
         if let Some(plan) = creation.uncertain_plan() {

@@ -238,7 +238,8 @@ impl VolumeAttempt {
         }
         let volume = match view.volume() {
             Seen::Here(volume) => volume,
-            Seen::Unknown => return VolumeStep::End(self.rest()),
+            // It is asked for again, and less and less often.
+            Seen::Unknown => return VolumeStep::End(Verdict::Rest(self.memory.rests.next_rest())),
             Seen::Gone => return VolumeStep::End(self.gone()),
         };
         self.memory.last = Some(volume.clone());
@@ -290,10 +291,11 @@ impl VolumeAttempt {
         };
         // Those that the cache shows, and a live read in this attempt does not.
         let is_over = |claim: &ClaimReference| self.read(claim) == Some(OwningClaim::LiveGone);
-        let bound = match Some(volume).filter(|volume| is_released(volume, view.driver())) {
+        let bound = if is_released(volume, view.driver()) {
+            view.bound_claims(volume)
+        } else {
             // Nobody asks for those of a PersistentVolume whose volume is not to be deleted.
-            None => Seen::Unknown,
-            Some(volume) => view.bound_claims(volume),
+            Seen::Unknown
         };
         let bound = match bound {
             Seen::Here(claims) => claims
@@ -438,11 +440,6 @@ impl VolumeAttempt {
             VolumeReason::ReleasedWhileBound => CLAIM_REST,
             _ => LONG_REST,
         })
-    }
-
-    /// Something is not known. It is asked for again, and less and less often.
-    fn rest(&mut self) -> Verdict {
-        Verdict::Rest(self.memory.rests.next_rest())
     }
 
     fn tell_wait(&mut self, reason: VolumeReason, of: String) {

@@ -9,6 +9,7 @@ use super::parameters;
 use super::settle::CreateOutcome;
 use crate::answer::{ApiError, ApiErrorKind};
 use crate::api::EventType;
+use crate::api::names::RESERVED_PARAMETER_PREFIX;
 use crate::decide::{check_access_modes, cut, plain};
 use crate::objects::{AccessModes, Claim, SecretReference, StorageClass, Volume, VolumePhase};
 
@@ -63,7 +64,8 @@ impl ProvisionEventReason {
             | Self::ProvisioningRescheduled
             | Self::ProvisioningCancelled
             | Self::VolumeDelete
-            | Self::VolumeDeleted => EventType::Normal,
+            | Self::VolumeDeleted
+            | Self::DeprecatedParameters => EventType::Normal,
             _ => EventType::Warning,
         }
     }
@@ -97,14 +99,14 @@ pub fn provisioning(namespace: &str, name: &str) -> String {
     ))
 }
 
-/// That the volume is there.
-pub fn succeeded(volume: &str, claim: &Claim, elapsed: Duration, attempts: u32) -> String {
+/// That the volume is there; and of a driver that attaches volumes, that this one cannot be attached.
+pub fn succeeded(volume: &str, claim: &Claim, elapsed: Duration, attempts: u32, attaches: bool) -> String {
     let seconds = elapsed.as_secs_f64();
     let done = format!("Successfully provisioned volume {volume} in {seconds:.1} s, attempts: {attempts}");
     let modes: Vec<_> = claim.access_modes.iter().map(|mode| mode.as_str()).collect();
     match check_access_modes(AccessModes::parse(&modes)) {
-        Ok(()) => note(&done),
-        Err(refusal) => note(&format!("{done}. It cannot be attached: {refusal}")),
+        Err(refusal) if attaches => note(&format!("{done}. It cannot be attached: {refusal}")),
+        _ => note(&done),
     }
 }
 
@@ -326,14 +328,18 @@ pub fn possibly_leaked(volume: &str, cause: &str) -> String {
     ))
 }
 
-/// That a class has deprecated keys, and what to write in their place; none when it has none.
+/// That a class has deprecated keys, and which keys they stand for; none when it has none.
+///
+/// A driver may read such a key itself, as `fstype`, and whoever writes the new one takes it from the driver. That comes first: the note of
+/// a class with all of them may be cut.
 pub fn deprecated_keys(class: &StorageClass) -> Option<String> {
     let pairs: Vec<_> = parameters::deprecated_keys(class)
-        .map(|(old, new)| format!("{old} (now {new})"))
+        .map(|(old, new)| format!("{old} in place of {new}"))
         .collect();
     (!pairs.is_empty()).then(|| {
         note(&format!(
-            "StorageClass {} has deprecated parameters: {}; replace them when you create the StorageClass anew",
+            "StorageClass {} has keys from before the prefix {RESERVED_PARAMETER_PREFIX}. They are also sent to the driver, and the keys that \
+             took their place are not: keep an old key where the driver documents it. The operator reads {}",
             class.name,
             pairs.join(", ")
         ))

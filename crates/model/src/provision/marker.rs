@@ -13,9 +13,9 @@ use super::policy::ProvisionPolicy;
 use super::refusal::ProvisionRefusal;
 use super::topology::{Segment, TopologyFacts, is_allowed, is_unrestricted};
 use super::volume_name::VolumeNaming;
-use crate::objects::{Claim, MAX_ANNOTATION_VALUE, SecretReference, StorageClass};
+use crate::objects::{Claim, MAX_MARKER, SecretReference, StorageClass};
 
-/// What the annotation `attacher.csi.dev/provisioning` holds as JSON; at most [`MAX_ANNOTATION_VALUE`] bytes.
+/// What the annotation `attacher.csi.dev/provisioning` holds as JSON; at most [`MAX_MARKER`] bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Marker {
@@ -47,7 +47,7 @@ pub struct Marker {
     /// Topology of the selected node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub segment: Option<Segment>,
-    /// First preferred term of the call.
+    /// First preferred term of the call, where it is another one than the segment; [`Marker::first_term`] reads it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first: Option<Segment>,
     /// Hash of the allowedTopologies of the class, as of the call that was made first: they may have been changed since.
@@ -176,14 +176,21 @@ impl Marker {
             !segment.is_empty() && (is_changed || is_possible())
         };
         let segment = self.segment.as_ref().filter(is_trusted);
-        let first = self.first.as_ref().filter(is_trusted);
+        let first = self.first_term().filter(is_trusted);
         RecordedArguments {
             node: self.node.as_deref().filter(|_| segment.is_some()),
-            ignored: segment.is_some() != self.segment.is_some() || first.is_some() != self.first.is_some(),
+            ignored: segment.is_some() != self.segment.is_some() || first.is_some() != self.first_term().is_some(),
             segment,
             first,
             secret: self.secret.as_ref(),
         }
+    }
+
+    /// First preferred term of the call: the segment, where no other one is recorded and there were requisite terms. Without these no
+    /// topology was asked for.
+    pub fn first_term(&self) -> Option<&Segment> {
+        let is_asked_for = self.requisite.is_some();
+        self.first.as_ref().or(self.segment.as_ref().filter(|_| is_asked_for))
     }
 
     /// Whether the class allows the topology of the call still, if it did.
@@ -215,6 +222,7 @@ impl Marker {
     ) -> Self {
         let requirement = plan.accessibility.as_ref();
         let terms = requirement.map(|requirement| &requirement.requisite);
+        let first = requirement.and_then(|requirement| requirement.first());
         let records_topology = requirement.is_some() || plan.segment.is_some();
         Self {
             driver: Box::from(&*observed.driver.name),
@@ -227,7 +235,7 @@ impl Marker {
             secret: plan.secret.clone(),
             node: plan.node.as_deref().map(Box::from),
             segment: plan.segment.clone(),
-            first: requirement.and_then(|requirement| requirement.first()).cloned(),
+            first: first.filter(|first| plan.segment.as_ref() != Some(*first)).cloned(),
             allowed: records_topology.then(|| plan.volume.allowed_hash.clone()),
             requisite: terms.map(|terms| super::request::terms_hash(terms)),
             since,
@@ -244,7 +252,7 @@ impl Marker {
             && self.secret == other.secret
             && self.node == other.node
             && self.segment == other.segment
-            && self.first == other.first
+            && self.first_term() == other.first_term()
             && self.allowed == other.allowed
             && self.requisite == other.requisite
     }
@@ -252,7 +260,7 @@ impl Marker {
     /// The annotation.
     pub(super) fn text(&self) -> Result<String, ProvisionRefusal> {
         let text = serde_json::to_string(self).unwrap_or_default();
-        if text.len() > MAX_ANNOTATION_VALUE {
+        if text.len() > MAX_MARKER {
             return Err(ProvisionRefusal::MarkerTooLarge(text.len()));
         }
         Ok(text)
@@ -272,7 +280,7 @@ pub(super) fn is_open_call(claim: &Claim, plan: &CreatePlan) -> bool {
         let first = plan.accessibility.as_ref().and_then(|requirement| requirement.first());
         let hash = super::request::arguments_hash(plan);
         (marker.secret.is_none() || marker.secret == plan.secret)
-            && (marker.first.is_none() || marker.first.as_ref() == first)
+            && marker.first_term().is_none_or(|recorded| Some(recorded) == first)
             && marker.arguments.as_ref().is_none_or(|arguments| *arguments == hash)
     })
 }

@@ -48,7 +48,6 @@ mod response;
 mod secrets;
 mod seen;
 mod settle;
-mod told_trouble;
 pub mod topology;
 mod trouble;
 mod volume;

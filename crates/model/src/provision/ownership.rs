@@ -15,6 +15,12 @@ pub fn is_own_claim(claim: &Claim, driver: &ProvisionerFacts) -> bool {
     provisioner == Some(name) || (by_in_tree && claim.migrated_to.as_deref() == Some(name))
 }
 
+/// Whether kube-controller-manager may ask a provisioner for the volume of a claim. It binds one that names a PersistentVolume, or no class,
+/// to what there is: where that has the annotation of a provisioner, somebody else put it there, as a restore does.
+pub(super) fn may_be_asked_for(claim: &Claim) -> bool {
+    claim.volume_name.is_none() && !claim.class.is_empty()
+}
+
 /// Whether a class is one of a driver.
 pub fn is_own_class(provisioner: &str, driver: &ProvisionerFacts) -> bool {
     *provisioner == *driver.name || driver.in_tree.as_deref() == Some(provisioner)
@@ -54,7 +60,7 @@ pub fn needs_claim_work(claim: &Claim, driver: &ProvisionerFacts) -> bool {
         let may_wait = marker.is_own() || claim.volume_name.is_none();
         return marker.is_recorded() || (may_wait && is_own_claim(claim, driver));
     }
-    claim.volume_name.is_none() && claim.deleting.is_none() && is_own_claim(claim, driver)
+    may_be_asked_for(claim) && claim.deleting.is_none() && is_own_claim(claim, driver)
 }
 
 /// Whether the volume of a PersistentVolume is to be deleted by a driver unless something keeps it, as the PersistentVolume alone says:

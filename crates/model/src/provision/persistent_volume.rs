@@ -45,23 +45,18 @@ pub fn persistent_volume(claim: &Claim, volume: &NewVolume, driver: &Provisioner
     json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": metadata, "spec": spec})
 }
 
-fn annotations(volume: &NewVolume) -> Map<String, Value> {
-    let mut annotations = Map::new();
-    let mut add = |key: &str, value: &str| annotations.insert(key.to_owned(), value.into());
-    add(PROVISIONED_BY_ANNOTATION, &volume.plan.volume.provisioner);
+fn annotations(volume: &NewVolume) -> Value {
+    let plan = &volume.plan;
     // Both are empty where there is none: DeleteVolume then needs no class to know.
-    let secret = volume.plan.secret.as_ref();
-    add(
-        DELETION_SECRET_NAME_ANNOTATION,
-        secret.map_or("", |secret| &secret.name),
-    );
-    add(
-        DELETION_SECRET_NAMESPACE_ANNOTATION,
-        secret.map_or("", |secret| &secret.namespace),
-    );
-    if let Some(secret) = &volume.plan.volume.secrets.controller_modify {
-        add(MODIFY_SECRET_NAME_ANNOTATION, &secret.name);
-        add(MODIFY_SECRET_NAMESPACE_ANNOTATION, &secret.namespace);
+    let secret = plan.secret.as_ref();
+    let mut annotations = json!({
+        PROVISIONED_BY_ANNOTATION: &*plan.volume.provisioner,
+        DELETION_SECRET_NAME_ANNOTATION: secret.map_or("", |secret| &*secret.name),
+        DELETION_SECRET_NAMESPACE_ANNOTATION: secret.map_or("", |secret| &*secret.namespace),
+    });
+    if let Some(secret) = &plan.volume.secrets.controller_modify {
+        annotations[MODIFY_SECRET_NAME_ANNOTATION] = (*secret.name).into();
+        annotations[MODIFY_SECRET_NAMESPACE_ANNOTATION] = (*secret.namespace).into();
     }
     annotations
 }

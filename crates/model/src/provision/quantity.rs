@@ -2,6 +2,10 @@
 
 /// Most digits after which a number cannot be a size in bytes any more.
 const MAX_DIGITS: u32 = 19;
+/// The suffixes of the decimal format from 10^-9 on, each a thousand times the one before.
+const DECIMAL: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
+/// The suffixes of the binary format, each 1024 times the one before.
+const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 
 /// The bytes of a quantity such as `10Gi`, `1.5G` or `1e9`, rounded up to whole bytes; none when it is no quantity, negative, or
 /// more than an `int64` holds.
@@ -35,34 +39,17 @@ pub fn parse_bytes(text: &str) -> Option<i64> {
 
 /// The factor of a suffix as a fraction.
 fn multiplier(suffix: &str) -> Option<(i128, i128)> {
-    let decimal = |exponent: u32| Some((10_i128.pow(exponent), 1));
-    let binary = |exponent: u32| Some((1_i128 << (10 * exponent), 1));
-    match suffix {
-        "" => Some((1, 1)),
-        "n" => Some((1, 1_000_000_000)),
-        "u" => Some((1, 1_000_000)),
-        "m" => Some((1, 1_000)),
-        "k" => decimal(3),
-        "M" => decimal(6),
-        "G" => decimal(9),
-        "T" => decimal(12),
-        "P" => decimal(15),
-        "E" => decimal(18),
-        "Ki" => binary(1),
-        "Mi" => binary(2),
-        "Gi" => binary(3),
-        "Ti" => binary(4),
-        "Pi" => binary(5),
-        "Ei" => binary(6),
-        _ => {
-            let exponent: i32 = suffix.strip_prefix(['e', 'E'])?.parse().ok()?;
-            match (u32::try_from(exponent), u32::try_from(exponent.checked_neg()?)) {
-                (Ok(exponent), _) if exponent <= MAX_DIGITS => decimal(exponent),
-                (_, Ok(exponent)) if exponent <= MAX_DIGITS => Some((1, 10_i128.pow(exponent))),
-                _ => None,
-            }
-        }
+    let place = |suffixes: &[&str]| suffixes.iter().position(|known| *known == suffix);
+    if let Some(at) = place(&BINARY) {
+        return Some((1_i128 << (10 * at), 1));
     }
+    let exponent = match place(&DECIMAL) {
+        Some(at) => 3 * i32::try_from(at).ok()? - 9,
+        None => suffix.strip_prefix(['e', 'E'])?.parse().ok()?,
+    };
+    let digits = exponent.unsigned_abs();
+    let power = (digits <= MAX_DIGITS).then(|| 10_i128.pow(digits))?;
+    Some(if exponent < 0 { (1, power) } else { (power, 1) })
 }
 
 /// Bytes as Kubernetes writes them in the binary format: the largest of `Ki` to `Ei` that leaves a whole number. Below 1024 the decimal
@@ -71,7 +58,7 @@ pub fn format_bytes(bytes: i64) -> String {
     let (base, suffixes): (i64, &[&str]) = if bytes < 1024 {
         (1000, &["", "k"])
     } else {
-        (1024, &["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"])
+        (1024, &BINARY)
     };
     let (mut mantissa, mut suffix) = (bytes, "");
     for next in &suffixes[1..] {

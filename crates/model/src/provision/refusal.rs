@@ -4,10 +4,13 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::parameters::MAX_PARAMETERS;
-use super::topology::{MAX_SEGMENT_KEYS, MAX_TERMS, Segment};
+use super::topology::{MAX_TERMS, MAX_TERMS_SIZE, Segment};
 use crate::api::names::{DELETION_SECRET_NAME_ANNOTATION, DELETION_SECRET_NAMESPACE_ANNOTATION, PROVISIONER_FINALIZER};
 use crate::decide::cut;
-use crate::objects::{MAX_ANNOTATION_VALUE, MAX_VOLUME_FIELD, SecretReference, TranslationError};
+use crate::objects::{MAX_MARKER, MAX_VOLUME_FIELD, SecretReference, TranslationError};
+
+/// The reason of all that is missing topology.
+const TOPOLOGY_MISSING: &str = "topology_missing";
 
 /// Why a volume cannot be provisioned or deleted as things are. The texts that users of external-provisioner search for are kept as far
 /// as they name the cause.
@@ -211,8 +214,8 @@ pub enum ProvisionRefusal {
     #[error("no Node has the topology keys {keys} of driver {driver} as labels: restart the node plugins")]
     TopologyLabelsMissing { keys: Box<str>, driver: Arc<str> },
     #[error(
-        "topology {segment} of selected node {node} is not in allowedTopologies of StorageClass {class}: take the annotation \
-         volume.kubernetes.io/selected-node off the PersistentVolumeClaim, and let its pod run elsewhere"
+        "selected node {node} is not in allowedTopologies of StorageClass {class}: take the annotation \
+         volume.kubernetes.io/selected-node off the PersistentVolumeClaim, and let its pod run elsewhere; the topology of the node is {segment}"
     )]
     NodeNotAllowed {
         node: Arc<str>,
@@ -221,8 +224,10 @@ pub enum ProvisionRefusal {
     },
     #[error("{what} has {count} topology segments, and at most {MAX_TERMS} are accepted")]
     TooManySegments { what: &'static str, count: usize },
-    #[error("{what} has a topology with {count} keys, and at most {MAX_SEGMENT_KEYS} are accepted")]
-    SegmentTooLarge { what: &'static str, count: usize },
+    #[error(
+        "allowedTopologies of the StorageClass, multiplied out, need {0} bytes of memory, and at most {MAX_TERMS_SIZE} are accepted"
+    )]
+    SegmentsTooLarge(usize),
     #[error(
         "PersistentVolume {volume} exists, and is not that of this PersistentVolumeClaim: delete it, or create the PersistentVolumeClaim anew"
     )]
@@ -272,7 +277,7 @@ pub enum ProvisionRefusal {
     )]
     VolumeUnrecorded { handle: Box<str>, driver: Arc<str> },
     #[error(
-        "the annotation attacher.csi.dev/provisioning would have {0} bytes, and at most {MAX_ANNOTATION_VALUE} are accepted: use shorter topology labels"
+        "the annotation attacher.csi.dev/provisioning would have {0} bytes, and at most {MAX_MARKER} are accepted: use shorter topology labels"
     )]
     MarkerTooLarge(usize),
     #[error(
@@ -297,27 +302,8 @@ impl ProvisionRefusal {
     }
 
     /// Whether topology is missing that may still come.
-    pub const fn is_missing_topology(&self) -> bool {
-        matches!(
-            self,
-            Self::NoTopology(_)
-                | Self::NoTopologyKeys { .. }
-                | Self::NodeLabelMissing { .. }
-                | Self::NodeUnknown { .. }
-                | Self::TopologyLabelsMissing { .. }
-                | Self::NodeNotAllowed { .. }
-        )
-    }
-
-    /// Whether it is topology of the selected node that is missing.
-    pub const fn is_of_selected_node(&self) -> bool {
-        matches!(
-            self,
-            Self::NoTopologyKeys { .. }
-                | Self::NodeLabelMissing { .. }
-                | Self::NodeUnknown { .. }
-                | Self::NodeNotAllowed { .. }
-        )
+    pub fn is_missing_topology(&self) -> bool {
+        self.reason() == TOPOLOGY_MISSING
     }
 
     /// Stable name for metrics and `error.type` on spans.
@@ -357,14 +343,14 @@ impl ProvisionRefusal {
             | Self::AnnotationsTooLarge { .. }
             | Self::VolumeNameTooLong(_)
             | Self::TooManySegments { .. }
-            | Self::SegmentTooLarge { .. }
+            | Self::SegmentsTooLarge(_)
             | Self::MarkerTooLarge(_) => "invalid_class",
             Self::NoTopology(_)
             | Self::NoTopologyKeys { .. }
             | Self::NodeLabelMissing { .. }
             | Self::NodeUnknown { .. }
             | Self::TopologyLabelsMissing { .. }
-            | Self::NodeNotAllowed { .. } => "topology_missing",
+            | Self::NodeNotAllowed { .. } => TOPOLOGY_MISSING,
         }
     }
 }

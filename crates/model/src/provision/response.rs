@@ -4,7 +4,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::plan::CreatePlan;
-use super::topology::{MAX_SEGMENT_KEYS, MAX_TERMS, Segment};
+use super::topology::{MAX_TERMS, Segment};
 use crate::api::names::PROVISIONER_IDENTITY_ATTRIBUTE;
 use crate::objects::{ENTRY_SIZE, MAX_VOLUME_FIELD, StringMap, is_blank, kept_size};
 
@@ -64,8 +64,8 @@ pub enum VolumeFault {
     )]
     TooManyTopologies(usize),
     #[error(
-        "the driver answered CreateVolume with a topology of {0} keys, and at most {MAX_SEGMENT_KEYS} are accepted: report it to the vendor \
-         of the driver; the volume is deleted and created again"
+        "the driver answered CreateVolume with a topology that needs {0} bytes of memory, and at most {MAX_VOLUME_FIELD} are accepted: report \
+         it to the vendor of the driver; the volume is deleted and created again"
     )]
     TopologyTooLarge(usize),
 }
@@ -145,8 +145,8 @@ fn unusable(answer: &AnsweredVolume) -> Option<VolumeFault> {
     if count > MAX_TERMS {
         return Some(VolumeFault::TooManyTopologies(count));
     }
-    let mut sizes = answer.topology.iter().map(Segment::len);
+    let mut sizes = answer.topology.iter().map(Segment::kept_size);
     sizes
-        .find(|size| *size > MAX_SEGMENT_KEYS)
+        .find(|size| *size > MAX_VOLUME_FIELD)
         .map(VolumeFault::TopologyTooLarge)
 }

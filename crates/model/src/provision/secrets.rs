@@ -249,43 +249,32 @@ impl<'a> SecretTemplates<'a> {
 
 /// Whether a template of a name resolves to this one with some annotations.
 fn may_resolve_to(template: &str, context: &TemplateContext<'_>, name: &str) -> bool {
+    let mut parts = template.split("${");
     // What stands before, between and after the annotations.
-    let mut fixed = vec![String::new()];
-    for (number, part) in template.split("${").enumerate() {
-        let (token, literal) = match part.split_once('}') {
-            Some((token, literal)) if number > 0 => (token, literal),
-            _ if number > 0 => return false,
-            _ => ("", part),
+    let mut fixed = vec![parts.next().unwrap_or_default().to_owned()];
+    for part in parts {
+        let Some((token, literal)) = part.split_once('}') else {
+            return false;
         };
-        let value = if number == 0 {
-            Some("")
-        } else {
-            Tokens::Name.value(token, context)
+        if Tokens::Name.annotation(token).is_some() {
+            fixed.push(literal.to_owned());
+            continue;
+        }
+        let (Some(last), Some(value)) = (fixed.last_mut(), Tokens::Name.value(token, context)) else {
+            return false;
         };
-        match (Tokens::Name.annotation(token), fixed.last_mut(), value) {
-            (Some(_), _, _) => fixed.push(String::new()),
-            (None, Some(last), Some(value)) => last.push_str(value),
-            _ => return false,
-        }
-        if let Some(last) = fixed.last_mut() {
-            last.push_str(literal);
-        }
+        last.push_str(value);
+        last.push_str(literal);
     }
-    let Some((first, others)) = fixed.split_first() else {
-        return false;
-    };
-    let Some((last, between)) = others.split_last() else {
-        return *first == *name;
+    let [first, between @ .., last] = &fixed[..] else {
+        return fixed.concat() == name;
     };
     let rest = name.strip_prefix(&**first).and_then(|rest| rest.strip_suffix(&**last));
-    let found = |rest: &'_ str, part: &String| rest.find(&**part).map(|at| at + part.len());
-    let mut at = 0;
+    // Each where it is found first after the one before.
+    let mut between = between.iter();
     rest.is_some_and(|rest| {
-        between.iter().all(|part| {
-            let next = rest.get(at..).and_then(|rest| found(rest, part));
-            at += next.unwrap_or_default();
-            next.is_some()
-        })
+        let end = between.try_fold(rest, |rest, part| Some(rest.split_once(&**part)?.1));
+        end.is_some()
     })
 }
 

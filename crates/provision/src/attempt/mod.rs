@@ -23,13 +23,13 @@ pub(crate) async fn run(work: &DriverContext, run: &Run<WorkKey>, key: &ClaimKey
         // The section was removed, and the task is about to be stopped.
         return RunResult::RequeueAfter(LEASE_LOST_REST);
     };
-    let known = work.queue.remember(run.key(), |memory| {
+    let known = work.queue.remember(&run.key, |memory| {
         let progress = memory.progress.clone();
         (memory.claim.known.clone(), progress, memory.retries.take_due())
     });
     let (mut known, progress, is_asked) = known.unwrap_or_default();
     // A Secret that was changed may be the cure of a call that could not succeed.
-    if is_asked || matches!(ClaimCause::of(run.cause()), ClaimCause::Retry | ClaimCause::Secret) {
+    if is_asked || matches!(ClaimCause::of(run.cause), ClaimCause::Retry | ClaimCause::Secret) {
         known.end_holds();
     }
     let generation = work.topology.nodes.generation();
@@ -38,9 +38,9 @@ pub(crate) async fn run(work: &DriverContext, run: &Run<WorkKey>, key: &ClaimKey
     let verdict = shell.perform(&mut attempt).await;
     let secret = attempt.needed_secret().filter(|_| verdict != Verdict::Done);
     let tried = shell.secret.of(secret).map(SecretData::version);
-    work.secrets.set(&work.context.requests, run.key(), secret, tried);
+    work.secrets.set(&work.context.requests, &run.key, secret, tried);
     work.topology
-        .set(&work.queue, run.key(), attempt.needs_topology(), generation);
+        .set(&work.queue, &run.key, attempt.needs_topology(), generation);
     work.queue.settle_rate(run, shell.calls);
     if let Some(claim) = attempt.claim() {
         let (lane, group) = place_of(claim, may_call(&shell.look, claim, attempt.creation()));

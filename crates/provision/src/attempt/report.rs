@@ -69,9 +69,7 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &ClaimAttempt, note: ClaimN
             failed(shell, claim, error_type::OTHER, &message, None);
         }
         ClaimNote::RequestFailed(error) => request_failed(shell, claim, &error),
-        ClaimNote::LeaseLost(lost) => {
-            failures::lease_lost(shell.look.work, &mut shell.span, (Some(&claim.key), None), lost);
-        }
+        ClaimNote::LeaseLost(lost) => failures::lease_lost(shell, lost),
     }
 }
 
@@ -96,7 +94,7 @@ fn request_failed(shell: &mut Shell<'_>, claim: &Claim, error: &ApiError) {
         driver = &*shell.look.work.facts.name,
         PersistentVolumeClaim = &*claim.key,
         %error,
-        next_try_seconds = shell.run.retry_delay().as_secs_f64(),
+        next_try_seconds = shell.run.retry_delay.as_secs_f64(),
         "a request about the PersistentVolumeClaim failed"
     );
 }
@@ -146,7 +144,7 @@ fn call_failed(shell: &mut Shell<'_>, claim: &Claim, outcome: &CreateOutcome, fa
     let kind = kind_of(failure);
     let delay = is_retried.then(|| match outcome {
         CreateOutcome::Infeasible => ClaimAttempt::infeasible_rest(&shell.look),
-        _ => shell.run.retry_delay(),
+        _ => shell.run.retry_delay,
     });
     let reason = match outcome {
         CreateOutcome::Uncertain | CreateOutcome::OtherCallOpen => ProvisionEventReason::ProvisioningUncertain,
@@ -161,7 +159,7 @@ fn call_failed(shell: &mut Shell<'_>, claim: &Claim, outcome: &CreateOutcome, fa
 
 /// An attempt failed for another reason than an error of CreateVolume. Without a delay it is made again after its backoff.
 fn failed(shell: &mut Shell<'_>, claim: &Claim, kind: &'static str, message: &str, delay: Option<Duration>) {
-    let delay = Some(delay.unwrap_or_else(|| shell.run.retry_delay()));
+    let delay = Some(delay.unwrap_or_else(|| shell.run.retry_delay));
     let note = event::failed(message, false, shell.attempt(), delay);
     record(shell, claim, ProvisionEventReason::ProvisioningFailed, kind, note);
     tell_failure(shell, claim, kind, None, message, delay, true);
@@ -173,8 +171,8 @@ fn waits(shell: &mut Shell<'_>, claim: &Claim, reason: ClaimReason, cause: &Prov
     shell.begin(claim);
     let delay = match reason {
         // The driver is asked again.
-        ClaimReason::HandleShared => shell.run.retry_delay(),
-        _ => shell.run.wait_delay(),
+        ClaimReason::HandleShared => shell.run.retry_delay,
+        _ => shell.run.wait_delay,
     };
     if reason == ClaimReason::Unconfirmed {
         shell.look.work.list_inputs_again();
@@ -248,17 +246,14 @@ fn tell_failure(
 /// The PersistentVolume is saved.
 fn saved(shell: &mut Shell<'_>, claim: &Claim, name: &str, handle: &str) {
     let (work, took, attempts) = (shell.look.work, shell.waited(claim), shell.attempt());
-    let driver = &*work.facts.name;
+    let (metrics, driver) = (&work.context.metrics, &*work.facts.name);
     let ids = shell.span.ids();
-    work.context
-        .metrics
-        .operation_ended(driver, PROVISION, "succeeded", took, attempts, ids);
-    work.context
-        .metrics
-        .provisioned(driver, &claim.class, source(claim), shell.took());
+    metrics.operation_ended(driver, PROVISION, "succeeded", took, attempts, ids);
+    metrics.provisioned(driver, &claim.class, source(claim), shell.took());
     shell.span.set(attr::PERSISTENT_VOLUME_NAME, name);
     shell.span.set(attr::CSI_VOLUME_ID, handle);
-    let note = event::succeeded(name, claim, took, attempts);
+    let attaches = work.facts.capabilities.publish_unpublish;
+    let note = event::succeeded(name, claim, took, attempts, attaches);
     record(shell, claim, ProvisionEventReason::ProvisioningSucceeded, "", note);
     shell.ended = Some(LifecycleOutcome::Succeeded);
     traced!(
@@ -286,7 +281,7 @@ fn undo_failed(shell: &mut Shell<'_>, claim: &Claim, undo: &UndoFailure) {
     // A long handle is cut in the text, so that the whole one is not found there.
     shell.span.knows([undo.shown_handle()], []);
     let kind = kind_of(&undo.failure);
-    let (message, delay) = (undo.to_string(), shell.run.retry_delay());
+    let (message, delay) = (undo.to_string(), shell.run.retry_delay);
     let note = event::failed(&message, false, shell.attempt(), Some(delay));
     record(shell, claim, ProvisionEventReason::VolumeFailedDelete, kind, note);
     let failed = FailedAttempt {
@@ -298,21 +293,16 @@ fn undo_failed(shell: &mut Shell<'_>, claim: &Claim, undo: &UndoFailure) {
         delay: Some(delay),
         is_news: true,
     };
-    failures::deletion_failed(shell, &failed, (Some(&claim.key), None, Some(&undo.handle)));
+    failures::deletion_failed(shell, &failed, Some(&undo.handle));
 }
 
 /// The PersistentVolume of a volume that nobody wants is saved, by this rule: nothing was provisioned.
 fn recorded(shell: &mut Shell<'_>, claim: &Claim, reason: ClaimReason, name: &str, handle: &str) {
     shell.span.set(attr::PERSISTENT_VOLUME_NAME, name);
     shell.span.set(attr::CSI_VOLUME_ID, handle);
+    let told = ProvisionEventReason::ProvisioningCancelled;
     let note = event::recorded(reason, name);
-    record(
-        shell,
-        claim,
-        ProvisionEventReason::ProvisioningCancelled,
-        reason.as_str(),
-        note,
-    );
+    record(shell, claim, told, reason.as_str(), note);
     shell.ended = Some(LifecycleOutcome::Aborted);
     traced!(
         info,
@@ -333,15 +323,9 @@ fn handle_shared(shell: &Shell<'_>, claim: &Claim, saved: Option<&str>, cause: &
     let saved = saved.map(|volume| of_volume_named(&volume.name, &volume.uid));
     let claim_named = of_claim_named(&claim.namespace, &claim.name, &claim.uid);
     let subjects = std::iter::once(claim_named).chain(saved).collect();
-    let (reason, note) = (ProvisionEventReason::HandleShared, event::note(&cause.to_string()));
-    failures::record(
-        shell.look.work,
-        &shell.span,
-        reason,
-        cause.reason(),
-        note.clone(),
-        subjects,
-    );
+    let (work, reason) = (shell.look.work, ProvisionEventReason::HandleShared);
+    let note = event::note(&cause.to_string());
+    failures::record(work, &shell.span, reason, cause.reason(), note.clone(), subjects);
     traced!(
         warn,
         shell.span,

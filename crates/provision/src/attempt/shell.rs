@@ -67,7 +67,7 @@ impl Shell<'_> {
         let (known, progress) = (attempt.memory().clone(), self.progress.clone());
         let work = self.look.work;
         work.unsaved.set(self.look.key, attempt.creation());
-        work.queue.remember(self.run.key(), |memory| {
+        work.queue.remember(&self.run.key, |memory| {
             memory.claim.take(known, &self.secret);
             memory.progress = progress;
         });
@@ -148,11 +148,8 @@ impl Shell<'_> {
 
     /// Patches the claim, and takes the answer into the cache.
     async fn patch(&self, write: &ClaimWrite) -> Result<(), ApiError> {
-        let (store, requests, key) = (
-            &self.look.work.context.store,
-            &self.look.work.context.requests,
-            self.look.key,
-        );
+        let context = &self.look.work.context;
+        let (store, requests, key) = (&context.store, &context.requests, self.look.key);
         let name = (&*write.namespace, &*write.name);
         let known = store.claim(key).here().map(|claim| claim.resource_version);
         let answer = requests
@@ -179,11 +176,8 @@ impl Shell<'_> {
     }
 
     async fn read_claim(&self) -> Result<(), ApiError> {
-        let (store, requests, key) = (
-            &self.look.work.context.store,
-            &self.look.work.context.requests,
-            self.look.key,
-        );
+        let context = &self.look.work.context;
+        let (store, requests, key) = (&context.store, &context.requests, self.look.key);
         let name = key.name.split_once('/').unwrap_or_default();
         let read = store.read::<Claim>(&key.name);
         let answer = requests.get::<PersistentVolumeClaimWire>(name, None, &self.span).await;
@@ -217,7 +211,7 @@ impl Shell<'_> {
         };
         let kept = work
             .queue
-            .remember(self.run.key(), |memory| memory.claim.secret_of_call(&reference));
+            .remember(&self.run.key, |memory| memory.claim.secret_of_call(&reference));
         self.secret = kept.flatten().ok_or(error)?;
         Ok(())
     }
@@ -240,7 +234,7 @@ impl Shell<'_> {
         };
         let answer = self.look.work.call(&call, deadline, &self.span);
         let mut answer = pin!(self.during(attempt, answer));
-        let announced_at = self.run.started() + ANNOUNCED_AFTER;
+        let announced_at = self.run.started + ANNOUNCED_AFTER;
         let is_announced = self.run.attempt() == 1 && attempt.is_wanted(&self.look);
         if let Some(claim) = attempt.claim().filter(|_| is_announced) {
             if let Ok(answer) = timeout_at(announced_at, &mut answer).await {
@@ -254,7 +248,7 @@ impl Shell<'_> {
     /// Tells that the first attempt is under way, once.
     fn announce(&self, claim: &Claim) {
         let is_announced = |memory: &mut KeyMemory| std::mem::replace(&mut memory.is_announced, true);
-        if self.look.work.queue.remember(self.run.key(), is_announced) == Some(false) {
+        if self.look.work.queue.remember(&self.run.key, is_announced) == Some(false) {
             report::begun(self, claim);
         }
     }
@@ -277,7 +271,7 @@ impl Shell<'_> {
             .look
             .work
             .queue
-            .remember(self.run.key(), |memory| memory.changed.clone());
+            .remember(&self.run.key, |memory| memory.changed.clone());
         let changed = changed.unwrap_or_default();
         let mut call = pin!(call);
         loop {

@@ -23,14 +23,14 @@ pub(crate) async fn run(work: &DriverContext, run: &Run<WorkKey>, key: &VolumeKe
     };
     let known = work
         .queue
-        .remember(run.key(), |memory| (memory.volume.clone(), memory.progress.clone()));
+        .remember(&run.key, |memory| (memory.volume.clone(), memory.progress.clone()));
     let (known, progress) = known.unwrap_or_default();
     let mut attempt = VolumeAttempt::new(known);
     let mut shell = Shell::new(look, run, progress);
     let verdict = shell.perform(&mut attempt).await;
     let secret = attempt.needed_secret().filter(|_| verdict != Verdict::Done);
     let tried = shell.secret.of(secret).map(SecretData::version);
-    work.secrets.set(&work.context.requests, run.key(), secret, tried);
+    work.secrets.set(&work.context.requests, &run.key, secret, tried);
     work.queue.settle_rate(run, shell.calls);
     if verdict == Verdict::Done && work.role() == RolePhase::Serving {
         // The volume is kept, where nothing else was said.

@@ -7,7 +7,7 @@ use crate::apiserver::ApiError;
 use crate::decide::Failure;
 use crate::events::of_volume;
 use crate::failures::{self, LASTING, kind_of};
-use crate::objects::{SecretReference, Volume};
+use crate::objects::Volume;
 use crate::provision::VolumeReason;
 use crate::provision::deletion::{VolumeAttempt, VolumeNote};
 use crate::provision::event::{self, ProvisionEventReason};
@@ -26,29 +26,30 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &VolumeAttempt, note: Volum
     let volume = &*volume;
     match note {
         VolumeNote::Calls(_) => {}
-        VolumeNote::WithoutSecret(secret) => without_secret(shell, volume, &secret),
+        VolumeNote::WithoutSecret(secret) => {
+            let (reason, cause) = (ProvisionEventReason::VolumeFailedDelete, error_type::SECRET_MISSING);
+            record(shell, volume, reason, cause, event::without_secret(&secret));
+        }
         VolumeNote::CallFailed(failure) => {
             let kind = kind_of(&failure);
-            let retry = (shell.run.retry_delay(), true);
+            let retry = (shell.run.retry_delay, true);
             failed(shell, volume, kind, failure.code, &failure.message, retry);
         }
         VolumeNote::Deleted(handle, failure) => deleted(shell, volume, &handle, failure.as_ref()),
         VolumeNote::PerhapsDeleted(handle) => {
+            let reason = ProvisionEventReason::VolumeFailedDelete;
             let note = event::perhaps_deleted(&handle);
-            record(
-                shell,
-                volume,
-                ProvisionEventReason::VolumeFailedDelete,
-                "perhaps_deleted",
-                note,
-            );
+            record(shell, volume, reason, "perhaps_deleted", note);
             shell.ended = Some(LifecycleOutcome::Aborted);
         }
-        VolumeNote::LeftTo(heir) => left_to(shell, volume, &heir),
+        VolumeNote::LeftTo(heir) => {
+            let (reason, cause) = (ProvisionEventReason::VolumeDelete, error_type::HANDLE_SHARED);
+            record(shell, volume, reason, cause, event::left_to(&volume.name, &heir));
+        }
         VolumeNote::Released => released(shell, volume),
         VolumeNote::Waits(reason, of) => waits(shell, volume, reason, &of),
         VolumeNote::Refused(_, cause) => {
-            let wait = (shell.run.wait_delay(), shell.run.waits() == 0);
+            let wait = (shell.run.wait_delay, shell.run.waits() == 0);
             failures::know_cause(&mut shell.span, &cause);
             failed(shell, volume, cause.reason(), None, &cause.to_string(), wait);
         }
@@ -56,29 +57,15 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &VolumeAttempt, note: Volum
             if !error.is_transient() || shell.run.attempt() >= LASTING =>
         {
             let message = event::volume_request_refused(&error).unwrap_or(error.message);
-            let retry = (shell.run.retry_delay(), true);
+            let retry = (shell.run.retry_delay, true);
             failed(shell, volume, error_type::OTHER, None, &message, retry);
         }
         VolumeNote::RequestFailed(error) | VolumeNote::NotWritten(error) => {
             shell.fail_request(&error);
             request_failed(shell, volume, &error);
         }
-        VolumeNote::LeaseLost(lost) => {
-            failures::lease_lost(shell.look.work, &mut shell.span, (None, Some(&volume.name)), lost);
-        }
+        VolumeNote::LeaseLost(lost) => failures::lease_lost(shell, lost),
     }
-}
-
-/// The Secret of the call is not there.
-fn without_secret(shell: &Shell<'_>, volume: &Volume, secret: &SecretReference) {
-    let (reason, cause) = (ProvisionEventReason::VolumeFailedDelete, error_type::SECRET_MISSING);
-    record(shell, volume, reason, cause, event::without_secret(secret));
-}
-
-/// The PersistentVolume goes without a call.
-fn left_to(shell: &Shell<'_>, volume: &Volume, heir: &str) {
-    let (reason, cause) = (ProvisionEventReason::VolumeDelete, error_type::HANDLE_SHARED);
-    record(shell, volume, reason, cause, event::left_to(&volume.name, heir));
 }
 
 /// A request that may succeed a moment later, or that nobody waits for.
@@ -89,7 +76,7 @@ fn request_failed(shell: &Shell<'_>, volume: &Volume, error: &ApiError) {
         driver = &*shell.look.work.facts.name,
         PersistentVolume = &*volume.name,
         %error,
-        next_try_seconds = shell.run.retry_delay().as_secs_f64(),
+        next_try_seconds = shell.run.retry_delay.as_secs_f64(),
         "a request about the PersistentVolume failed"
     );
 }
@@ -140,7 +127,7 @@ fn failed(
         delay: Some(delay),
         is_news,
     };
-    failures::deletion_failed(shell, &failed, (None, Some(&volume.name), None));
+    failures::deletion_failed(shell, &failed, None);
     let work = shell.look.work;
     work.context.metrics.delete_failed(&work.facts.name, class(volume));
 }
@@ -172,13 +159,10 @@ fn class(volume: &Volume) -> &str {
 /// The PersistentVolume is gone, or only others hold it.
 fn released(shell: &mut Shell<'_>, volume: &Volume) {
     let (work, took, attempts) = (shell.look.work, shell.waited(), shell.attempt());
+    let (metrics, driver) = (&work.context.metrics, &work.facts.name);
     let ids = shell.span.ids();
-    work.context
-        .metrics
-        .operation_ended(&work.facts.name, DELETE, "succeeded", took, attempts, ids);
-    work.context
-        .metrics
-        .deleted(&work.facts.name, class(volume), shell.took());
+    metrics.operation_ended(driver, DELETE, "succeeded", took, attempts, ids);
+    metrics.deleted(driver, class(volume), shell.took());
     shell.ended = Some(LifecycleOutcome::Succeeded);
 }
 

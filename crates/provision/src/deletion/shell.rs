@@ -76,7 +76,7 @@ impl Shell<'_> {
     /// Keeps what is known: before each step, should the run end in it, and at the end.
     pub fn keep(&self, attempt: &VolumeAttempt) {
         let (known, progress) = (attempt.memory().clone(), self.progress.clone());
-        self.look.work.queue.remember(self.run.key(), |memory| {
+        self.look.work.queue.remember(&self.run.key, |memory| {
             memory.volume = known;
             memory.progress = progress;
         });
@@ -116,7 +116,7 @@ impl Shell<'_> {
         let known = self.known_version();
         let work = self.look.work;
         let answer = work.context.requests.write(write, None, &self.span).await;
-        if answer.is_ok() && self.run.lane() == PROTECT {
+        if answer.is_ok() && self.run.lane == PROTECT {
             work.queue.count_put_back(self.run);
         }
         let answer = answer.and_then(|returned| match returned {

@@ -26,6 +26,20 @@ fn is_counted(world: &World) -> bool {
     lines.any(|line| line.starts_with("controller_persistentvolumeclaim_provision_total{"))
 }
 
+/// The driver of these worlds does not announce PUBLISH_UNPUBLISH_VOLUME.
+#[tokio::test(start_paused = true)]
+async fn a_volume_of_a_driver_that_attaches_nothing_is_not_told_as_one_that_cannot_be_attached() {
+    let world = World::started(&json!({}));
+    world.claim("a", "good");
+    world.change_claim("a", |claim| {
+        claim["spec"]["accessModes"] = json!(["ReadWriteOnce", "ReadOnlyMany"]);
+    });
+    pass(1).await;
+    let succeeded = told(&world, "ProvisioningSucceeded");
+    assert_eq!(succeeded.len(), 1, "{succeeded:?}");
+    assert!(!succeeded[0].contains("cannot be attached"), "{succeeded:?}");
+}
+
 /// Its PersistentVolume is there so that its volume goes: nothing was provisioned.
 #[tokio::test(start_paused = true)]
 async fn a_volume_that_is_saved_for_its_deletion_is_no_success() {

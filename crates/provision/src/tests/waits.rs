@@ -81,6 +81,21 @@ async fn a_missing_secret_is_waited_for_and_holds_up_no_other() {
     all_go_on(&world, since, Duration::from_secs(6)).await;
 }
 
+/// kube-controller-manager asks nobody for its volume, whatever provisioner a restore has written on it; and it may give it a class later.
+#[tokio::test(start_paused = true)]
+async fn a_claim_without_a_class_is_left_alone_until_it_has_one() {
+    let world = World::started(&json!({}));
+    world.claim("a", "");
+    pass(60).await;
+    let failed = world.told("PersistentVolumeClaim", "a", "ProvisioningFailed");
+    assert!(failed.is_empty(), "{failed:?}");
+    assert!(world.state.borrow().last_failure.is_none());
+    assert_eq!(world.saved(), 0);
+    world.change_claim("a", |claim| claim["spec"]["storageClassName"] = "good".into());
+    pass(1).await;
+    assert_eq!(world.saved(), 1);
+}
+
 /// The status of the AttacherConfig shows what failed last, and is not written again for what waits as before.
 #[tokio::test(start_paused = true)]
 async fn a_wait_that_goes_on_is_no_news() {

@@ -17,7 +17,7 @@ use tracing::{info, warn};
 use super::handshake::HandshakeError;
 use crate::api::condition::ConditionReason;
 use crate::api::permissions;
-use crate::apiserver::{ApiError, ApiErrorKind, Requests, SecretData, SecretEvent, SecretWire};
+use crate::apiserver::{ApiErrorKind, Requests, SecretData, SecretEvent, SecretWire};
 use crate::csi::ClientCertificates;
 use crate::objects::SecretReference;
 use crate::telemetry::Span;
@@ -104,11 +104,8 @@ impl CertificateReader {
             match event {
                 // An unknown state is read to learn the reason.
                 SecretEvent::State(_) | SecretEvent::Unknown => self.read().await,
-                SecretEvent::Gone => self.set_problem(ConditionReason::SecretMissing, missing(&self.reference)),
-                SecretEvent::Forbidden => self.set_problem(
-                    ConditionReason::SecretForbidden,
-                    permissions::certificates(&self.reference),
-                ),
+                SecretEvent::Gone => self.set_missing(),
+                SecretEvent::Forbidden => self.set_forbidden(),
             }
         }
     }
@@ -121,12 +118,12 @@ impl CertificateReader {
             let secret = self.requests.get::<SecretWire>(&self.reference, None, &quiet);
             match secret.await {
                 Ok(secret) => return self.apply(&SecretData::text_of(secret)),
-                Err(error) if error.kind == ApiErrorKind::NotFound => {
-                    return self.set_problem(ConditionReason::SecretMissing, missing(&self.reference));
-                }
+                Err(error) if error.kind == ApiErrorKind::NotFound => return self.set_missing(),
+                Err(error) if error.is_forbidden() => self.set_forbidden(),
                 Err(error) => {
-                    let (reason, message) = unreadable(&self.reference, &error);
-                    self.set_problem(reason, message);
+                    let SecretReference { namespace, name } = &self.reference;
+                    let message = format!("cannot read Secret {namespace}/{name}: {error}; retrying");
+                    self.set_problem(ConditionReason::SecretUnreadable, message);
                 }
             }
             tokio::time::sleep(pause).await;
@@ -163,6 +160,22 @@ impl CertificateReader {
         }
     }
 
+    fn set_missing(&self) {
+        let SecretReference { namespace, name } = &self.reference;
+        let message = format!(
+            "Secret {namespace}/{name} does not exist; create it with the key ca.crt, and tls.crt and tls.key if the driver asks \
+             for a client certificate, or fix spec.tls.secretRef"
+        );
+        self.set_problem(ConditionReason::SecretMissing, message);
+    }
+
+    fn set_forbidden(&self) {
+        self.set_problem(
+            ConditionReason::SecretForbidden,
+            permissions::certificates(&self.reference),
+        );
+    }
+
     fn set_problem(&self, reason: ConditionReason, message: String) {
         let trouble = HandshakeError {
             is_stalled: reason != ConditionReason::SecretUnreadable,
@@ -186,21 +199,4 @@ impl CertificateReader {
             );
         }
     }
-}
-
-fn missing(reference: &SecretReference) -> String {
-    let SecretReference { namespace, name } = reference;
-    format!(
-        "Secret {namespace}/{name} does not exist; create it with the key ca.crt, and tls.crt and tls.key if the driver asks \
-         for a client certificate, or fix spec.tls.secretRef"
-    )
-}
-
-fn unreadable(reference: &SecretReference, error: &ApiError) -> (ConditionReason, String) {
-    if error.is_forbidden() {
-        return (ConditionReason::SecretForbidden, permissions::certificates(reference));
-    }
-    let SecretReference { namespace, name } = reference;
-    let message = format!("cannot read Secret {namespace}/{name}: {error}; retrying");
-    (ConditionReason::SecretUnreadable, message)
 }

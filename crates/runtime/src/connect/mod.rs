@@ -127,19 +127,16 @@ impl Connector for DriverConnector {
         let known = keys.since(0).await;
         // Certificates that came after these count as a change.
         let revision = known.revision;
-        let failure = match (&known.good, known.trouble) {
-            (Some(good), _) => match self.reach(Some(good)).await {
-                Ok(connected) => return Ok(connected),
-                Err(failure) => failure,
-            },
-            (None, Some(obstacle)) => ConnectFailure {
+        let reached = match (&known.good, known.trouble) {
+            (Some(good), _) => self.reach(Some(good)).await,
+            (None, Some(obstacle)) => Err(ConnectFailure {
                 obstacle,
                 client: None,
                 revision,
-            },
+            }),
             (None, None) => std::future::pending().await,
         };
-        Err(ConnectFailure { revision, ..failure })
+        reached.map_err(|failure| ConnectFailure { revision, ..failure })
     }
 
     async fn changed(&self, since: &ConnectFailure) {

@@ -4,207 +4,90 @@ use std::time::Duration;
 
 use tokio::time::advance;
 
-use super::super::{CauseCode, Item, Lane, Queue, RunResult, Trigger};
+use super::super::{CauseCode, Item, Queue, RunResult, Ticket};
 use super::{ATTACH, DETACH, SECOND, VOLUME, fail, item, limited, limits, queue, take};
-
-const ONE: CauseCode = CauseCode::new(1);
-const TWO: CauseCode = CauseCode::new(2);
-const THREE: CauseCode = CauseCode::new(3);
 
 type Keys = Queue<&'static str>;
 
-/// An add of the one key, with these inputs.
-fn add(queue: &Keys, fingerprint: u64, cause: CauseCode) {
-    queue.add(item("a", fingerprint).because(cause));
+/// What happens to the one key: `add` with its inputs and the code of its cause, `wake` with the code and how that is
+/// answered, and between `begin` and `end` during a run for the first cause.
+fn happen(queue: &Keys, run: &mut Option<Ticket<&'static str>>, words: &str) {
+    let first = CauseCode::new(1);
+    let cause = |code: &str| CauseCode::new(code.parse().unwrap());
+    let words: Vec<&str> = words.split(' ').collect();
+    match words[..] {
+        ["add"] => _ = queue.add(item("a", 0)),
+        ["add", inputs, code] => _ = queue.add(item("a", inputs.parse().unwrap()).because(cause(code))),
+        ["detach", code] => _ = queue.add(Item::new("a", DETACH, 0).because(cause(code))),
+        ["wake", code, woken] => assert_eq!(queue.wake(&"a", cause(code)).to_string(), woken),
+        ["wake-all", code, woken] => assert_eq!(queue.wake_all(cause(code)).to_string(), woken),
+        ["fail"] => fail(queue),
+        ["begin"] => {
+            *run = take(queue);
+            assert_eq!(run.as_ref().unwrap().cause, first);
+        }
+        ["end", verdict] => {
+            let ended = run.take().unwrap();
+            assert_eq!(ended.cause, first, "a run does not change");
+            ended.finish(match verdict {
+                "done" => RunResult::Done,
+                "failed" => RunResult::Failed,
+                "again" => RunResult::Requeue,
+                "later" => RunResult::RequeueAfter(SECOND),
+                _ => panic!("no such verdict: {verdict}"),
+            });
+        }
+        _ => panic!("no such words: {words:?}"),
+    }
 }
 
-fn add_in(queue: &Keys, lane: Lane, cause: CauseCode) {
-    queue.add(Item::new("a", lane, 0).because(cause));
-}
-
-/// A run of the key for the first cause, during which something happens.
-fn during(queue: &Keys, verdict: RunResult, what: impl FnOnce(&Keys)) {
-    add(queue, 0, ONE);
-    let run = take(queue).unwrap();
-    assert_eq!(run.cause(), ONE);
-    what(queue);
-    assert_eq!(run.cause(), ONE, "a run does not change");
-    run.finish(verdict);
-}
-
-/// A failure of the key, which was added for the first cause.
-fn failed(queue: &Keys) {
-    add(queue, 0, ONE);
-    fail(queue);
-}
-
-/// What happens to the key, and why it runs in the end.
-type Row = (&'static str, fn(&Keys), Trigger, CauseCode);
-
-const ADDED: &[Row] = &[
-    (
-        "no cause",
-        |q| _ = q.add(item("a", 0)),
-        Trigger::Event,
-        CauseCode::new(0),
-    ),
-    ("one add", |q| add(q, 0, TWO), Trigger::Event, TWO),
-    (
-        "the first of two adds",
-        |q| {
-            add(q, 0, ONE);
-            add(q, 1, TWO);
-        },
-        Trigger::Event,
-        ONE,
-    ),
-    (
-        "the first add in the lane of the run",
-        |q| {
-            add_in(q, ATTACH, ONE);
-            add_in(q, DETACH, TWO);
-            add_in(q, DETACH, THREE);
-        },
-        Trigger::Event,
-        TWO,
-    ),
-    (
-        "nothing is woken",
-        |q| {
-            add(q, 0, ONE);
-            assert!(!q.wake(&"a", TWO));
-            assert_eq!(q.wake_all(TWO), 0);
-        },
-        Trigger::Event,
-        ONE,
-    ),
-];
-
-const AFTER_A_FAILURE: &[Row] = &[
-    ("the end of the hold", failed, Trigger::Retry, ONE),
-    (
-        "the same inputs",
-        |q| {
-            failed(q);
-            add(q, 0, TWO);
-        },
-        Trigger::Retry,
-        ONE,
-    ),
-    (
-        "other inputs",
-        |q| {
-            failed(q);
-            add(q, 1, TWO);
-        },
-        Trigger::Event,
-        TWO,
-    ),
-    (
-        "a wake",
-        |q| {
-            failed(q);
-            assert!(q.wake(&"a", TWO));
-            assert!(!q.wake(&"a", THREE), "it is ready");
-        },
-        Trigger::Wake,
-        TWO,
-    ),
-    (
-        "a wake of all",
-        |q| {
-            failed(q);
-            assert_eq!(q.wake_all(TWO), 1);
-        },
-        Trigger::Wake,
-        TWO,
-    ),
-    (
-        "other inputs after a wake",
-        |q| {
-            failed(q);
-            q.wake(&"a", TWO);
-            add(q, 1, THREE);
-        },
-        Trigger::Event,
-        THREE,
-    ),
-];
-
-const DURING_A_RUN: &[Row] = &[
-    (
-        "the first add during a run",
-        |q| {
-            during(q, RunResult::Done, |q| {
-                add(q, 0, TWO);
-                add(q, 0, THREE);
-            });
-        },
-        Trigger::Event,
-        TWO,
-    ),
-    (
-        "the first add during a run in the lane of the next",
-        |q| {
-            during(q, RunResult::Done, |q| {
-                add_in(q, ATTACH, TWO);
-                add_in(q, DETACH, THREE);
-            });
-        },
-        Trigger::Event,
-        THREE,
-    ),
-    (
-        "an add rather than a wake, of a run that is done",
-        |q| {
-            during(q, RunResult::Done, |q| {
-                q.wake(&"a", THREE);
-                add(q, 0, TWO);
-            });
-        },
-        Trigger::Event,
-        TWO,
-    ),
-    (
-        "the first wake during a run that fails",
-        |q| {
-            during(q, RunResult::Failed, |q| {
-                assert_eq!(q.wake_all(TWO), 1);
-                q.wake(&"a", THREE);
-            });
-        },
-        Trigger::Wake,
-        TWO,
-    ),
-    (
-        "an add after a run that asked for time",
-        |q| {
-            during(q, RunResult::RequeueAfter(SECOND), |_| ());
-            add(q, 0, TWO);
-        },
-        Trigger::Event,
-        TWO,
-    ),
-    (
-        "nothing new",
-        |q| during(q, RunResult::Requeue, |_| ()),
-        Trigger::Again,
-        ONE,
-    ),
-];
+/// Why the key runs in the end, and under it what happens to it before.
+const CAUSES: &str = "
+    Event 0
+        no cause | add
+    Event 1
+        the first of two adds | add 0 1, add 1 2
+        nothing is woken | add 0 1, wake 2 false, wake-all 2 0
+    Event 2
+        one add | add 0 2
+        the first add in the lane of the run | add 0 1, detach 2, detach 3
+        other inputs after a failure | add 0 1, fail, add 1 2
+        the first add during a run | add 0 1, begin, add 0 2, add 0 3, end done
+        an add rather than a wake, of a run that is done | add 0 1, begin, wake 3 true, add 0 2, end done
+        an add after a run that asked for time | add 0 1, begin, end later, add 0 2
+    Event 3
+        other inputs after a wake | add 0 1, fail, wake 2 true, add 1 3
+        the first add during a run in the lane of the next | add 0 1, begin, add 0 2, detach 3, end done
+    Retry 1
+        the end of the hold after a failure | add 0 1, fail
+        the same inputs after a failure | add 0 1, fail, add 0 2
+    Wake 2
+        a wake, and another one when it is ready | add 0 1, fail, wake 2 true, wake 3 false
+        a wake of all | add 0 1, fail, wake-all 2 1
+        the first wake during a run that fails | add 0 1, begin, wake-all 2 1, wake 3 true, end failed
+    Again 1
+        nothing new | add 0 1, begin, end again
+";
 
 #[tokio::test(start_paused = true)]
 async fn a_run_knows_why_it_is() {
-    for (what, happens, trigger, cause) in [ADDED, AFTER_A_FAILURE, DURING_A_RUN].concat() {
-        let queue = queue();
-        happens(&queue);
+    let mut wanted = "";
+    for line in CAUSES.trim().lines().map(str::trim) {
+        let Some((what, happens)) = line.split_once(" | ") else {
+            wanted = line;
+            continue;
+        };
+        let (queue, mut run) = (queue(), None);
+        for words in happens.split(", ") {
+            happen(&queue, &mut run, words);
+        }
         let run = queue.next().await.unwrap();
-        assert_eq!((run.trigger(), run.cause()), (trigger, cause), "{what}");
+        assert_eq!(format!("{:?} {}", run.trigger, run.cause.code()), wanted, "{what}");
         run.finish(RunResult::Done);
         assert!(queue.is_empty(), "{what}: one run is all");
         // What is settled is not remembered.
         queue.add(item("a", 0));
-        assert_eq!(take(&queue).unwrap().cause(), CauseCode::default(), "{what}");
+        assert_eq!(take(&queue).unwrap().cause, CauseCode::default(), "{what}");
     }
 }
 

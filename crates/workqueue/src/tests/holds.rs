@@ -12,12 +12,9 @@ async fn a_failed_key_is_held_for_growing_delays() {
     for (failures, seconds) in (0..).zip([1, 2, 4, 8, 16, 32, 60, 60]) {
         let before = Instant::now();
         let run = queue.next().await.unwrap();
-        assert_eq!((run.failures(), run.attempt()), (failures, failures + 1));
-        assert_eq!(
-            run.trigger(),
-            if failures == 0 { Trigger::Event } else { Trigger::Retry }
-        );
-        assert_eq!(run.retry_delay(), seconds * SECOND);
+        assert_eq!((run.failures, run.attempt()), (failures, failures + 1));
+        assert_eq!(run.trigger, if failures == 0 { Trigger::Event } else { Trigger::Retry });
+        assert_eq!(run.retry_delay, seconds * SECOND);
         if failures > 0 {
             assert_eq!(
                 before.elapsed(),
@@ -37,7 +34,7 @@ async fn the_hold_is_the_delay_of_the_ticket() {
     let queue = Builder::new(backoff).rng(fastrand::Rng::with_seed(3)).build();
     queue.add(item("a", 1));
     let run = take(&queue).unwrap();
-    let delay = run.retry_delay();
+    let delay = run.retry_delay;
     assert!(
         delay >= 5 * SECOND && delay <= 15 * SECOND && delay != 10 * SECOND,
         "{delay:?}"
@@ -64,11 +61,11 @@ async fn another_backoff_holds_for_the_next_run() {
     queue.add(item("a", 1));
     let run = take(&queue).unwrap();
     queue.set_backoff(Backoff::new(7 * SECOND, 7 * SECOND, 1.0, 0).unwrap());
-    assert_eq!(run.retry_delay(), SECOND);
+    assert_eq!(run.retry_delay, SECOND);
     run.finish(RunResult::Failed);
     let before = Instant::now();
     let run = queue.next().await.unwrap();
-    assert_eq!((before.elapsed(), run.retry_delay()), (SECOND, 7 * SECOND));
+    assert_eq!((before.elapsed(), run.retry_delay), (SECOND, 7 * SECOND));
 }
 
 #[tokio::test(start_paused = true)]
@@ -97,7 +94,7 @@ async fn a_hold_that_ended_while_the_lane_was_full_counts_as_waiting() {
     busy.finish(RunResult::Done);
     let run = take(&queue).unwrap();
     assert_eq!(
-        (run.ready_since(), run.waited(), run.lane()),
+        (run.ready_since, run.waited(), run.lane),
         (ready_at, 2 * SECOND, ATTACH)
     );
 }

@@ -56,7 +56,7 @@ fn holding_a_key_often_costs_no_more_than_holding_it_once() {
         };
         state.finish(&run, RunResult::Failed, now);
         // With the inputs that failed.
-        state.add(Item::new(1, ATTACH, run.fingerprint()), |_| (), now);
+        state.add(Item::new(1, ATTACH, run.fingerprint), |_| (), now);
         assert_eq!((state.held().len(), state.len()), (1, 1));
         now += SECOND / 10;
         if round % 2 == 0 {

@@ -78,7 +78,7 @@ pub(super) fn take_all<K: Key>(queue: &Queue<K>) -> Vec<Ticket<K>> {
 /// The key that is handed out right now; its run is settled at once.
 pub(super) fn settle<K: Key>(queue: &Queue<K>) -> Option<K> {
     let ticket = take(queue)?;
-    let key = ticket.key().clone();
+    let key = ticket.key.clone();
     ticket.finish(RunResult::Done);
     Some(key)
 }

@@ -42,7 +42,7 @@ fn wait(queue: &Queue<u32>, keys: std::ops::Range<u32>) {
 fn next_delay(queue: &Queue<u32>, key: u32) -> Duration {
     queue.add(Item::new(key, ATTACH, 0));
     let run = take(queue).unwrap();
-    let delay = run.retry_delay();
+    let delay = run.retry_delay;
     run.finish(RunResult::Done);
     delay
 }
@@ -64,7 +64,7 @@ async fn many_failures_wait_until_they_are_paid_for() {
     advance(INITIAL).await;
     let runs = take_all(&queue);
     assert_eq!(runs.len(), 30);
-    assert!(runs.iter().all(|run| run.retry_delay() >= SECOND * 2));
+    assert!(runs.iter().all(|run| run.retry_delay >= SECOND * 2));
     for run in runs {
         run.finish(RunResult::Failed);
     }
@@ -103,7 +103,7 @@ async fn waits_cost_those_who_fail_nothing_and_the_other_way_round() {
     fail(&queue, 10_000..15_000);
     queue.add(Item::new(20_000, ATTACH, 0));
     let run = take(&queue).unwrap();
-    assert_eq!((run.retry_delay(), run.wait_delay()), (SECOND * 60, SECOND * 60));
+    assert_eq!((run.retry_delay, run.wait_delay), (SECOND * 60, SECOND * 60));
     run.finish(RunResult::Done);
     // What is waited for comes: all go on at once, whatever they would have been held for.
     for key in 0..5000 {
@@ -138,7 +138,7 @@ async fn a_wait_ends_a_row_of_failures_and_a_failure_one_of_waits() {
             "the inputs are the same"
         );
         let run = queue.next().await.unwrap();
-        assert_eq!((run.retry_delay(), run.wait_delay()), (SECOND * failed, SECOND * waits));
+        assert_eq!((run.retry_delay, run.wait_delay), (SECOND * failed, SECOND * waits));
         assert_eq!(run.waits(), in_a_row);
         run.finish(RunResult::Requeue);
     }

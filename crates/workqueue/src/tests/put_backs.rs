@@ -71,7 +71,7 @@ async fn what_is_taken_away_during_the_run_is_put_back_after_the_pause() {
         let before = Instant::now();
         let run = queue.next().await.unwrap();
         assert_eq!(
-            (before.elapsed(), run.waits(), run.trigger()),
+            (before.elapsed(), run.waits(), run.trigger),
             (SECOND, 1, Trigger::Retry)
         );
     }
@@ -88,13 +88,13 @@ async fn other_inputs_end_the_pause() {
     assert_eq!(queue.add(item("a", 1)), AddResult::Swallowed);
     assert_eq!(queue.add(Item::new("a", DETACH, 2)), AddResult::Queued);
     let run = take(&queue).unwrap();
-    assert_eq!((run.failures(), run.lane()), (0, DETACH));
+    assert_eq!((run.failures, run.lane), (0, DETACH));
     run.finish(RunResult::Done);
     assert_eq!(queue.add(item("b", 1)), AddResult::Queued, "another key");
     queue.add(item("a", 1));
     assert!(queue.wake(&"a", CauseCode::default()));
-    assert_eq!(take(&queue).map(|run| *run.key()), Some("b"));
-    assert_eq!(take(&queue).map(|run| *run.key()), Some("a"));
+    assert_eq!(take(&queue).map(|run| run.key), Some("b"));
+    assert_eq!(take(&queue).map(|run| run.key), Some("a"));
 }
 
 #[test]

@@ -113,7 +113,7 @@ async fn stats_tell_counts_and_ages() {
     // Both detach runs count towards the unfinished work, the longer one is the longest.
     advance(SECOND).await;
     let retry = take(&queue).unwrap();
-    assert_eq!((*retry.key(), retry.pending_since()), ("failing", begin));
+    assert_eq!((retry.key, retry.pending_since), ("failing", begin));
     advance(SECOND).await;
     let detach = &queue.stats().lanes[DETACH.index()];
     assert_eq!(
@@ -134,11 +134,11 @@ async fn a_key_is_pending_from_the_first_add_after_done() {
     advance(SECOND).await;
     queue.add(item("a", 3));
     let run = take(&queue).unwrap();
-    assert_eq!(run.pending_since(), begin);
+    assert_eq!(run.pending_since, begin);
     queue.add(item("a", 4));
     advance(SECOND).await;
     run.finish(RunResult::Done);
-    assert_eq!(take(&queue).unwrap().pending_since(), begin + 2 * SECOND);
+    assert_eq!(take(&queue).unwrap().pending_since, begin + 2 * SECOND);
 }
 
 #[tokio::test(start_paused = true)]

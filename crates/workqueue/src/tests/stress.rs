@@ -67,7 +67,7 @@ async fn produce(world: Arc<World>, queue: Queue<usize>, seed: u64) {
 }
 
 async fn work(world: &World, ticket: Ticket<usize>, rng: &mut fastrand::Rng) {
-    let (key, lane) = (*ticket.key(), ticket.lane().index());
+    let (key, lane) = (ticket.key, ticket.lane.index());
     assert!(
         !world.running[key].swap(true, Ordering::SeqCst),
         "two runs of key {key}"
@@ -84,7 +84,7 @@ async fn work(world: &World, ticket: Ticket<usize>, rng: &mut fastrand::Rng) {
     world.in_group[key % 8].fetch_sub(1, Ordering::SeqCst);
     world.in_lane[lane].fetch_sub(1, Ordering::SeqCst);
     world.running[key].store(false, Ordering::SeqCst);
-    let fingerprint = ticket.fingerprint();
+    let fingerprint = ticket.fingerprint;
     match rng.u8(0..8) {
         0 => ticket.finish(RunResult::Failed),
         1 => ticket.finish(RunResult::Requeue),

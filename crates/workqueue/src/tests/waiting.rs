@@ -4,8 +4,8 @@ use futures::future::{join_all, select_all};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, advance, timeout};
 
-use super::super::{AddResult, CauseCode, Queue, RunResult};
-use super::{SECOND, fail, item, limited, limits, queue, settle, settle_all, take};
+use super::super::{AddResult, Queue, RunResult};
+use super::{SECOND, fail, item, limited, limits, queue, settle_all, take};
 
 type Handed = mpsc::UnboundedReceiver<(&'static str, Duration)>;
 
@@ -17,7 +17,7 @@ fn consumers(queue: &Queue<&'static str>, count: usize) -> (Handed, Vec<tokio::t
         let (queue, tell) = (queue.clone(), tell.clone());
         tokio::spawn(async move {
             while let Some(ticket) = queue.next().await {
-                tell.send((*ticket.key(), begin.elapsed())).unwrap();
+                tell.send((ticket.key, begin.elapsed())).unwrap();
                 ticket.finish(RunResult::Done);
             }
         })
@@ -44,7 +44,7 @@ async fn several_consumers_share_the_keys() {
     queue.add(item("a", 0));
     queue.add(item("b", 0));
     let (first, second) = both.await.unwrap();
-    assert_ne!(first.unwrap().key(), second.unwrap().key());
+    assert_ne!(first.unwrap().key, second.unwrap().key);
 }
 
 #[tokio::test(start_paused = true)]
@@ -108,7 +108,7 @@ async fn a_cancelled_next_loses_no_key() {
         let (handed, ..) = timeout(SECOND, select_all(waiting))
             .await
             .unwrap_or_else(|_| panic!("the key is lost to {stay:04b}"));
-        assert_eq!(handed.as_ref().map(|ticket| *ticket.key()), Some("a"));
+        assert_eq!(handed.as_ref().map(|ticket| ticket.key), Some("a"));
         handed.unwrap().finish(RunResult::Done);
         assert!(queue.is_empty());
     }
@@ -153,20 +153,6 @@ async fn resume_wakes_a_waiting_consumer() {
     assert!(timeout(60 * SECOND, handed.recv()).await.is_err());
     queue.resume();
     assert_eq!(handed.recv().await, Some(("a", 60 * SECOND)));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_paused_queue_takes_verdicts() {
-    let queue = queue();
-    queue.add(item("a", 1));
-    let run = take(&queue).unwrap();
-    queue.pause();
-    run.finish(RunResult::Failed);
-    assert!(queue.is_held(&"a"));
-    assert_eq!(queue.wake_all(CauseCode::default()), 1);
-    assert!(take(&queue).is_none());
-    queue.resume();
-    assert_eq!(settle(&queue), Some("a"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,7 +7,6 @@ use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt as _;
 use serde_json::json;
 
-use crate::env::SLOW;
 use crate::expect::{LIMIT, NODE_ID};
 use crate::scenario::{Group, Outcome, Scenario, demand, offered, same};
 use crate::test::Test;
@@ -25,13 +24,13 @@ fn edits(group: Group) -> Group {
             "attachment-while-attaching",
             "a finalizer and an annotation put on the attachment while it attaches stay",
             |t| async move {
-                t.script(t.on_publish().times(1).delay(SLOW));
+                t.script(t.on_publish().times(1).until_released());
                 t.given_all(|_| {}).await?;
                 let call = t.publish_begins().await?;
                 t.append_finalizer::<VolumeAttachment>(&t.attachment, THEIRS).await?;
                 t.patch_attachment(json!({ "metadata": { "annotations": { THEIRS: "yes" } } }))
                     .await?;
-                t.still_runs(&call)?;
+                t.release(&call)?;
                 let attachment = t.attached().await?;
                 t.claimed(&attachment)?;
                 theirs_is_there(&attachment)?;
@@ -111,11 +110,11 @@ fn removals(group: Group) -> Group {
             "an attachment removed by force while it attaches is detached",
             "not supported when it stays attached",
             |t| async move {
-                t.script(t.on_publish().times(1).delay(SLOW));
+                t.script(t.on_publish().times(1).until_released());
                 t.given_all(|_| {}).await?;
                 let call = t.publish_begins().await?;
                 remove_by_force(&t).await?;
-                t.still_runs(&call)?;
+                t.release(&call)?;
                 let pair = (t.handle.clone(), t.node_id.clone());
                 t.call(call.method, "ended", move |it| {
                     it.id == call.id && it.finished.is_some()
@@ -136,12 +135,12 @@ fn removals(group: Group) -> Group {
             "an attachment removed by force and made anew while it attaches is claimed anew",
             "not supported when the old answer is taken for the new one's",
             |t| async move {
-                t.script(t.on_publish().times(1).delay(SLOW));
+                t.script(t.on_publish().times(1).until_released());
                 t.given_all(|_| {}).await?;
                 let call = t.publish_begins().await?;
                 remove_by_force(&t).await?;
                 t.create_attachment(|_| {}).await?;
-                t.still_runs(&call)?;
+                t.release(&call)?;
                 let attachment = t.attached().await?;
                 let claimed = t.claimed(&attachment).is_ok();
                 offered(claimed, || "attached without finalizer and node id".to_owned())?;
@@ -166,11 +165,12 @@ fn removals(group: Group) -> Group {
             "node-id-removed",
             "the node id taken from the attachment during the attach does not hurt the detach",
             |t| async move {
-                t.script(t.on_publish().times(1).delay(SLOW));
+                t.script(t.on_publish().times(1).until_released());
                 t.given_all(|_| {}).await?;
-                t.publish_begins().await?;
+                let call = t.publish_begins().await?;
                 t.patch_attachment(json!({ "metadata": { "annotations": { NODE_ID: null } } }))
                     .await?;
+                t.release(&call)?;
                 t.attached().await?;
                 t.detach().await
             },

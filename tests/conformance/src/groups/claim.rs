@@ -22,11 +22,11 @@ fn before_the_call(group: Group) -> Group {
             "finalizers-before-call",
             "finalizers and node id are there while ControllerPublishVolume runs",
             |t| async move {
-                t.script(t.on_publish().times(1).hang());
+                t.script(t.on_publish().times(1).until_released());
                 t.given_all(|_| {}).await?;
                 let call = t.publish_begins().await?;
                 let (attachment, volume) = (t.get_attachment().await?, t.get_volume().await?);
-                t.still_runs(&call)?;
+                t.release(&call)?;
                 t.claimed(&attachment)?;
                 t.has_finalizer(&volume)?;
                 demand(!is_attached(&attachment), || {

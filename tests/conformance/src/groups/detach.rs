@@ -25,11 +25,11 @@ fn order(group: Group) -> Group {
             "the attachment goes after ControllerUnpublishVolume answered OK",
             |t| async move {
                 t.given_attached().await?;
-                t.script(t.on_unpublish().times(1).hang());
+                t.script(t.on_unpublish().times(1).until_released());
                 t.delete_attachment().await?;
                 let call = t.unpublish_begins().await?;
                 let attachment = t.get_attachment().await?;
-                t.still_runs(&call)?;
+                t.release(&call)?;
                 t.has_finalizer(&attachment)?;
                 demand(is_attached(&attachment), || {
                     "detached before the driver has answered".to_owned()

@@ -98,10 +98,12 @@ const DISTURBED_AFTER: usize = 50;
 /// whoever works among the deletions.
 async fn replicas(t: Test) -> Outcome {
     t.env.attacher.stop().await?;
+    t.driver_is_left().await?;
     let replicas = ["one", "two", "three"].map(|name| t.env.replica(name));
     let replicas = replicas.into_iter().collect::<Result<Vec<_>, _>>()?;
     let served = one_volume_each(&t).await;
     drop(replicas);
+    t.driver_is_left().await?;
     t.env.attacher.again()?;
     served
 }
@@ -173,6 +175,12 @@ impl Test {
         .await?;
         let last = others().pop();
         last.ok_or_else(|| Stop::Failed("the driver cannot tell who calls".to_owned()))
+    }
+
+    /// Waits until no process is connected to the driver: what one that is gone sent last may still be on its way.
+    async fn driver_is_left(&self) -> Outcome {
+        let left = tokio::time::timeout(LIMIT, self.env.driver.wait_for_connections(0)).await;
+        left.map_err(|_| Stop::Failed(format!("a process is still connected to the driver after {LIMIT:?}")))
     }
 
     /// Ten claims; some calls for them run and some are over.

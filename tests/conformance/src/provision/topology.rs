@@ -10,13 +10,16 @@ use tonic::Code;
 
 use super::SELECTED;
 use super::claims::{Claim, is_marked};
-use crate::scenario::{Group, Outcome, Scenario, demand, same};
+use crate::scenario::{Group, Outcome, Scenario, Stop, demand, same};
 use crate::test::{Test, create, delete, merge};
 
 /// The driver's one topology key.
 pub const ZONE: &str = "topology.conformance.test/zone";
 
 const RACK: &str = "topology.conformance.test/rack";
+/// How many claims are tried until one asks for all zones. Each takes a whole provisioning, in which a watch that works
+/// has brought them.
+const TRIES: usize = 20;
 /// Of a class, whose claims wait for a node.
 const DELAYED: &str = "WaitForFirstConsumer";
 
@@ -306,8 +309,17 @@ impl Test {
         for zone in ["a", "b", "c"] {
             self.given_zone(&self.claim(zone).name, Some(zone)).await?;
         }
-        // Whoever watches them has seen them when it has served a claim in each of them.
-        self.served_after("zones").await
+        // Nodes with their labels and CSINodes come by watches of their own.
+        for number in 0..TRIES {
+            let suffix = format!("zones-{number}");
+            self.served_after(&suffix).await?;
+            let asked = self.claim(&suffix).asked_for();
+            if asked.last().is_some_and(|(requisite, _)| requisite == "a b c") {
+                return Ok(());
+            }
+        }
+        let why = "the process goes on without some of the nodes";
+        Err(Stop::Failed(why.to_owned()))
     }
 
     /// A claim of a class, with a node of the scenario selected if one is given.

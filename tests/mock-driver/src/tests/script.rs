@@ -261,6 +261,32 @@ async fn whoever_waits_is_told_of_calls_and_of_volumes() {
 }
 
 #[tokio::test]
+async fn a_held_call_is_answered_once_it_is_released_and_may_be_given_up() {
+    let fixture = Fixture::new(|builder| builder).await;
+    let mock = &fixture.mock;
+    mock.script(Rule::on(PUBLISH).until_released());
+    let mut calls = Vec::new();
+    for (number, volume) in (0_u64..).zip(["v1", "v2", "v3"]) {
+        let mut client = fixture.controller().await;
+        calls.push(tokio::spawn(async move {
+            client.controller_publish_volume(publish(volume, "n1")).await
+        }));
+        bounded(mock.wait_for_call(move |call| call.id == number)).await;
+    }
+    mock.release(1);
+    let ended = bounded(mock.wait_for_call(|call| call.outcome == Answered)).await;
+    assert_eq!((ended.id, ended.code), (1, Some(Code::Ok)));
+    assert_eq!(mock.published(), pairs(&[("v2", "n1")]));
+
+    calls[2].abort();
+    let ended = bounded(mock.wait_for_call(|call| call.outcome == CallResult::Cancelled)).await;
+    assert_eq!((ended.id, mock.in_flight().now), (2, 1));
+    mock.apply(crate::control::ControlCommand::Release { call: 0 }).unwrap();
+    bounded(mock.wait_for_call(|call| call.id == 0 && call.outcome == Answered)).await;
+    assert_eq!(mock.published(), pairs(&[("v1", "n1"), ("v2", "n1")]));
+}
+
+#[tokio::test]
 async fn a_late_success_is_done_after_the_caller_gave_up() {
     let fixture = Fixture::new(|builder| builder).await;
     fixture.mock.script(Rule::on(PUBLISH).late_success());

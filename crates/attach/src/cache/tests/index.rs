@@ -85,18 +85,18 @@ fn states_are_counted_for_each_driver() {
     index.apply(attachment("a", 1));
     index.apply(attachment("b", 1));
     index.apply(detaching("c", 1));
-    assert_eq!(index.counts(DRIVER), counts(0, 2, 1));
-    assert_eq!(index.counts("other.test"), of_others);
+    assert_eq!(index.links.counts(DRIVER), counts(0, 2, 1));
+    assert_eq!(index.links.counts("other.test"), of_others);
     index.apply(attached("a", 2));
-    assert_eq!(index.counts(DRIVER), counts(1, 1, 1));
+    assert_eq!(index.links.counts(DRIVER), counts(1, 1, 1));
     index.apply(with(detaching("a", 3), |it| it.attached = true));
-    assert_eq!(index.counts(DRIVER), counts(0, 1, 2));
+    assert_eq!(index.links.counts(DRIVER), counts(0, 1, 2));
     for name in ["a", "b", "c"] {
         index.remove::<Attachment>(name, &format!("{name}-uid"));
     }
-    assert_eq!(index.counts(DRIVER), Counts::default());
-    assert_eq!(index.counts("nobody.test"), Counts::default());
-    assert_eq!(index.counts("other.test"), of_others);
+    assert_eq!(index.links.counts(DRIVER), Counts::default());
+    assert_eq!(index.links.counts("nobody.test"), Counts::default());
+    assert_eq!(index.links.counts("other.test"), of_others);
 }
 
 #[test]

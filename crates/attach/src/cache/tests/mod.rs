@@ -178,7 +178,7 @@ fn label(key: &AttacherKey) -> String {
 fn woken(queue: &Queue<AttacherKey>) -> Vec<String> {
     let mut keys = Vec::new();
     while let Some(ticket) = next(queue) {
-        keys.push(label(ticket.key()));
+        keys.push(label(&ticket.key));
         ticket.finish(RunResult::Done);
     }
     keys.sort();
@@ -188,6 +188,6 @@ fn woken(queue: &Queue<AttacherKey>) -> Vec<String> {
 /// Lets the key that is handed out next fail with the inputs it has.
 fn fail_next(queue: &Queue<AttacherKey>) {
     let ticket = next(queue).expect("a key is ready");
-    let fingerprint = ticket.fingerprint();
+    let fingerprint = ticket.fingerprint;
     ticket.finish(RunResult::FailedWith { fingerprint });
 }

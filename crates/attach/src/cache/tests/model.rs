@@ -349,7 +349,7 @@ impl Model {
             let is_shown = cached.iter().any(|record| *record.uid == *uid.to_string());
             prop_assert!(is_shown || !is_there || self.went_back, "{} was forgotten", uid);
         }
-        let named = self.store.inner.index.read().counts(crate::cache::tests::DRIVER);
+        let named = self.store.inner.index.read().links.counts(crate::cache::tests::DRIVER);
         prop_assert_eq!(named.attaching + named.detaching + named.attached, cached.len());
         Ok(())
     }

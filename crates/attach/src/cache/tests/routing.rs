@@ -20,10 +20,7 @@ async fn an_attachment_goes_to_its_driver() {
     assert_eq!(woken(&queue), ["a"]);
     store.apply(detaching("a", 2));
     let ticket = next(&queue).unwrap();
-    assert_eq!(
-        (ticket.lane(), ticket.group().map(|group| &**group)),
-        (DETACH, Some("n1"))
-    );
+    assert_eq!((ticket.lane, ticket.group.as_deref()), (DETACH, Some("n1")));
     ticket.finish(RunResult::Done);
 }
 
@@ -93,7 +90,7 @@ async fn the_echo_of_our_own_writes_wakes_nobody() {
     store.apply_response(protected.clone());
     store.apply_response(claimed.clone());
     store.apply_response(failed.clone());
-    let fingerprint = ticket.fingerprint();
+    let fingerprint = ticket.fingerprint;
     ticket.finish(RunResult::FailedWith { fingerprint });
     let key = AttacherKey::Attachment("a".into());
     assert!(queue.is_held(&key));
@@ -219,14 +216,14 @@ async fn a_volume_that_goes_wakes_its_attachments() {
     store.apply(deleted_volume(1, &[FINALIZER]));
     store.apply(attachment("a", 2));
     while let Some(ticket) = next(&queue) {
-        let fingerprint = ticket.fingerprint();
+        let fingerprint = ticket.fingerprint;
         ticket.finish(RunResult::FailedWith { fingerprint });
     }
     store.apply_response(deleted_volume(3, &[]));
     assert!(store.volume("pv1").is_none());
     let ticket = next(&queue).unwrap();
     assert_eq!(
-        label(ticket.key()),
+        label(&ticket.key),
         "a",
         "its error changes from 'deleted' to 'not found'"
     );

@@ -70,7 +70,7 @@ pub(in crate::driver) fn success_event(shell: &Shell<'_>, snapshot: &Snapshot, t
         "{}: {verb} node {} in attempt {}, {:.1} s after it was requested",
         volume(snapshot),
         snapshot.attachment.node,
-        shell.attempt(),
+        shell.number,
         took.as_secs_f64()
     );
     record_traced(shell, snapshot, AttemptEvent::of(reason, note));
@@ -89,7 +89,7 @@ pub(in crate::driver) fn failure_event(
     let reason = reason_of(operation, failure, cause);
     let note = FailureNote {
         volume: snapshot.volume_handle(),
-        attempt: shell.attempt(),
+        attempt: shell.number,
         operation,
         node: &snapshot.attachment.node,
         // What the driver did is known where only the record of it is missing.

@@ -7,9 +7,8 @@ use super::super::reconcile_sync::list::ListLimits;
 use super::shell::Shell;
 use crate::cache::Snapshot;
 use crate::clock;
-use crate::decide::reconcile::{DesiredState, Expectation};
-use crate::decide::{self, Action, ListedEvidence, ReleaseEvidence, ReleasePlan};
-use crate::objects::InTreePlugin;
+use crate::decide::reconcile::{Listing, may_be_translated, release_expectations};
+use crate::decide::{self, Action, ListedEvidence, ListingDoubt, Observed, ReleaseEvidence, ReleasePlan};
 use csi_attacher_model::attempt::{Attempt, View};
 use csi_attacher_runtime::fence::LeaseLost;
 
@@ -29,7 +28,7 @@ impl Shell<'_> {
             return Ok(evidence);
         };
         if let Action::JudgeRelease(plan) = (self.rules().attachment)(&observed) {
-            evidence.listed = self.list_places(snapshot, &plan).await?;
+            evidence.listed = self.list_places(&observed, &plan).await?;
             (evidence.here, evidence.elsewhere) = self.other_attachments(snapshot, &plan).await;
         }
         evidence.now = clock::now();
@@ -37,27 +36,30 @@ impl Shell<'_> {
     }
 
     /// What the driver lists about the places. An error is that the Lease was lost.
-    async fn list_places(&self, snapshot: &Snapshot, plan: &ReleasePlan<'_>) -> Result<ListedEvidence, LeaseLost> {
-        let (work, attachment) = (self.work, &snapshot.attachment);
+    async fn list_places(&self, observed: &Observed<'_>, plan: &ReleasePlan<'_>) -> Result<ListedEvidence, LeaseLost> {
+        let work = self.work;
         let able = work.facts.capabilities;
-        // The handle of a migrated volume may be listed in more than one form.
-        let comparable = InTreePlugin::of_driver(&work.facts.name).is_none();
-        if plan.places.is_empty() || !able.list_volumes || !able.list_volumes_published_nodes || !comparable {
+        if plan.places.is_empty() || !able.list_volumes || !able.list_volumes_published_nodes {
             return Ok(ListedEvidence::CannotList);
         }
-        let expectations = plan.places.iter().map(|place| Expectation {
-            name: attachment.name.clone(),
-            uid: attachment.uid.clone(),
-            handle: place.volume_id.into(),
-            node_id: place.node_id.into(),
-            former_node_id: None,
-            wanted: DesiredState::Unpublished,
-        });
         let settings = work.config.borrow().clone();
         let limits = ListLimits::new(settings.reconcile_sync.max_entries, settings.timeouts.list_volumes);
-        work.list_turns
-            .evidence(expectations.collect(), || work.page_call(), limits)
-            .await
+        let listing = Listing::about(release_expectations(observed, &plan.places));
+        let listing = listing.with_nodes(work.context.store.node_ids(&work.facts.name));
+        let listed = work.list_turns.evidence(listing, || work.page_call(), limits).await?;
+        let doubt = if work.status.has_lasting_mismatches() {
+            ListingDoubt::Contradicts
+        } else if !settings.reconcile_sync.enabled {
+            ListingDoubt::Disabled
+        } else if may_be_translated(observed) {
+            ListingDoubt::Translated
+        } else {
+            return Ok(listed);
+        };
+        Ok(match listed {
+            ListedEvidence::NotThere => ListedEvidence::NotThereDoubtful(doubt),
+            listed => listed,
+        })
     }
 
     /// Other attachments of the volume that are claimed or attached: one on the same machine, and one on another node.

@@ -39,7 +39,7 @@ pub(super) const LEASE_LOST_REST: Duration = Duration::from_mins(1);
 const RESUMED_AT_ONCE: usize = 10;
 
 pub(super) async fn run(work: &DriverContext, run: &Run<AttacherKey>, name: &Arc<str>) -> RunResult {
-    let known = work.queue.remember(run.key(), |memory| {
+    let known = work.queue.remember(&run.key, |memory| {
         (memory.call.take(), std::mem::take(&mut memory.list_rests))
     });
     let (call, list_rests) = known.unwrap_or_default();
@@ -48,10 +48,10 @@ pub(super) async fn run(work: &DriverContext, run: &Run<AttacherKey>, name: &Arc
     let mut attempt = Attempt::new(name.clone(), policy(work, &config));
     let mut shell = Shell::new(work, Some(run), name.clone(), config);
     let verdict = shell.perform(&mut attempt).await;
-    let result = take_verdict(&mut shell, run.key(), &attempt, verdict, list_rests);
-    shell.end_span(run.key(), result);
+    let result = take_verdict(&mut shell, &run.key, &attempt, verdict, list_rests);
+    shell.end_span(result);
     work.queue.settle_rate(run, shell.calls);
-    settle_waits(&shell, run.key(), &attempt, result);
+    settle_waits(&shell, &run.key, &attempt, result);
     result
 }
 

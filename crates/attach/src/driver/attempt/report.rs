@@ -280,7 +280,7 @@ fn answer_not_saved(shell: &Shell<'_>, failure: &Failure) {
 /// A write on the way to the call was made: that of the VolumeAttachment adds our finalizer, if it was not there.
 fn prepared_write(shell: &mut Shell<'_>, snapshot: &Snapshot, target: &WriteTarget) {
     let (facts, attachment) = (&shell.work.facts, &snapshot.attachment);
-    if let Some(run) = shell.run.filter(|run| run.lane() == VOLUME) {
+    if let Some(run) = shell.run.filter(|run| run.lane == VOLUME) {
         // What is attached has all that it needs, unless somebody took it away, and does so again.
         shell.work.queue.count_put_back(run);
     }
@@ -308,14 +308,14 @@ pub(in crate::driver) fn set_run_attributes(
 ) {
     report::set_run_attributes(span, run, LANE_NAMES, trigger(run));
     span.set(attr::ATTEMPT, attempt);
-    let age = work.context.store.age(run.key()).unwrap_or_default();
+    let age = work.context.store.age(&run.key).unwrap_or_default();
     span.set(attr::INFORMER_AGE, age.as_secs_f64());
 }
 
 /// Why an attempt is made, as `attacher.trigger` has it.
 fn trigger(run: &Run<AttacherKey>) -> &'static str {
-    let cause = match run.trigger() {
-        Trigger::Event | Trigger::Wake => cache::EnqueueCause::of(run.cause()),
+    let cause = match run.trigger {
+        Trigger::Event | Trigger::Wake => cache::EnqueueCause::of(run.cause),
         Trigger::Retry => cache::EnqueueCause::Retry,
         Trigger::Again => cache::EnqueueCause::Resync,
     };
@@ -326,16 +326,13 @@ fn trigger(run: &Run<AttacherKey>) -> &'static str {
 fn success(shell: &mut Shell<'_>, snapshot: &Snapshot) {
     let operation = snapshot.operation();
     let attachment = &snapshot.attachment;
-    let start = match operation {
-        Operation::Attach => attachment.created,
-        Operation::Detach => attachment.deleting,
-    };
+    let start = attachment.deleting.or(attachment.created);
     let took = start.map(clock::since).unwrap_or_default();
     if operation == Operation::Detach {
         shell.span.set(attr::FINALIZER_ACTION, "removed");
     }
     let driver = &*shell.work.facts.name;
-    let attempts = shell.attempt();
+    let attempts = shell.number;
     shell.work.context.metrics.operation_ended(
         driver,
         operation.as_str(),
@@ -384,7 +381,7 @@ fn failed(shell: &mut Shell<'_>, snapshot: &Snapshot, failure: &Failure, cause: 
         volumeHandle = snapshot.volume_handle(),
         node = &*snapshot.attachment.node,
         nodeID = snapshot.node_id(&shell.work.facts.name),
-        attempt = shell.attempt(),
+        attempt = shell.number,
         code = reason,
         error = failure.message,
         next_try_seconds = delay.as_secs_f64(),
@@ -407,7 +404,7 @@ fn upkeep_failed(shell: &mut Shell<'_>, snapshot: &Snapshot, failure: &Failure) 
         is_news: true,
     };
     failed.show(shell.work, &mut shell.span);
-    let (node, attempt) = (&*snapshot.attachment.node, shell.attempt());
+    let (node, attempt) = (&*snapshot.attachment.node, shell.number);
     let error = &*failure.message;
     if decide::has_lost_finalizer(&snapshot.attachment, &shell.work.facts.finalizer) {
         log_about!(

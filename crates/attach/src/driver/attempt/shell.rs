@@ -44,8 +44,8 @@ pub(in crate::driver) struct Shell<'w> {
     pub run: Option<&'w Run<AttacherKey>>,
     pub name: Arc<str>,
     pub config: Arc<DriverConfig>,
-    /// The number of the attempt in its life cycle.
-    number: u32,
+    /// The number of the attempt in its life cycle, from 1. That of the queue counts failures in a row.
+    pub number: u32,
     client: FencedClient,
     /// In a run that needs no call those that others go before.
     requests: Cow<'w, Requests>,
@@ -126,7 +126,7 @@ impl View for Shell<'_> {
     }
 
     fn is_of_this_run(&self, attachment: &Attachment, forced: bool) -> bool {
-        self.run.is_none_or(|run| lane_of(attachment, forced) == run.lane())
+        self.run.is_none_or(|run| lane_of(attachment, forced) == run.lane)
     }
 
     fn is_wanted_by_another(&self, snapshot: &Snapshot, place: VolumeOnNode<'_>) -> bool {
@@ -163,7 +163,7 @@ impl<'w> Shell<'w> {
             config,
             number: 1,
             client: work.client(),
-            requests: if run.is_some_and(|run| run.lane() == VOLUME) {
+            requests: if run.is_some_and(|run| run.lane == VOLUME) {
                 Cow::Owned(work.context.requests.for_upkeep())
             } else {
                 Cow::Borrowed(&work.context.requests)
@@ -298,8 +298,7 @@ impl<'w> Shell<'w> {
             return Event::Done;
         };
         self.client = self.work.client_for(snapshot);
-        let (queue, attachment) = (&self.work.queue, &snapshot.attachment);
-        let number = queue.remember(run.key(), |memory| memory.attempts.begin(attachment));
+        let number = self.remembered(|memory| memory.attempts.begin(&snapshot.attachment));
         self.number = number.unwrap_or(1);
         let settled = decide::is_settled(&snapshot.attachment, &self.work.facts.finalizer);
         let begun = self.work.lifecycles.start_attempt(run, snapshot, settled);
@@ -318,43 +317,32 @@ impl<'w> Shell<'w> {
 
     /// Ends the span of the attempt, and the lifecycle that it is a part of if that is over. That of a key that is settled is not
     /// remembered any longer, whoever began it.
-    pub fn end_span(&mut self, key: &AttacherKey, result: RunResult) {
+    pub fn end_span(&mut self, result: RunResult) {
         std::mem::take(&mut self.span).end();
         let (store, lifecycles) = (&self.work.context.store, &self.work.lifecycles);
         if let Some(lifecycle) = self.lifecycle.take() {
             let ended = std::mem::replace(&mut self.ended, AttemptResult::NoChange);
             lifecycles.end_attempt(&lifecycle, ended, || store.attachment(&self.name));
         } else if result == RunResult::Done
-            && let Some(left) = self
-                .work
-                .queue
-                .remember(key, |memory| memory.lifecycle.take())
-                .flatten()
+            && let Some(left) = self.remembered(|memory| memory.lifecycle.take()).flatten()
         {
             lifecycles.end_attempt(&left, AttemptResult::NoChange, || store.attachment(&self.name));
         }
     }
 
-    /// The number of the attempt in its life cycle, from 1. That of the queue counts failures in a row.
-    pub fn attempt(&self) -> u32 {
-        self.number
-    }
-
     /// Whether it is still to be told that the node of the detach is gone.
     pub fn tells_node_gone(&self) -> bool {
-        let (queue, key) = (&self.work.queue, AttacherKey::Attachment(self.name.clone()));
-        let tells = queue.remember(&key, |memory| memory.attempts.tells_node_gone());
+        let tells = self.remembered(|memory| memory.attempts.tells_node_gone());
         tells.unwrap_or(true)
     }
 
     /// How long until the next attempt, if this one fails: what did not get as far as a call waits (`Verdict::Waits`).
     pub fn retry_delay(&self) -> Duration {
-        let delay = if self.calls > 0 {
-            Run::retry_delay
-        } else {
-            Run::wait_delay
-        };
-        self.run.map(delay).unwrap_or_default()
+        match self.run {
+            Some(run) if self.calls > 0 => run.retry_delay,
+            Some(run) => run.wait_delay,
+            None => Duration::ZERO,
+        }
     }
 
     /// The Publish that is watched over.
@@ -362,14 +350,14 @@ impl<'w> Shell<'w> {
         self.publish.as_ref().map(PublishGuard::publish)
     }
 
-    /// What is remembered of the key, while it is in the queue.
-    fn remembered<T>(&self, read: impl FnOnce(&KeyMemory) -> T) -> Option<T> {
+    /// Reads or changes what is remembered of the key, while it is in the queue.
+    fn remembered<T>(&self, change: impl FnOnce(&mut KeyMemory) -> T) -> Option<T> {
         let key = AttacherKey::Attachment(self.name.clone());
-        self.work.queue.remember(&key, |memory| read(memory))
+        self.work.queue.remember(&key, change)
     }
 
     fn group(&self) -> Option<&'w Arc<str>> {
-        self.run.and_then(Run::group)
+        self.run.and_then(|run| run.group.as_ref())
     }
 
     /// Sends a write, and applies the answer to the cache.

@@ -362,6 +362,32 @@ async fn what_was_called_for_is_taken_back_though_somebody_took_the_finalizer_of
     assert_eq!(order, ["va0", "va0", "va0/status"]);
 }
 
+/// Another finalizer keeps the object, and its owner wrote the list from an old copy before the detach.
+#[tokio::test]
+async fn what_lost_the_finalizer_in_its_deletion_is_detached() {
+    let stage = AttemptFixture::retrying_fast().await;
+    stage.driver.drift_attach("h", "id0");
+    stage.volume(&json!({"finalizers": [FINALIZER]}));
+    let mut metadata = claimed("id0", true);
+    metadata["finalizers"] = json!(["a/b"]);
+    stage.attachment_with(
+        "va0",
+        "n0",
+        &json!({"metadata": metadata, "status": {"attached": true}}),
+    );
+    stage
+        .api
+        .until(|api| {
+            api.get(&format!("{ATTACHMENTS}va0"))
+                .is_some_and(|va| va["status"]["attached"] == false)
+        })
+        .await;
+    stage.attempts_end().await;
+    assert_eq!(stage.driver.published().len(), 0);
+    assert_eq!(stage.calls(UNPUBLISH), 1);
+    assert_eq!(stage.patches(), [("va0/status".to_owned(), 200)]);
+}
+
 /// Takes all finalizers off an object each time that ours was put back and the key is settled; how long so many rounds take.
 async fn fought_over(stage: &AttemptFixture, path: &str, rounds: usize) -> Duration {
     let begin = std::time::Instant::now();

@@ -1,6 +1,7 @@
 //! A detach from a place for which another attachment of the volume is claimed.
 
 use super::*;
+use csi_mock_driver::Rule;
 
 /// va1 is claimed for the node ID of va0 and cannot be attached: its node has no CSINode. va0 is attached, and deleted by the end.
 async fn stage() -> AttemptFixture {
@@ -61,6 +62,36 @@ async fn that_the_claim_may_not_be_renewed_is_shown_on_what_is_detached() {
         "{error}"
     );
     assert_eq!(stage.calls(UNPUBLISH), 0);
+}
+
+/// The driver may refuse for ever what it is asked at the ID that the node has now, as the volume was never there.
+#[tokio::test]
+async fn a_refusal_at_one_place_keeps_the_volume_at_no_other() {
+    for refused_at in ["id0", "id9"] {
+        let stage = AttemptFixture::retrying_fast().await;
+        stage.volume(&json!({"finalizers": [FINALIZER]}));
+        stage.driver.drift_attach("h", "id0");
+        stage.driver.drift_attach("h", "id9");
+        let refuse = Rule::on(UNPUBLISH)
+            .node(refused_at)
+            .fail(tonic::Code::Internal, "not attached there");
+        stage.driver.script(refuse);
+        let note = json!({"handle": "h", "former": [{"handle": "h", "nodeID": "id9"}]});
+        stage.attachment("va0", "n0", &noted(claimed("id0", true), &note));
+        stage.api.until(|api| error_of(api, "detachError").is_some()).await;
+        let published: Vec<_> = stage.driver.published().into_iter().collect();
+        assert_eq!(published, [("h".to_owned(), refused_at.to_owned())]);
+        let error = error_of(&stage.api, "detachError").unwrap();
+        assert!(error.contains("not attached there"), "{error}");
+        assert_eq!(
+            error.contains("is a former one of the node"),
+            refused_at == "id9",
+            "{error}"
+        );
+        stage.driver.clear_rules();
+        stage.gone("va0").await;
+        assert_eq!(stage.driver.published().len(), 0);
+    }
 }
 
 /// The driver gave a former ID of the node to another node, where the volume is attached by now.

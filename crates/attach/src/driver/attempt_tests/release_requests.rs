@@ -7,14 +7,22 @@ use csi_mock_driver::Rule;
 
 /// A driver that refuses every detach, and its node and volume.
 async fn stage() -> AttemptFixture {
-    stage_of(DRIVER).await
+    stage_of(DRIVER, ReconcileSyncMode::Auto).await
 }
 
-async fn stage_of(driver: &'static str) -> AttemptFixture {
+/// The same, with a driver that can list. What it lists is compared once, at the beginning.
+async fn listing_stage() -> AttemptFixture {
+    let stage = stage_of(LISTING, ReconcileSyncMode::Auto).await;
+    eventually(|| stage.calls(Call::ListVolumes) > 0).await;
+    stage
+}
+
+async fn stage_of(driver: &'static str, mode: ReconcileSyncMode) -> AttemptFixture {
     let stage = AttemptFixture::with(Api::default(), driver, |spec| {
         spec.backoff.initial = "50ms".parse().unwrap();
         spec.backoff.max = "100ms".parse().unwrap();
-        spec.reconcile_sync.mode = ReconcileSyncMode::Disabled;
+        spec.reconcile_sync.mode = mode;
+        spec.reconcile_sync.interval = "24h".parse().unwrap();
     })
     .await;
     let refuse = Rule::on(UNPUBLISH).fail(tonic::Code::Internal, "never");
@@ -195,7 +203,7 @@ async fn a_call_in_flight_is_waited_for() {
 /// What the driver lists decides, also against what a person says.
 #[tokio::test]
 async fn what_the_driver_lists_decides() {
-    let stage = stage_of(LISTING).await;
+    let stage = listing_stage().await;
     stage.driver.create_volume("h");
     stage.driver.drift_attach("h", "id0");
     ask(&stage, &request(&json!({"proof": "Confirmed"})));
@@ -209,15 +217,26 @@ async fn what_the_driver_lists_decides() {
 /// A volume that the driver does not list may be anywhere.
 #[tokio::test]
 async fn a_volume_that_is_not_listed_is_in_doubt() {
-    let stage = stage_of(LISTING).await;
+    let stage = listing_stage().await;
     ask(&stage, &request(&json!({})));
     refused(&stage, "NoProof").await;
+}
+
+/// What the driver lists is not believed where a person switched the comparison off: they may have, because it lists wrongly.
+#[tokio::test]
+async fn a_listing_that_is_not_compared_proves_nothing() {
+    let stage = stage_of(LISTING, ReconcileSyncMode::Disabled).await;
+    stage.driver.create_volume("h");
+    ask(&stage, &request(&json!({})));
+    refused(&stage, "NoProof").await;
+    let said = answer(&stage.api).unwrap();
+    assert!(said["message"].as_str().unwrap().contains("Disabled"), "{said}");
 }
 
 /// So may one whose driver does not answer.
 #[tokio::test]
 async fn a_listing_that_fails_is_in_doubt() {
-    let stage = stage_of(LISTING).await;
+    let stage = listing_stage().await;
     stage.driver.create_volume("h");
     stage
         .driver
@@ -234,18 +253,18 @@ async fn a_listing_that_fails_is_in_doubt() {
 /// A listing costs the driver as much as it has volumes, and a request that has expired can bring nothing.
 #[tokio::test]
 async fn an_expired_request_is_refused_before_the_driver_lists() {
-    let stage = stage_of(LISTING).await;
+    let stage = listing_stage().await;
     stage.driver.create_volume("h");
     ask_again(&stage, &request(&json!({"at": DELETED, "proof": "Confirmed"})));
     stage.api.until(|api| answer(api).is_some()).await;
     assert_eq!(answer(&stage.api).unwrap()["reason"], "Expired");
-    assert_eq!(stage.calls(Call::ListVolumes), 0);
+    assert_eq!(stage.calls(Call::ListVolumes), 1, "by the comparison");
 }
 
 #[tokio::test]
 async fn requests_that_are_judged_together_share_listings() {
     const COUNT: usize = 20;
-    let stage = stage_of(LISTING).await;
+    let stage = listing_stage().await;
     stage.driver.create_volume("h");
     let slow = Rule::on(Call::ListVolumes).delay(Duration::from_secs(1));
     stage.driver.script(slow);

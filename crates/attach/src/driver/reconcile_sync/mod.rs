@@ -142,7 +142,7 @@ async fn run_pass(
     // The handle of a migrated volume may be listed in more than one form.
     if InTreePlugin::of_driver(&work.facts.name).is_none() {
         let nodes = work.context.store.node_ids(&work.facts.name);
-        listing = listing.looking_for_unclaimed(pending.handles, nodes);
+        listing = listing.with_nodes(nodes).looking_for_unclaimed(pending.handles);
     }
     let mut limits = ListLimits::new(settings.max_entries, work.config.borrow().timeouts.list_volumes);
     // A pass may take as long as its interval.
@@ -284,7 +284,8 @@ fn note_unclaimed(
                 volumeHandle = &*first.handle,
                 nodeID = &*first.node_id,
                 "the driver lists volumes at nodes of this cluster that no VolumeAttachment names; one of them is shown. They \
-                 are left alone; detach by hand those that nobody uses"
+                 are left alone: a driver may list nodes where a volume is not published. Detach by hand those that are and that \
+                 nobody uses"
             );
         } else {
             info!(

@@ -247,14 +247,18 @@ fn slow_lister() -> Arc<Lister> {
     Arc::new(Lister::taking(Duration::from_secs(1), pages))
 }
 
+/// What a request for this volume is about, in a cluster with the nodes of [`slow_lister`].
+fn about(handle: &str) -> Listing {
+    Listing::about(vec![expected(handle)]).with_nodes(["n", "m"].map(Into::into).into())
+}
+
 /// A hundred requests may be judged at once.
 #[tokio::test(start_paused = true)]
 async fn requests_that_wait_share_a_listing_that_begins_after_they_asked() {
     let (lister, turns) = (slow_lister(), ListTurns::default());
     let client = lister.client();
     let (client, turns) = (&client, &turns);
-    let ask =
-        move |handle: &'static str| turns.evidence(vec![expected(handle)], move || (client.clone(), DEADLINE), LIMITS);
+    let ask = move |handle| turns.evidence(about(handle), move || (client.clone(), DEADLINE), LIMITS);
     let first = ask("a");
     // They ask while the listing for the first one is on its way.
     let others = futures::future::join_all(["a", "b", "c"].repeat(30).into_iter().map(ask));
@@ -276,7 +280,7 @@ async fn who_waits_for_a_listing_that_is_cancelled_lists_again() {
         let (client, turns) = (lister.client(), turns.clone());
         tokio::spawn(async move {
             let page_call = || (client.clone(), DEADLINE);
-            turns.evidence(vec![expected(handle)], page_call, LIMITS).await
+            turns.evidence(about(handle), page_call, LIMITS).await
         })
     });
     tokio::time::sleep(Duration::from_millis(100)).await;

@@ -8,7 +8,7 @@ use tokio::sync::{MutexGuard, oneshot};
 
 use super::list::{ListError, ListLimits, ListProgress, PageCall, list};
 use crate::decide::ListedEvidence;
-use crate::decide::reconcile::{Expectation, Listing};
+use crate::decide::reconcile::Listing;
 use csi_attacher_runtime::fence::{CallFailure, LeaseLost};
 
 /// What the driver lists about what one request is for. An error is that the Lease was lost.
@@ -33,14 +33,8 @@ impl ListTurns {
         self.turn.lock().await
     }
 
-    /// What the driver lists about these expectations, in a listing that begins from now on.
-    pub async fn evidence(
-        &self,
-        expectations: Vec<Expectation>,
-        page_call: impl Fn() -> PageCall,
-        limits: ListLimits,
-    ) -> Evidence {
-        let listing = Listing::about(expectations);
+    /// What the driver lists about what this listing is about, when it is made from now on.
+    pub async fn evidence(&self, listing: Listing, page_call: impl Fn() -> PageCall, limits: ListLimits) -> Evidence {
         loop {
             let (answer, mut answered) = oneshot::channel();
             self.waiting.lock().push(Waiting {

@@ -101,7 +101,7 @@ impl AdaptiveLimit {
         let max = limits.max.max(min);
         Self {
             limits: SlotLimits { min, max },
-            current: to_float(min),
+            current: min as f64,
             kinds: HashMap::new(),
             baseline_at: Instant::now(),
             baseline_answers: 0,
@@ -177,13 +177,8 @@ impl AdaptiveLimit {
         } else {
             STEP * headroom.max(-LONGEST_DEVIATION)
         };
-        let (min, max) = (to_float(self.limits.min), to_float(self.limits.max));
+        // Far below what a float holds exactly.
+        let (min, max) = (self.limits.min as f64, self.limits.max as f64);
         self.current = (self.current * (step / self.current).exp()).clamp(min, max);
     }
-}
-
-/// Limits are far below what a float holds exactly.
-#[allow(clippy::cast_precision_loss)]
-fn to_float(count: usize) -> f64 {
-    count as f64
 }

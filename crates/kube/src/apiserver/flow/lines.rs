@@ -4,7 +4,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::node_lines::NodeLines;
-use super::slots::SlotKind;
+use super::slots::{SlotKind, SlotSender};
 
 /// A line that was passed over so often by others of its driver is next.
 const PASSED_OVER: u64 = 15;
@@ -27,33 +27,22 @@ pub(super) struct Turn {
 }
 
 /// The lines of one driver.
-#[derive(Debug)]
-pub(super) struct DriverLines<T> {
+#[derive(Debug, Default)]
+pub(super) struct DriverLines {
     turn: Turn,
     /// How many slots its lines were given.
     granted: u64,
-    lines: Vec<(Line, Turn, NodeLines<T>)>,
+    lines: Vec<(Line, Turn, NodeLines)>,
     /// When it was logged that its requests wait.
     pub logged_at: Option<Instant>,
 }
 
-impl<T> Default for DriverLines<T> {
-    fn default() -> Self {
-        Self {
-            turn: Turn::default(),
-            granted: 0,
-            lines: Vec::new(),
-            logged_at: None,
-        }
-    }
-}
-
-impl<T> DriverLines<T> {
-    fn find(&self, line: Line) -> Option<&(Line, Turn, NodeLines<T>)> {
+impl DriverLines {
+    fn find(&self, line: Line) -> Option<&(Line, Turn, NodeLines)> {
         self.lines.iter().find(|(known, ..)| *known == line)
     }
 
-    fn find_mut(&mut self, line: Line) -> &mut (Line, Turn, NodeLines<T>) {
+    fn find_mut(&mut self, line: Line) -> &mut (Line, Turn, NodeLines) {
         let known = self.lines.iter().position(|(known, ..)| *known == line);
         let at = known.unwrap_or_else(|| {
             self.lines.push((line, Turn::default(), NodeLines::default()));
@@ -81,11 +70,11 @@ impl<T> DriverLines<T> {
         self.turn.running == 0 || (running == 0 && !line.can_wait)
     }
 
-    pub fn push(&mut self, line: Line, node: Option<&Arc<str>>, waiting: T) {
+    pub fn push(&mut self, line: Line, node: Option<&Arc<str>>, waiting: SlotSender) {
         self.find_mut(line).2.push(node, waiting);
     }
 
-    pub fn pop(&mut self, line: Line) -> Option<T> {
+    pub fn pop(&mut self, line: Line) -> Option<SlotSender> {
         self.find_mut(line).2.pop()
     }
 

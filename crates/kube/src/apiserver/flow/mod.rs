@@ -195,12 +195,14 @@ impl Flow {
 
 /// What the end of a request says about how much the API server has to do. A gateway before it that waits too long says 504.
 fn slot_answer(error: Option<&ApiError>) -> SlotAnswer {
-    match error.map(|error| error.status) {
-        None => SlotAnswer::Served,
-        Some(_) if error.is_some_and(ApiError::is_of_webhook) => SlotAnswer::Other,
+    let Some(error) = error else {
+        return SlotAnswer::Served;
+    };
+    match error.status {
+        _ if error.is_of_webhook() => SlotAnswer::Other,
         // Without a status there was no answer in time, or no connection.
-        Some(None | Some(429 | 503 | 504)) => SlotAnswer::Overloaded,
-        Some(Some(_)) => SlotAnswer::Other,
+        None | Some(429 | 503 | 504) => SlotAnswer::Overloaded,
+        Some(_) => SlotAnswer::Other,
     }
 }
 

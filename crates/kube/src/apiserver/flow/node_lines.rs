@@ -4,35 +4,27 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use super::slots::SlotSender;
+
 /// A line for each node. One that is about no node has a turn of its own, so that it waits for no more than one of each node.
-#[derive(Debug)]
-pub(super) struct NodeLines<T> {
+#[derive(Debug, Default)]
+pub(super) struct NodeLines {
     /// None of the lines is empty.
-    lines: HashMap<Arc<str>, VecDeque<T>>,
-    turns: VecDeque<Turn<T>>,
+    lines: HashMap<Arc<str>, VecDeque<SlotSender>>,
+    turns: VecDeque<Turn>,
     len: usize,
 }
 
 /// Whose turn it is.
 #[derive(Debug)]
-enum Turn<T> {
+enum Turn {
     /// That of the first in the line of this node.
     Node(Arc<str>),
     /// That of one that is about no node.
-    Single(T),
+    Single(SlotSender),
 }
 
-impl<T> Default for NodeLines<T> {
-    fn default() -> Self {
-        Self {
-            lines: HashMap::new(),
-            turns: VecDeque::new(),
-            len: 0,
-        }
-    }
-}
-
-impl<T> NodeLines<T> {
+impl NodeLines {
     pub(super) fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -42,7 +34,7 @@ impl<T> NodeLines<T> {
     }
 
     /// Puts one at the end of its node's line.
-    pub(super) fn push(&mut self, node: Option<&Arc<str>>, waiting: T) {
+    pub(super) fn push(&mut self, node: Option<&Arc<str>>, waiting: SlotSender) {
         self.len += 1;
         let Some(node) = node else {
             return self.turns.push_back(Turn::Single(waiting));
@@ -57,7 +49,7 @@ impl<T> NodeLines<T> {
     }
 
     /// Takes the one whose turn it is; the next turn of its node comes after those of all others.
-    pub(super) fn pop(&mut self) -> Option<T> {
+    pub(super) fn pop(&mut self) -> Option<SlotSender> {
         let turn = self.turns.pop_front()?;
         self.len = self.len.saturating_sub(1);
         let node = match turn {

@@ -17,13 +17,13 @@ use rustls::SignatureScheme;
 use rustls::client::ResolvesClientCert;
 use rustls::sign::CertifiedKey;
 use secrecy::{ExposeSecret as _, SecretString};
-use thiserror::Error;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::Provider;
-use super::plugin::{Plugin, PluginAnswer, PluginError};
-use super::source::{Source, SourceError};
+use super::plugin::{Plugin, PluginAnswer};
+use super::source::Source;
+use crate::apiserver::connect_error::ConnectError;
 use crate::apiserver::token::Token;
 use crate::pem::{self, PemError};
 
@@ -36,21 +36,6 @@ pub(crate) struct Identity {
 
 /// How often the files are looked at while requests are sent.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
-
-/// Why the client certificate cannot be used. Never quotes a key.
-#[derive(Debug, Error)]
-pub enum IdentityError {
-    #[error(transparent)]
-    Source(#[from] SourceError),
-    #[error("the kubeconfig has {there} but no {missing}: a client certificate needs both")]
-    Half { there: &'static str, missing: &'static str },
-    #[error("{field} of the kubeconfig {problem}")]
-    Pem { field: &'static str, problem: String },
-    #[error(transparent)]
-    Plugin(#[from] PluginError),
-    #[error("client-key of the kubeconfig is not the key of the first certificate in client-certificate")]
-    Mismatch,
-}
 
 const CERTIFICATE: &str = "client-certificate";
 const KEY: &str = "client-key";
@@ -89,7 +74,7 @@ impl fmt::Debug for ClientIdentity {
 
 impl Identity {
     /// As in client-go, a plugin is run where the kubeconfig has nothing else: for a pair if it has one, or else for a token.
-    pub(super) fn new(auth: &AuthInfo, provider: &Provider) -> Result<Self, IdentityError> {
+    pub(super) fn new(auth: &AuthInfo, provider: &Provider) -> Result<Self, ConnectError> {
         let mut identity = Self {
             certificate: ClientIdentity::of_kubeconfig(auth, provider)?.map(Arc::new),
             token: auth.token_file.as_deref().map(Token::of_file),
@@ -143,7 +128,7 @@ fn has_other_credentials(auth: &AuthInfo) -> bool {
 
 impl ClientIdentity {
     /// Nothing if the kubeconfig names no client certificate.
-    fn of_kubeconfig(auth: &AuthInfo, provider: &Provider) -> Result<Option<Self>, IdentityError> {
+    fn of_kubeconfig(auth: &AuthInfo, provider: &Provider) -> Result<Option<Self>, ConnectError> {
         let certificate = Source::new(
             CERTIFICATE,
             auth.client_certificate_data.as_deref(),
@@ -151,7 +136,7 @@ impl ClientIdentity {
         )?;
         let data = auth.client_key_data.as_ref().map(SecretString::expose_secret);
         let key = Source::new(KEY, data, auth.client_key.as_deref())?;
-        let half = |there, missing| Err(IdentityError::Half { there, missing });
+        let half = |there, missing| Err(ConnectError::Half(there, missing));
         let (certificate, key) = match (certificate, key) {
             (None, None) => return Ok(None),
             (Some(_), None) => return half(CERTIFICATE, KEY),
@@ -163,7 +148,7 @@ impl ClientIdentity {
         Self::with(origin, &texts, provider).map(Some)
     }
 
-    fn with(origin: Origin, texts: &(Vec<u8>, Vec<u8>), provider: &Provider) -> Result<Self, IdentityError> {
+    fn with(origin: Origin, texts: &(Vec<u8>, Vec<u8>), provider: &Provider) -> Result<Self, ConnectError> {
         let pair = Pair {
             current: Arc::new(load(texts, provider)?),
             hash: hash(texts),
@@ -218,41 +203,28 @@ impl ClientIdentity {
     }
 
     /// Takes over what the plugin gave; whether that is a pair.
-    fn answered(&self, answer: Result<PluginAnswer, PluginError>) -> bool {
-        let mut pair = self.pair.lock();
-        match answer.map(|answer| answer.pair) {
-            Ok(Some(texts)) => self.take(&mut pair, Ok(texts)),
-            Ok(None) => {
-                warn!("the credential plugin has no client certificate any more; keeping the former one");
-                false
-            }
-            Err(error) => self.take(&mut pair, Err(error.into())),
-        }
+    fn answered(&self, answer: Result<PluginAnswer, ConnectError>) -> bool {
+        let Some(texts) = answer.map(|answer| answer.pair).transpose() else {
+            warn!("the credential plugin has no client certificate any more; keeping the former one");
+            return false;
+        };
+        self.take(&mut self.pair.lock(), texts)
     }
 
     /// Takes over what was read; whether it can be used.
-    fn take(&self, pair: &mut Pair, texts: Result<(Vec<u8>, Vec<u8>), IdentityError>) -> bool {
-        let loaded = texts.and_then(|texts| {
+    fn take(&self, pair: &mut Pair, texts: Result<(Vec<u8>, Vec<u8>), ConnectError>) -> bool {
+        let taken = texts.and_then(|texts| {
             let hash = hash(&texts);
-            if hash == pair.hash {
-                return Ok(None);
-            }
-            Ok(Some((hash, load(&texts, &self.provider)?)))
-        });
-        match loaded {
-            Ok(None) => {
-                pair.is_broken = false;
-                true
-            }
-            Ok(Some((hash, current))) => {
-                *pair = Pair {
-                    current: Arc::new(current),
-                    hash,
-                    number: pair.number + 1,
-                    looked_at: pair.looked_at,
-                    is_broken: false,
-                };
+            if hash != pair.hash {
+                pair.current = Arc::new(load(&texts, &self.provider)?);
+                (pair.hash, pair.number) = (hash, pair.number + 1);
                 info!("the client certificate of the kubeconfig changed; new connections use the new one");
+            }
+            Ok(())
+        });
+        match taken {
+            Ok(()) => {
+                pair.is_broken = false;
                 true
             }
             // The two files may be between two pairs.
@@ -287,20 +259,12 @@ fn hash((certificate, key): &(Vec<u8>, Vec<u8>)) -> Vec<u8> {
     context.finish().as_ref().to_vec()
 }
 
-fn load((certificate, key): &(Vec<u8>, Vec<u8>), provider: &Provider) -> Result<CertifiedKey, IdentityError> {
-    let wrong = |field| {
-        move |problem: PemError| IdentityError::Pem {
-            field,
-            problem: problem.to_string(),
-        }
-    };
+fn load((certificate, key): &(Vec<u8>, Vec<u8>), provider: &Provider) -> Result<CertifiedKey, ConnectError> {
+    let wrong = |field| move |problem: PemError| ConnectError::Pem(field, problem.to_string());
     let chain = pem::certificates(certificate).map_err(wrong(CERTIFICATE))?;
     let key = pem::private_key(key, provider).map_err(wrong(KEY))?;
     CertifiedKey::from_der(chain, key, provider).map_err(|error| match error {
-        rustls::Error::InconsistentKeys(_) => IdentityError::Mismatch,
-        error => IdentityError::Pem {
-            field: CERTIFICATE,
-            problem: format!("cannot be used: {error}"),
-        },
+        rustls::Error::InconsistentKeys(_) => ConnectError::Mismatch,
+        error => ConnectError::Pem(CERTIFICATE, format!("cannot be used: {error}")),
     })
 }

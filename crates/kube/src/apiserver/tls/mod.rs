@@ -23,11 +23,11 @@ use super::connect_error::ConnectError;
 use crate::server_certificate::ServerVerifier;
 use error::API_SERVER;
 pub(super) use error::explain;
-pub(super) use identity::{Identity, IdentityError};
-pub(super) use plugin::{Plugin, PluginAnswer, PluginError};
+pub(super) use identity::Identity;
+pub(super) use plugin::{Plugin, PluginAnswer};
 pub(super) use source::Source;
 use trust::CaData;
-pub(super) use trust::{TrustError, authorities, pem_of};
+pub(super) use trust::{authorities, pem_of};
 
 /// How TLS is spoken to this API server, and as whom we come.
 pub(super) fn client_config(config: &Config) -> Result<(ClientConfig, Identity), ConnectError> {

@@ -13,8 +13,9 @@ use parking_lot::Mutex;
 use rustix::process::{Pid, Signal};
 use serde::Deserialize;
 use serde_json::json;
-use thiserror::Error;
 use tracing::warn;
+
+use crate::apiserver::connect_error::ConnectError;
 
 /// How long a plugin may take that nobody answers questions of.
 const RUN_TIMEOUT: Duration = Duration::from_mins(1);
@@ -26,25 +27,6 @@ const EXPIRY_MARGIN: SignedDuration = SignedDuration::from_mins(1);
 const MIN_RUN_INTERVAL: Duration = Duration::from_secs(5);
 /// How often it is looked whether it has ended.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
-
-/// Why a credential plugin gives nothing. Never quotes what it printed.
-#[derive(Debug, Error)]
-pub enum PluginError {
-    #[error("exec of the kubeconfig has no command")]
-    NoCommand,
-    #[error("credential plugin {command}: {source}")]
-    Start { command: String, source: io::Error },
-    #[error("credential plugin {command} did not end within {} s and was stopped", .limit.as_secs())]
-    TimedOut { command: String, limit: Duration },
-    #[error("credential plugin {command} ended with {status}")]
-    Failed { command: String, status: ExitStatus },
-    #[error("credential plugin {command} printed no ExecCredential with a status")]
-    Unreadable { command: String },
-    #[error("credential plugin {command} gave neither a token nor a client certificate with its key")]
-    Nothing { command: String },
-    #[error("credential plugin {command} gave only one of a client certificate and its key")]
-    Half { command: String },
-}
 
 /// What a plugin gives: a pair or a token, or both. It cannot be printed.
 pub(in crate::apiserver) struct PluginAnswer {
@@ -75,7 +57,7 @@ struct LastRun {
 
 impl Plugin {
     /// Runs a plugin for the first time.
-    pub fn first(exec: &ExecConfig) -> Result<(Self, PluginAnswer), PluginError> {
+    pub fn first(exec: &ExecConfig) -> Result<(Self, PluginAnswer), ConnectError> {
         let answer = run(exec)?;
         let last = LastRun {
             is_running: false,
@@ -97,7 +79,7 @@ impl Plugin {
 
     /// Runs the plugin in a thread of its own, as it may take long. What comes of that is given to `take`, which says
     /// whether it is in use from then on. Nothing is done while it runs, nor within its rest.
-    pub fn run_again(&self, take: impl FnOnce(Result<PluginAnswer, PluginError>) -> bool + Send + 'static) {
+    pub fn run_again(&self, take: impl FnOnce(Result<PluginAnswer, ConnectError>) -> bool + Send + 'static) {
         let mut last = self.0.last.lock();
         if last.is_running || last.at.elapsed() < MIN_RUN_INTERVAL {
             return;
@@ -113,7 +95,7 @@ impl Plugin {
         }
     }
 
-    fn run_and_give(&self, take: impl FnOnce(Result<PluginAnswer, PluginError>) -> bool) {
+    fn run_and_give(&self, take: impl FnOnce(Result<PluginAnswer, ConnectError>) -> bool) {
         let answer = run(&self.0.exec);
         let expires = answer.as_ref().ok().and_then(|answer| answer.expires);
         let is_in_use = take(answer);
@@ -140,10 +122,10 @@ struct Status {
 }
 
 /// Runs the plugin to its end.
-fn run(exec: &ExecConfig) -> Result<PluginAnswer, PluginError> {
+fn run(exec: &ExecConfig) -> Result<PluginAnswer, ConnectError> {
     let name = exec.command.as_deref().filter(|command| !command.is_empty());
-    let name = name.ok_or(PluginError::NoCommand)?;
-    let command = || name.to_owned();
+    let name = name.ok_or(ConnectError::NoCommand)?;
+    let useless = |problem: String| ConnectError::Plugin(name.to_owned(), problem);
     let interactive = exec.interactive_mode != Some(ExecInteractiveMode::Never) && io::stdin().is_terminal();
     let mut spec = json!({ "interactive": interactive });
     if exec.provide_cluster_info {
@@ -168,36 +150,27 @@ fn run(exec: &ExecConfig) -> Result<PluginAnswer, PluginError> {
     // A person may have to log in.
     let limit = (!interactive).then_some(RUN_TIMEOUT);
     let ended = started.and_then(|child| output(child, limit));
-    let ended = ended.map_err(|source| PluginError::Start {
-        command: command(),
-        source,
-    })?;
-    let (status, printed) = ended.ok_or_else(|| PluginError::TimedOut {
-        command: command(),
-        limit: RUN_TIMEOUT,
-    })?;
+    let ended = ended.map_err(|error| ConnectError::PluginStart(name.to_owned(), error))?;
+    let late = || format!("did not end within {} s and was stopped", RUN_TIMEOUT.as_secs());
+    let (status, printed) = ended.ok_or_else(|| useless(late()))?;
     if !status.success() {
-        return Err(PluginError::Failed {
-            command: command(),
-            status,
-        });
+        return Err(useless(format!("ended with {status}")));
     }
-    answer_of(&printed, name)
+    answer_of(&printed).map_err(|problem| useless(problem.to_owned()))
 }
 
 /// What stands in the output of a plugin. As in client-go, an empty value is none, and a plugin that gives nothing has failed.
-fn answer_of(printed: &[u8], command: &str) -> Result<PluginAnswer, PluginError> {
-    let command = || command.to_owned();
+fn answer_of(printed: &[u8]) -> Result<PluginAnswer, &'static str> {
     let answer = serde_json::from_slice::<Answer>(printed).ok();
     let status = answer.and_then(|answer| answer.status);
-    let status = status.ok_or_else(|| PluginError::Unreadable { command: command() })?;
+    let status = status.ok_or("printed no ExecCredential with a status")?;
     let filled = |value: Option<String>| value.filter(|value| !value.is_empty());
     let token = filled(status.token);
     let pair = match (filled(status.client_certificate_data), filled(status.client_key_data)) {
         (Some(certificate), Some(key)) => Some((certificate.into_bytes(), key.into_bytes())),
         (None, None) if token.is_some() => None,
-        (None, None) => return Err(PluginError::Nothing { command: command() }),
-        (Some(_), None) | (None, Some(_)) => return Err(PluginError::Half { command: command() }),
+        (None, None) => return Err("gave neither a token nor a client certificate with its key"),
+        (Some(_), None) | (None, Some(_)) => return Err("gave only one of a client certificate and its key"),
     };
     Ok(PluginAnswer {
         pair,
@@ -262,7 +235,7 @@ mod tests {
         let (go, goes) = mpsc::channel::<()>();
         let asks = |is_in_use: bool| {
             let sender = sender.clone();
-            move |answer: Result<PluginAnswer, PluginError>| {
+            move |answer: Result<PluginAnswer, ConnectError>| {
                 sender.send(answer.unwrap().token).unwrap();
                 is_in_use
             }
@@ -305,12 +278,12 @@ mod tests {
             (json!(null), Err("printed no ExecCredential with a status")),
         ] {
             let printed = json!({ "kind": "ExecCredential", "status": status }).to_string();
-            match (answer_of(printed.as_bytes(), "login"), wanted) {
+            match (answer_of(printed.as_bytes()), wanted) {
                 (Ok(answer), Ok(wanted)) => {
                     assert_eq!((answer.pair.is_some(), answer.token.is_some()), wanted, "{printed}");
                 }
                 (Err(error), Err(words)) => {
-                    assert!(error.to_string().contains(words), "{printed}: {error}");
+                    assert!(error.contains(words), "{printed}: {error}");
                 }
                 (Ok(_), Err(words)) => panic!("{printed}: accepted, not: {words}"),
                 (Err(error), Ok(_)) => panic!("{printed}: {error}"),

@@ -8,28 +8,13 @@ use kube::Config;
 use parking_lot::Mutex;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use thiserror::Error;
 use tracing::{info, warn};
 
-use super::source::SourceError;
+use crate::apiserver::connect_error::ConnectError;
 use crate::server_certificate::{Trust, TrustedCertificates, is_certificate};
 
 /// How a certificate begins in PEM form.
 const BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";
-
-/// Why the CA data cannot be used.
-#[derive(Debug, Error)]
-pub enum TrustError {
-    #[error(transparent)]
-    Source(#[from] SourceError),
-    #[error("{from} of the kubeconfig holds no certificate in PEM form")]
-    Empty { from: &'static str },
-    #[error(
-        "there is no CA data, and there are no certificates of public CAs: set certificate-authority or \
-         certificate-authority-data in the kubeconfig, or mount ca.crt of the service account"
-    )]
-    NoSystemAuthorities,
-}
 
 /// The certificates of a text in PEM form. As Go does, it passes over everything else.
 pub(in crate::apiserver) fn authorities(text: &[u8]) -> Vec<CertificateDer<'static>> {
@@ -62,7 +47,7 @@ pub(super) struct CaData {
 }
 
 impl CaData {
-    pub(super) fn new(config: &Config) -> Result<Self, TrustError> {
+    pub(super) fn new(config: &Config) -> Result<Self, ConnectError> {
         let trusted = match &config.root_cert {
             _ if config.accept_invalid_certs => None,
             // Nothing is asked for where no TLS is spoken.
@@ -110,10 +95,10 @@ impl Trust for CaData {
 }
 
 /// The public CAs that the system knows: what Go takes where a kubeconfig names none.
-fn of_system() -> Result<TrustedCertificates, TrustError> {
+fn of_system() -> Result<TrustedCertificates, ConnectError> {
     let found = rustls_native_certs::load_native_certs().certs;
     if found.is_empty() {
-        return Err(TrustError::NoSystemAuthorities);
+        return Err(ConnectError::NoSystemAuthorities);
     }
     Ok(found.into())
 }

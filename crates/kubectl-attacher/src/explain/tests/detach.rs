@@ -21,8 +21,9 @@ fn nobody(scene: &mut Scene) {
 
 #[test]
 fn what_keeps_an_attachment() {
-    let foreign = json!({"metadata": {"finalizers": ["someone/else"]}});
-    let renamed = json!({"metadata": {"finalizers": ["external-attacher/old-name"]}});
+    let taken = json!({"metadata": {"finalizers": ["example.com/hold"]}});
+    let foreign = json!({"metadata": {"finalizers": ["someone/else"]}, "status": {"attached": false}});
+    let renamed = json!({"metadata": {"finalizers": ["external-attacher/old-name"]}, "status": {"attached": false}});
     let failing = |text| both(detaching(30), &error("detachError", text));
     play(vec![
         row(
@@ -87,6 +88,12 @@ fn what_keeps_an_attachment() {
             deleted(both(detaching(30), &renamed), |_| {}),
             Case::OrphanFinalizer,
             &["external-attacher/old-name"],
+        ),
+        row(
+            "somebody took our finalizer off before the detach",
+            deleted(both(detaching(30), &taken), |_| {}),
+            Case::Detaching,
+            &["is being detached"],
         ),
         row(
             "another controller's",

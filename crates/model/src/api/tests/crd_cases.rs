@@ -20,7 +20,7 @@ fn the_operator_agrees_with_the_api_server() {
         match (&case.expect, object.config()) {
             (Expect::Accepted | Expect::RefusedByServer { .. }, Ok(_)) => {}
             (Expect::Refused { field, message }, Err(errors)) => {
-                let found = errors.errors().iter().any(|error| error.field == *field);
+                let found = errors.0.iter().any(|error| error.field == *field);
                 assert!(found, "{}: {errors}", case.name);
                 assert!(
                     !message.is_empty(),

@@ -26,7 +26,7 @@ fn spec(endpoint: &str, tls: Option<TlsSpec>) -> AttacherConfigSpec {
 
 pub fn problems(spec: &AttacherConfigSpec) -> Vec<(String, SpecProblem)> {
     let errors = DriverConfig::try_from(spec).err();
-    let errors = errors.iter().flat_map(crate::api::validated::ConfigErrors::errors);
+    let errors = errors.iter().flat_map(|errors| &errors.0);
     errors
         .map(|error| (error.field.clone(), error.problem.clone()))
         .collect()

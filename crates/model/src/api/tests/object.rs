@@ -136,7 +136,7 @@ fn a_well_formed_spec_that_breaks_rules_is_reported_too() {
     let object = object(&json!({"endpoint": "tcp://x:1", "concurrency": {"attach": -1}}));
     assert!(object.spec.is_ok());
     let errors = object.config().expect_err("invalid");
-    let fields: Vec<&str> = errors.errors().iter().map(|error| error.field.as_str()).collect();
+    let fields: Vec<&str> = errors.0.iter().map(|error| error.field.as_str()).collect();
     assert_eq!(fields, ["spec.endpoint", "spec.concurrency.attach"]);
 }
 
@@ -206,7 +206,7 @@ proptest! {
         let object: AttacherConfigObject =
             serde_json::from_value(json!({"metadata": {"name": "x"}, "spec": spec, "status": status})).expect("readable");
         if let Err(errors) = object.config() {
-            prop_assert!(errors.errors().iter().all(|error| error.field.starts_with("spec")));
+            prop_assert!(errors.0.iter().all(|error| error.field.starts_with("spec")));
             prop_assert!(!errors.to_string().is_empty());
         }
     }

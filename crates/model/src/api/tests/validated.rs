@@ -25,7 +25,7 @@ fn problems(change: impl FnOnce(&mut AttacherConfigSpec)) -> Vec<(String, SpecPr
 fn endpoint(text: &str) -> Result<Endpoint, SpecProblem> {
     DriverConfig::try_from(&AttacherConfigSpec::new(text))
         .map(|config| config.endpoint)
-        .map_err(|errors| errors.errors()[0].problem.clone())
+        .map_err(|errors| errors.0[0].problem.clone())
 }
 
 #[test]
@@ -302,7 +302,7 @@ fn all_problems_are_reported_at_once_in_one_line() {
     spec.concurrency.detach = -5;
     spec.default_fs_type = "?".into();
     let errors = DriverConfig::try_from(&spec).expect_err("invalid");
-    let fields: Vec<&str> = errors.errors().iter().map(|error| error.field.as_str()).collect();
+    let fields: Vec<&str> = errors.0.iter().map(|error| error.field.as_str()).collect();
     assert_eq!(
         fields,
         [

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use super::{Comparison, DesiredState, Expectation, Unclaimed};
+use crate::decide::message::cut;
 use crate::decide::release_request::ListedEvidence;
 
 /// More of them than this are not kept in mind.
@@ -22,11 +23,13 @@ pub struct Listing {
     former: Vec<usize>,
     /// In the order of handles.
     volumes: Vec<VolumeEntries>,
-    /// Handles of attachments of which nothing is expected yet, in their order.
-    pending: Vec<Box<str>>,
+    /// Handles of attachments of which nothing is expected yet, in their order; none if nobody asks what is at nodes without an attachment.
+    pending: Option<Vec<Box<str>>>,
     /// The IDs under which the driver knows the nodes of this cluster.
     nodes: HashSet<Box<str>>,
     unclaimed: Vec<Unclaimed>,
+    /// The first node ID that was listed for a volume of which something is expected and that no node of this cluster has.
+    unknown_node: Option<Box<str>>,
 }
 
 /// A volume of which something is expected, with what was listed for it.
@@ -89,14 +92,21 @@ impl Listing {
         }
     }
 
-    /// The same listing, which finds out too what is at these nodes without an attachment: those of the handles in
+    /// The same listing, in a cluster whose nodes the driver knows by these IDs.
+    #[must_use]
+    pub fn with_nodes(self, nodes: HashSet<Box<str>>) -> Self {
+        Self { nodes, ..self }
+    }
+
+    /// The same listing, which finds out too what is at the nodes without an attachment: those of the handles in
     /// `pending` are being attached or detached.
     #[must_use]
-    pub fn looking_for_unclaimed(mut self, mut pending: Vec<Box<str>>, nodes: HashSet<Box<str>>) -> Self {
+    pub fn looking_for_unclaimed(self, mut pending: Vec<Box<str>>) -> Self {
         pending.sort_unstable();
-        self.pending = pending;
-        self.nodes = nodes;
-        self
+        Self {
+            pending: Some(pending),
+            ..self
+        }
     }
 
     /// Takes in an entry: a volume and the nodes where it is, unless the driver did not say. The last entry for a
@@ -110,20 +120,21 @@ impl Listing {
             volume.has_nodes = nodes.is_some();
             volume.is_silent_once |= nodes.is_none();
         }
-        let looks_for_unclaimed = !self.nodes.is_empty()
-            && handle.len() <= MAX_HANDLE_BYTES
-            && self.pending.binary_search_by(|known| (**known).cmp(handle)).is_err();
+        let is_pending = |pending: &Vec<Box<str>>| pending.binary_search_by(|known| (**known).cmp(handle)).is_ok();
+        let looks_for_unclaimed =
+            handle.len() <= MAX_HANDLE_BYTES && self.pending.as_ref().is_some_and(|pending| !is_pending(pending));
         for node_id in nodes.unwrap_or_default() {
             let is_named = match &volume {
                 Some(volume) => mark(&self.expectations, &self.former, &mut self.seen_in, volume, node_id),
                 None => false,
             };
+            let is_known = is_named || self.nodes.contains(node_id.as_str());
+            if !is_known && volume.is_some() {
+                let shown = || cut(node_id, MAX_HANDLE_BYTES).into();
+                self.unknown_node.get_or_insert_with(shown);
+            }
             // Nothing is done about it: somebody else may have put it there, and the volume may be in use.
-            if !is_named
-                && looks_for_unclaimed
-                && self.unclaimed.len() < MAX_UNCLAIMED
-                && self.nodes.contains(node_id.as_str())
-            {
+            if !is_named && is_known && looks_for_unclaimed && self.unclaimed.len() < MAX_UNCLAIMED {
                 self.unclaimed.push(Unclaimed {
                     handle: handle.into(),
                     node_id: node_id.as_str().into(),
@@ -133,16 +144,17 @@ impl Listing {
     }
 
     /// What was listed about all expectations together, whatever was expected. A volume that any entry has at one of the places is
-    /// there; to be nowhere it has to be listed, in each entry with its nodes: a driver may list a volume once for each node.
+    /// there; to be nowhere it has to be listed, in each entry with its nodes, as a driver may list a volume once for each node, and at nodes
+    /// of this cluster alone: an ID that none has may be that of the place in another form.
     pub fn evidence(&self) -> ListedEvidence {
         if let Some(index) = self.seen_in.iter().position(|seen_in| *seen_in > 0) {
             return ListedEvidence::At(self.expectations[index].node_id.to_string());
         }
         let says_all = |volume: &VolumeEntries| volume.count > 0 && !volume.is_silent_once;
-        if !self.volumes.is_empty() && self.volumes.iter().all(says_all) {
-            ListedEvidence::NotThere
-        } else {
-            ListedEvidence::Silent
+        match &self.unknown_node {
+            Some(node_id) => ListedEvidence::AtUnknown(node_id.to_string()),
+            None if !self.volumes.is_empty() && self.volumes.iter().all(says_all) => ListedEvidence::NotThere,
+            None => ListedEvidence::Silent,
         }
     }
 

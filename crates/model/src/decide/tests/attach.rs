@@ -294,7 +294,6 @@ fn what_is_attached_gets_the_finalizer_again() {
         done("FIN again | PV+").when(vec![("its volume lost it too", bare().va(noted("handle1")))]),
         done("").when(vec![
             ("attached without a call", ready().va(attachment().attached())),
-            ("being deleted", ready().va(lost().finalizers(&["a/b"]).deleting())),
             ("of no volume", ready().va(lost().source(json!({})))),
             (
                 "of another attacher",
@@ -350,7 +349,7 @@ fn what_was_called_for_gets_the_finalizer_again() {
         retried("FIN again | AERR(csinode.storage.k8s.io \"node1\" not found)")
             .when(vec![("its node gone", world().pv(volume().protected()).va(noted()))]),
         done("").when(vec![(
-            "being deleted",
+            "being deleted, and not known to be attached",
             ready().va(noted().finalizers(&["a/b"]).deleting()),
         )]),
         done("ATT").when(vec![(

@@ -54,6 +54,15 @@ fn successes() -> Vec<Vec<Row>> {
             "detached already",
             ready().va(attachment().finalizers(&[OTHER]).deleting()),
         )]),
+        // A merge patch of the owner of the other finalizer replaced the list.
+        done("unpub handle1 nodeID1 | DET").when(vec![(
+            "somebody took our finalizer off before the detach",
+            ready().va(detaching().finalizers(&[OTHER])),
+        )]),
+        done("").when(vec![(
+            "nothing was called for",
+            ready().va(attachment().attached().finalizers(&[OTHER]).deleting()),
+        )]),
         done("unpub handle1 annotatedNodeID | FIN- | DET").when(vec![(
             "unknown node: the annotation",
             world()

@@ -26,7 +26,8 @@ fn a_volume_on_many_nodes_costs_as_much_as_its_listing_is_long() {
     });
     let nodes: Vec<String> = (0..MANY).map(id).collect();
     let known = nodes.iter().map(|node| node.as_str().into()).collect();
-    let mut listing = Listing::about(expectations.collect()).looking_for_unclaimed(Vec::new(), known);
+    let listing = Listing::about(expectations.collect()).with_nodes(known);
+    let mut listing = listing.looking_for_unclaimed(Vec::new());
     for node in nodes.chunks(1) {
         listing.add("shared", Some(node));
     }
@@ -70,7 +71,8 @@ fn the_last_entry_of_a_volume_counts_for_each_of_its_attachments() {
 #[test]
 fn a_release_rests_on_every_entry_of_a_volume() {
     let evidence = |entries: &[Option<&[&str]>]| {
-        let mut listing = Listing::about(vec![shared(1, "n1"), shared(1, "n2")]);
+        let listing = Listing::about(vec![shared(1, "n1"), shared(1, "n2")]);
+        let mut listing = listing.with_nodes(["n1", "n2", "n3"].map(Into::into).into());
         for nodes in entries {
             let nodes: Option<Vec<String>> = nodes.map(|nodes| nodes.iter().map(ToString::to_string).collect());
             listing.add("shared", nodes.as_deref());
@@ -93,4 +95,10 @@ fn a_release_rests_on_every_entry_of_a_volume() {
         ListedEvidence::Silent,
         "the first does not say where"
     );
+    // A driver may list the place under another form of its ID.
+    assert_eq!(
+        evidence(&[Some(&["n3", "zone/n1"])]),
+        ListedEvidence::AtUnknown("zone/n1".to_owned())
+    );
+    assert_eq!(evidence(&[Some(&["zone/n1", "n2"])]), at("n2"));
 }

@@ -233,7 +233,10 @@ fn neighbours_show_in_the_fingerprint() {
     assert_ne!(alone.fingerprint(), alone.clone().elsewhere(&leaving()).fingerprint());
     // An attach that failed beside a detach that failed before is tried again when that succeeds.
     let failed = leaving().set("/status/detachError", json!({"message": "busy"}));
-    let detached = failed.clone().finalizers(&["someone/else"]);
+    let detached = failed
+        .clone()
+        .finalizers(&["someone/else"])
+        .set("/status/attached", false);
     let beside = |other: &Va| alone.clone().elsewhere(other).fingerprint();
     assert_ne!(beside(&failed), beside(&detached));
     assert_ne!(beside(&failed), beside(&leaving()));

@@ -126,7 +126,7 @@ fn a_detach_needs_the_answer_of_every_place() {
         vec![row(
             "the first fails",
             ready().answer(no()),
-            "unpub handle1 nodeID2 | DERR(no) | unpub handle1 nodeID2 | unpub handle1 nodeID1 | FIN- | DET",
+            "unpub handle1 nodeID2 | unpub handle1 nodeID1 | DERR(no) | unpub handle1 nodeID2 | unpub handle1 nodeID1 | FIN- | DET",
             "RF",
         )],
         vec![row(

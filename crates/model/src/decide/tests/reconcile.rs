@@ -113,6 +113,11 @@ fn detached() -> Va {
         .deleting()
 }
 
+fn in_use_elsewhere(mut world: DecideModel) -> DecideModel {
+    world.neighbours.in_use_elsewhere = true;
+    world
+}
+
 fn settled(va: Va) -> DecideModel {
     world().pv(volume().protected()).va(va).node()
 }
@@ -201,6 +206,18 @@ fn a_mismatch_must_persist_and_counts_until_it_is_gone() {
         ),
         row("the last of two entries counts", noted(), &[TWICE, TWICE], ""),
         row(
+            "attached to another node too: a repair may take it from a pod there",
+            in_use_elsewhere(noted().pv(volume().protected().set("/spec/accessModes", json!(["ReadWriteOnce"])))),
+            &[ELSEWHERE, ELSEWHERE],
+            "",
+        ),
+        row(
+            "of many nodes, attached to another one too",
+            in_use_elsewhere(noted()),
+            &[ELSEWHERE, ELSEWHERE],
+            publish,
+        ),
+        row(
             "repaired, and still not seen there: once in a pass",
             noted(),
             &[NOWHERE, NOWHERE, NOWHERE, AT_NODE],
@@ -219,7 +236,7 @@ fn a_mismatch_must_persist_and_counts_until_it_is_gone() {
             "pub handle1 nodeID1 rw | AERR(rpc error: code = Unavailable desc = busy, 14)",
         ),
     ];
-    assert_eq!(play(rows), 12);
+    assert_eq!(play(rows), 14);
 }
 
 #[test]
@@ -408,7 +425,12 @@ fn handles_of_migrated_volumes_are_completed_as_the_driver_lists_them() {
     assert_eq!(handle.as_deref(), Some("projects/p/zones/testZone/disks/testpd"));
     // Nor does the note of one whose PersistentVolume is gone have the project.
     let note = json!({"handle": "projects/UNSPECIFIED/zones/testZone/disks/testpd"});
-    let left = va.clone().finalizers(&[]).noted_volume(&note).deleting();
+    let left = va
+        .clone()
+        .finalizers(&[])
+        .noted_volume(&note)
+        .set("/status/attached", false);
+    let left = left.deleting();
     let handle = expected(&gce_world().va(left).node_of(Some(node_id))).map(|found| found.handle);
     assert_eq!(handle.as_deref(), Some("projects/p/zones/testZone/disks/testpd"));
     // A node ID that says too little makes it incomparable, not wrong.
@@ -464,7 +486,7 @@ fn what_is_at_a_node_of_the_cluster_without_an_attachment_is_told_and_expected_n
     };
     let nodes = ["n1", "n2", "n3"].map(Box::from).into_iter().collect();
     let listing = Listing::about(vec![expectation("shared", "n1"), expectation("shared", "n2")]);
-    let mut listing = listing.looking_for_unclaimed(vec!["moving".into()], nodes);
+    let mut listing = listing.with_nodes(nodes).looking_for_unclaimed(vec!["moving".into()]);
     let mut list = |handle: &str, nodes: &[&str]| {
         let nodes: Vec<String> = nodes.iter().map(ToString::to_string).collect();
         listing.add(handle, Some(&nodes));
@@ -509,7 +531,7 @@ fn what_two_listings_in_a_row_show_without_an_attachment_is_reported() {
 #[test]
 fn no_more_than_so_many_volumes_without_an_attachment_are_kept_in_mind_and_no_handle_without_measure() {
     let nodes = [Box::from("n")].into_iter().collect();
-    let mut listing = Listing::about(vec![]).looking_for_unclaimed(vec![], nodes);
+    let mut listing = Listing::about(vec![]).with_nodes(nodes).looking_for_unclaimed(vec![]);
     let node = ["n".to_owned()];
     listing.add(&"x".repeat(1 << 20), Some(&node));
     for number in 0..2 * MAX_UNCLAIMED {

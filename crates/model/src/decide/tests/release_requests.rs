@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use super::builders::{ATTACHMENT_UID, DELETED_AT, FINALIZER, NODE_ID, Va, attachment};
 use super::world::{DecideModel, NOW, ready};
-use crate::api::names::{RELEASE_ANNOTATION, RELEASE_REFUSED_ANNOTATION};
+use crate::api::names::{NOT_ATTACHED_AT_ANNOTATION, RELEASE_ANNOTATION, RELEASE_REFUSED_ANNOTATION};
 use crate::decide::patch::{refuse_release, release_on_request};
 use crate::decide::{
-    Action, ListedEvidence, Observed, ReleaseBasis, ReleaseEvidence, ReleaseRefusal, SecretState, attachment as decide,
-    judge_release, observe, release_answer,
+    Action, ListedEvidence, ListingDoubt, Observed, ReleaseBasis, ReleaseEvidence, ReleaseRefusal, SecretState,
+    attachment as decide, judge_release, observe, release_answer,
 };
 
 const AT: &str = "2026-02-03T04:00:00Z";
@@ -196,6 +196,8 @@ fn judged(world: &DecideModel, evidence: &ReleaseEvidence) -> Result<ReleaseBasi
 #[test]
 #[allow(clippy::too_many_lines, reason = "a table")]
 fn what_the_evidence_allows() {
+    use ListingDoubt::{Contradicts, Disabled, Translated};
+    use ReleaseBasis::{Confirmed, Listing, OutOfServiceTaint};
     let with = |proof: Option<&str>, va: Va| {
         let mut request = request();
         if let Some(proof) = proof {
@@ -221,45 +223,45 @@ fn what_the_evidence_allows() {
         ListedEvidence::NotThere,
     );
     let failed = || ListedEvidence::Failed("no answer".to_owned());
+    let unknown = || ListedEvidence::AtUnknown("node/1".to_owned());
+    let doubtful = ListedEvidence::NotThereDoubtful;
+    let replaced = || stuck().noted_node("id-of-yesterday");
+    let replaced_and_confirmed = || replaced().annotation(NOT_ATTACHED_AT_ANNOTATION, "id-of-yesterday");
     let at = || ListedEvidence::At(NODE_ID.to_owned());
     let rows = [
-        (none, stuck(), evidence(not_there.clone()), Ok(ReleaseBasis::Listing)),
-        (none, stuck(), elsewhere(not_there.clone()), Ok(ReleaseBasis::Listing)),
+        (none, stuck(), evidence(not_there.clone()), Ok(Listing)),
+        (none, stuck(), elsewhere(not_there.clone()), Ok(Listing)),
         (none, uncertain(), evidence(not_there.clone()), Err("NoProof")),
         (none, repaired(), evidence(not_there.clone()), Err("NoProof")),
         (none, stuck(), evidence(silent.clone()), Err("NoProof")),
         (none, stuck(), evidence(failed()), Err("NoProof")),
         (none, stuck(), evidence(cannot.clone()), Err("NoProof")),
         (none, stuck(), evidence(at()), Err("ListedAtNode")),
-        (
-            taint,
-            stuck(),
-            evidence(cannot.clone()),
-            Ok(ReleaseBasis::OutOfServiceTaint),
-        ),
-        (
-            taint,
-            uncertain(),
-            evidence(failed()),
-            Ok(ReleaseBasis::OutOfServiceTaint),
-        ),
+        (taint, stuck(), evidence(cannot.clone()), Ok(OutOfServiceTaint)),
+        (taint, uncertain(), evidence(failed()), Ok(OutOfServiceTaint)),
         (taint, stuck(), evidence(at()), Err("ListedAtNode")),
         (taint, stuck(), here(cannot.clone()), Err("InUseOnNode")),
-        (
-            confirmed,
-            stuck(),
-            evidence(cannot.clone()),
-            Ok(ReleaseBasis::Confirmed),
-        ),
-        (
-            confirmed,
-            uncertain(),
-            evidence(silent.clone()),
-            Ok(ReleaseBasis::Confirmed),
-        ),
+        (confirmed, stuck(), evidence(cannot.clone()), Ok(Confirmed)),
+        (confirmed, uncertain(), evidence(silent.clone()), Ok(Confirmed)),
         (confirmed, stuck(), evidence(at()), Err("ListedAtNode")),
         (confirmed, stuck(), elsewhere(cannot.clone()), Err("AttachedElsewhere")),
         (confirmed, stuck(), here(not_there.clone()), Err("InUseOnNode")),
+        (none, stuck(), evidence(unknown()), Err("NoProof")),
+        (taint, stuck(), evidence(unknown()), Ok(OutOfServiceTaint)),
+        (none, stuck(), evidence(doubtful(Contradicts)), Err("NoProof")),
+        (none, stuck(), evidence(doubtful(Disabled)), Err("NoProof")),
+        (none, stuck(), evidence(doubtful(Translated)), Err("NoProof")),
+        (confirmed, stuck(), evidence(doubtful(Translated)), Ok(Confirmed)),
+        // The taint is that of the machine which has the name now.
+        (taint, replaced(), evidence(cannot.clone()), Err("OtherMachine")),
+        (
+            taint,
+            replaced_and_confirmed(),
+            evidence(cannot.clone()),
+            Ok(OutOfServiceTaint),
+        ),
+        (confirmed, replaced(), evidence(cannot.clone()), Ok(Confirmed)),
+        (none, replaced(), evidence(not_there.clone()), Ok(Listing)),
     ];
     for (number, (proof, va, evidence, expected)) in rows.into_iter().enumerate() {
         assert_eq!(

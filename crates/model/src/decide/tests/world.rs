@@ -288,15 +288,21 @@ impl DecideModel {
     fn take_back(&mut self, observed: &Observed<'_>, plan: &UnpublishRequest<'_>, secrets: Option<&Secret>) -> Requeue {
         let renewals = plan.renew.iter().map(|other| format!("RENEW {}", other.name));
         self.log.extend(renewals);
+        let mut failed = None;
         for place in &plan.places {
             let answer = self.unpublish(*place, secrets).map(drop);
             match decide::unpublished(observed.policy, answer) {
                 Ok(None) => {}
                 Ok(Some(orphan)) => self.log.push(format!("orphan({})", orphan.message)),
-                Err(failure) => return self.fail(observed, failure),
+                Err(failure) => {
+                    failed.get_or_insert(failure);
+                }
             }
         }
-        self.record(observed, &Outcome::Unpublished)
+        match failed {
+            Some(failure) => self.fail(observed, failure),
+            None => self.record(observed, &Outcome::Unpublished),
+        }
     }
 
     /// Takes the steps that lead to a call, and stops before it.

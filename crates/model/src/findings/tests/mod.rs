@@ -15,9 +15,7 @@ use crate::objects::{Attachment, PersistentVolumeWire, Volume, VolumeAttachmentW
 
 const DRIVER: &str = "d.csi.test";
 const FINALIZER: &str = "external-attacher/d-csi-test";
-const RULES: FindingThresholds = FindingThresholds {
-    stuck_after: Duration::from_mins(5),
-};
+const STUCK_AFTER: Duration = Duration::from_mins(5);
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_000_000 + seconds).unwrap()
@@ -143,13 +141,13 @@ impl Case {
     }
 
     fn kinds(&self, now: i64) -> Vec<FindingKind> {
-        self.with_input(|input| findings(input, at(now), &RULES).iter().collect())
+        self.with_input(|input| findings(input, at(now), STUCK_AFTER).into_iter().collect())
     }
 }
 
 /// A pass over these at a time.
 fn pass(history: &mut FindingHistory, cases: &[Case], now: i64) -> (FindingsSummary, Vec<NewFinding>, bool) {
-    let mut pass = FindingsPass::begin(history, RULES, at(now));
+    let mut pass = FindingsPass::begin(history, STUCK_AFTER, at(now));
     for case in cases {
         case.with_input(|input| pass.examine(input));
     }

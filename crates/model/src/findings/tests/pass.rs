@@ -73,8 +73,8 @@ fn a_pass_that_could_not_tell_everything_is_followed_by_another() {
 fn what_is_wrong_with_the_driver_is_found_beside_its_attachments() {
     let mut history = FindingHistory::default();
     for (now, count) in [(0, 0), (300, 1), (400, 1)] {
-        let mut pass_of_driver = FindingsPass::begin(&mut history, RULES, at(now));
-        pass_of_driver.of_driver(FindingKind::CSIDriverMissing, DRIVER, "missing");
+        let mut pass_of_driver = FindingsPass::begin(&mut history, STUCK_AFTER, at(now));
+        pass_of_driver.found(FindingKind::CSIDriverMissing, DRIVER, None, || "missing".to_owned());
         let (summary, new, _) = pass_of_driver.end();
         assert_eq!(summary.count(FindingKind::CSIDriverMissing), count);
         assert_eq!(new.len(), usize::from(now == 300));

@@ -200,7 +200,7 @@ fn a_note_that_an_older_volume_contradicts_is_told_as_wrong() {
                 volume: Some(&volume),
                 ..*input
             };
-            let found: Vec<_> = findings(&input, at(10), &RULES).iter().collect();
+            let found: Vec<_> = findings(&input, at(10), STUCK_AFTER).into_iter().collect();
             assert_eq!(found, [FindingKind::VolumeReplaced]);
             finding_message(FindingKind::VolumeReplaced, &input)
         })

@@ -46,6 +46,8 @@ pub struct ClaimMemory {
     pub(super) is_told_of_lists: bool,
     /// Since when the class is missing, or that of another provisioner; or not known as it is.
     pub(super) class_missing_since: Option<Timestamp>,
+    /// Since when the selected node is missing.
+    pub(super) node_missing_since: Option<Timestamp>,
     /// Since when the PersistentVolume is known to be saved.
     pub(super) saved_since: Option<Timestamp>,
     /// A call that cannot succeed with its arguments.

@@ -41,6 +41,8 @@ use surroundings::{Surroundings, neutral};
 
 /// How long a class may be missing, or that of another provisioner, before it is told: kube-controller-manager may be about to correct it.
 pub const CLASS_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a selected node may be missing before the claim gets another one.
+pub const NODE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a PersistentVolume may be saved and not bound before the marker goes all the same.
 pub const BINDING_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a claim rests at least whose time is about to be over.
@@ -300,7 +302,10 @@ impl ClaimAttempt {
         creation = self.memory.planned_again(creation, &marker, is_wanted);
         let class = view.class(&claim.class);
         let known = self.knows_lists(view, &creation);
-        let waited = self.waited(view, &claim, &marker, (class.as_deref(), known), saved.as_deref());
+        let surroundings = Surroundings::of(view, &claim);
+        let classes = (class.as_deref(), known);
+        let misses_node = surroundings.misses_node(&claim);
+        let waited = self.waited(view, &claim, &marker, classes, misses_node, saved.as_deref());
         let written = marker.recorded().is_some_and(|known| *known.writer == *policy.identity);
         let is_of_other = marker.may_be_open() && !written;
         let is_marked_by_other = is_of_other && (marker.is_recorded() || !self.memory.mark_is_stripped);
@@ -308,7 +313,6 @@ impl ClaimAttempt {
             // Somebody else has marked it since, and may have called: what is known here says nothing of that.
             creation = Creation::Uncertain(UncertainCall::default());
         }
-        let surroundings = Surroundings::of(view, &claim);
         let decision = decide(&ObservedClaim {
             gone,
             claim_is_live: self.claim_is_live,
@@ -389,6 +393,7 @@ impl ClaimAttempt {
         claim: &Claim,
         marker: &MarkerState,
         (class, known): (Seen<&StorageClass>, (bool, bool)),
+        misses_node: bool,
         saved: Seen<&Volume>,
     ) -> Waited {
         let now = view.now();
@@ -410,12 +415,14 @@ impl ClaimAttempt {
             since.map_or(Duration::ZERO, |since| elapsed(since, now))
         };
         let for_class = since(&mut self.memory.class_missing_since, is_missing) >= CLASS_TIMEOUT;
+        let for_node = since(&mut self.memory.node_missing_since, misses_node) >= NODE_TIMEOUT;
         let for_binding = since(&mut self.memory.saved_since, is_saved) >= BINDING_TIMEOUT;
         // A marker that cannot be read does not say since when; one that can may be from before a call that was refused.
         let marked_at = marker.recorded().map(|recorded| recorded.since).or(claim.deleting);
         let marked_at = marked_at.max(self.memory.uncertain_since.filter(|_| marked_at.is_some()));
         Waited {
             for_class,
+            for_node,
             for_binding,
             stuck: marked_at.is_some_and(|since| elapsed(since, now) >= view.stuck_after()),
         }
@@ -562,7 +569,11 @@ impl ClaimAttempt {
             {
                 self.needed = Some(secret.clone());
             }
-            self.needs_topology = reason == ClaimReason::TopologyMissing && !cause.is_of_selected_node();
+            // Else it is that of the selected node.
+            self.needs_topology = matches!(
+                *cause,
+                ProvisionRefusal::NoTopology(_) | ProvisionRefusal::TopologyLabelsMissing { .. }
+            );
             if reason == ClaimReason::Unconfirmed {
                 // A list that comes in wakes nobody.
                 if !std::mem::replace(&mut self.memory.is_told_of_lists, true) {
@@ -587,6 +598,7 @@ impl ClaimAttempt {
         };
         match reason {
             ClaimReason::Syncing => Verdict::Rest(self.memory.rests.next_rest()),
+            ClaimReason::NodeGone => rest(self.memory.node_missing_since, NODE_TIMEOUT),
             ClaimReason::WaitForBinding => rest(self.memory.saved_since, BINDING_TIMEOUT),
             ClaimReason::ClassMissing | ClaimReason::ClassMismatch => {
                 rest(self.memory.class_missing_since, CLASS_TIMEOUT)

@@ -91,6 +91,11 @@ impl Surroundings {
         }
     }
 
+    /// Whether the selected node has no Node or no CSINode.
+    pub fn misses_node(&self, claim: &Claim) -> bool {
+        claim.selected_node.is_some() && self.node.is_gone()
+    }
+
     /// Whether a marker says something of topology that does not count. Before all nodes are known nothing can be said of that.
     pub fn ignores(&self, marker: &MarkerState, class: Option<&StorageClass>) -> bool {
         let (Some(marker), Some(class)) = (marker.recorded(), class) else {

@@ -38,6 +38,9 @@ impl Subject<'_, '_> {
             if observed.node.is_gone()
                 && let Some(write) = patch::reschedule(observed.claim)
             {
+                if !observed.waited.for_node {
+                    return wait(ClaimReason::NodeGone);
+                }
                 return decided(ClaimReason::NodeGone, ClaimAction::Reschedule(write));
             }
         }

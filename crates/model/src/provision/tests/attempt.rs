@@ -274,6 +274,12 @@ fn save_fails(error: ApiError) -> impl Fn(&ClaimStep, &mut Cluster) -> Option<Cl
     move |step, _| matches!(step, ClaimStep::Save(_)).then(|| ClaimEvent::Saved(Err(error.clone())))
 }
 
+/// It was carried out, and the answer is lost.
+fn save_is_lost(body: &Value, cluster: &mut Cluster) -> Option<ClaimEvent> {
+    cluster.post(body);
+    Some(ClaimEvent::Saved(Err(error(ApiErrorKind::Unknown))))
+}
+
 fn patch_fails(error: ApiError) -> impl Fn(&ClaimStep, &mut Cluster) -> Option<ClaimEvent> {
     move |step, _| matches!(step, ClaimStep::Patch(_)).then(|| ClaimEvent::Patched(Err(error.clone())))
 }
@@ -386,11 +392,13 @@ impl Play {
         std::mem::take(&mut self.done)
     }
 
+    /// How many such notes there are.
+    fn told(&self, is_wanted: impl Fn(&ClaimNote) -> bool) -> usize {
+        self.notes.iter().filter(|note| is_wanted(note)).count()
+    }
+
     fn saved(&self) -> usize {
-        self.notes
-            .iter()
-            .filter(|note| matches!(note, ClaimNote::Saved(..)))
-            .count()
+        self.told(|note| matches!(note, ClaimNote::Saved(..)))
     }
 
     /// Why PersistentVolumes were saved of volumes that nobody wants.
@@ -619,11 +627,8 @@ fn a_claim_whose_volume_cannot_be_recorded_is_let_go_on_request() {
     play.cluster.claim.as_mut().unwrap()["metadata"]["annotations"]["attacher.csi.dev/release"] =
         request.to_string().into();
     play.attempt(refused);
-    assert!(
-        play.notes.iter().any(|note| matches!(note, ClaimNote::LetGo(..))),
-        "{:?}",
-        play.notes
-    );
+    let let_go = play.told(|note| matches!(note, ClaimNote::LetGo(..)));
+    assert!(let_go > 0, "{:?}", play.notes);
     assert!(
         !play
             .cluster
@@ -784,10 +789,7 @@ fn a_volume_that_is_recorded_for_its_end_is_not_told_as_provisioned() {
                     cluster.delete();
                     None
                 }
-                ClaimStep::Save(body) if is_lost => {
-                    cluster.post(body);
-                    Some(ClaimEvent::Saved(Err(error(ApiErrorKind::Unknown))))
-                }
+                ClaimStep::Save(body) if is_lost => save_is_lost(body, cluster),
                 _ => None,
             });
             assert_eq!((play.saved(), play.recorded()), (0, vec![reason]), "{policy} {is_lost}");
@@ -796,9 +798,8 @@ fn a_volume_that_is_recorded_for_its_end_is_not_told_as_provisioned() {
     let mut play = Play::of(Cluster::new());
     play.attempt(|step, cluster| match step {
         ClaimStep::Save(body) => {
-            cluster.post(body);
             cluster.delete();
-            Some(ClaimEvent::Saved(Err(error(ApiErrorKind::Unknown))))
+            save_is_lost(body, cluster)
         }
         _ => None,
     });
@@ -808,20 +809,14 @@ fn a_volume_that_is_recorded_for_its_end_is_not_told_as_provisioned() {
 /// A driver that answers one ID for two claims is told at once, and not first when one of them is to be deleted.
 #[test]
 fn a_volume_that_another_has_as_well_is_saved_and_told() {
-    let shared = |play: &Play| {
-        let notes = play.notes.iter();
-        let shared = notes.filter(|note| matches!(note, ClaimNote::HandleShared(name, _) if **name == *NAME));
-        shared.count()
-    };
+    let is_shared = |note: &ClaimNote| matches!(note, ClaimNote::HandleShared(name, _) if **name == *NAME);
+    let shared = |play: &Play| play.told(is_shared);
     for is_lost in [false, true] {
         let mut play = Play::of(Cluster::new());
         play.cluster.owner = Some("pv-2".into());
         for _ in 0..2 {
             play.attempt(|step, cluster| match step {
-                ClaimStep::Save(body) if is_lost => {
-                    cluster.post(body);
-                    Some(ClaimEvent::Saved(Err(error(ApiErrorKind::Unknown))))
-                }
+                ClaimStep::Save(body) if is_lost => save_is_lost(body, cluster),
                 _ => None,
             });
             assert_eq!((play.saved(), shared(&play)), (1, 1), "{is_lost}");
@@ -872,11 +867,8 @@ fn a_refused_claim_that_nobody_wants_any_more_is_let_go_without_another_call() {
         for code in [9, 3, 11] {
             let mut play = Play::of(Cluster::new());
             let verdict = play.call(Some(code), make_unwanted);
-            let told = play
-                .notes
-                .iter()
-                .filter(|note| matches!(note, ClaimNote::CallFailed(_, _, false)));
-            assert_eq!(told.count(), 1, "{:?}", play.notes);
+            let told = play.told(|note| matches!(note, ClaimNote::CallFailed(_, _, false)));
+            assert_eq!(told, 1, "{:?}", play.notes);
             assert_eq!(
                 (verdict, play.take_done()),
                 (Verdict::Done, vec!["patch", "create", "patch"])
@@ -933,10 +925,7 @@ fn a_save_that_was_carried_out_without_an_answer_is_found() {
 fn a_save_is_told_once_though_nothing_that_was_asked_about_it_was_answered() {
     let mut play = Play::of(Cluster::new());
     let verdict = play.attempt(|step, cluster| match step {
-        ClaimStep::Save(body) => {
-            cluster.post(body);
-            Some(ClaimEvent::Saved(Err(error(ApiErrorKind::Unknown))))
-        }
+        ClaimStep::Save(body) => save_is_lost(body, cluster),
         ClaimStep::ReadVolume(_) => Some(ClaimEvent::Read(Err(error(ApiErrorKind::Unknown)))),
         _ => None,
     });
@@ -961,7 +950,7 @@ fn a_claim_is_given_up_once_the_marker_is_off() {
         let mut play = Play::of(Cluster::new());
         play.attempt(call_fails(9));
         play.cluster.set(pointer, json!(value));
-        let told = |play: &Play| play.notes.iter().filter(|note| **note == ClaimNote::Cancelled).count();
+        let told = |play: &Play| play.told(|note| *note == ClaimNote::Cancelled);
         for _ in 0..3 {
             play.attempt(patch_fails(status(403)));
             assert_eq!(told(&play), 0, "{pointer}");
@@ -1065,7 +1054,7 @@ fn two_volumes_are_told_once_whatever_became_of_the_claim() {
             saved: "vol-0".into(),
             lost: "vol-1".into(),
         };
-        assert_eq!(play.notes.iter().filter(|note| **note == two).count(), 1, "{is_gone}");
+        assert_eq!(play.told(|note| *note == two), 1, "{is_gone}");
         assert!(!play.cluster.carries_marker());
     }
 }

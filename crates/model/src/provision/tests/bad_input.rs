@@ -122,7 +122,10 @@ fn answers_of_the_driver() {
 #[test]
 fn answers_of_the_driver_that_are_too_large() {
     let segment = |at: usize| Segment::from([("zone", at.to_string().as_str())]);
-    let wide: BTreeMap<Box<str>, Box<str>> = (0..1000).map(|at| (at.to_string().into(), "x".into())).collect();
+    let wide = |count: usize| {
+        let entries = (0..count).map(|at| (at.to_string().into(), "x".into()));
+        Segment::from(entries.collect::<BTreeMap<Box<str>, Box<str>>>())
+    };
     let context: BTreeMap<String, String> = [("k".to_owned(), "x".repeat(1 << 20))].into();
     let fault = |change: &dyn Fn(&mut AnsweredVolume)| {
         let volume = answered(|answer| change(answer)).unwrap();
@@ -135,9 +138,11 @@ fn answers_of_the_driver_that_are_too_large() {
     // A volume may be reachable from each node, whatever was asked for.
     let most = answered(|answer| answer.topology = (0..MAX_TERMS).map(segment).collect()).unwrap();
     assert!(most.is_usable() && most.topology.len() == MAX_TERMS);
+    let all_labels = answered(|answer| answer.topology = vec![wide(1000)]).unwrap();
+    assert!(all_labels.is_usable() && all_labels.topology == [wide(1000)]);
     assert_eq!(
-        fault(&|answer| answer.topology = vec![Segment::from(wide.clone())]),
-        VolumeFault::TopologyTooLarge(1000)
+        fault(&|answer| answer.topology = vec![wide(2000)]),
+        VolumeFault::TopologyTooLarge(104_890)
     );
     assert!(matches!(
         fault(&|answer| answer.context = context.clone().into()),

@@ -353,7 +353,7 @@ impl ClaimWorld {
 
     /// The claim is given to another driver.
     pub fn of_another_driver(self) -> Self {
-        self.annotate("volume.kubernetes.io/storage-provisioner", "other")
+        self.annotate("volume.kubernetes.io/storage-provisioner", "other.test")
     }
 
     /// Calls `look` with what is observed.

@@ -1,14 +1,17 @@
 //! The rules about a claim, in their order: a row or more for each.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use std::sync::Arc;
 
 use super::builders::{
-    ClaimWorld, DRIVER, NAME, UID, answered_volume, claim_of, marker_json, node, plan_of, volume_json, volume_of, world,
+    ClaimWorld, DELETED_AT, DRIVER, MARKER, NAME, NOW, UID, answered_volume, claim_of, marker_json, node, plan_of,
+    volume_json, volume_of, world,
 };
-use super::table::{Decided, Row};
+use super::table::secret_state;
+use crate::objects::{SecretReference, StringMap};
 use crate::provision::{
-    ClaimAction, Creation, LeakProtection, NewVolume, ProvisionerSecretState, RolePhase, UncertainCall, VolumeFault,
+    ClaimAction, Creation, LeakProtection, NewVolume, ProvisionerSecretState, ProvisionerSecrets, RolePhase,
+    UncertainCall, VolumeFault,
 };
 
 /// The action in a word.
@@ -47,22 +50,8 @@ pub fn word(action: &ClaimAction) -> String {
     }
 }
 
-fn play(table: Vec<Vec<Row<ClaimWorld>>>) {
-    super::table::play(table, |world| {
-        let decision = world.decide();
-        format!("{}: {}", decision.reason.as_str(), word(&decision.action))
-    });
-}
-
 pub fn new_volume(world: &ClaimWorld) -> NewVolume {
     NewVolume::of_answer(&plan_of(world), Some(answered_volume())).unwrap()
-}
-
-/// A marked claim whose volume was created.
-fn created(world: &ClaimWorld, change: impl FnOnce(&mut NewVolume)) -> ClaimWorld {
-    let mut volume = new_volume(world);
-    change(&mut volume);
-    world.clone().marked().creation(Creation::Created(Box::new(volume)))
 }
 
 pub fn uncertain(world: &ClaimWorld) -> Creation {
@@ -72,801 +61,563 @@ pub fn uncertain(world: &ClaimWorld) -> Creation {
     })
 }
 
-fn unnoticed(_: &mut NewVolume) {}
+pub fn play(table: &'static str) -> usize {
+    super::table::play(table, world, happen, |world| {
+        let decision = world.decide();
+        format!("{}: {}", decision.reason.as_str(), word(&decision.action))
+    })
+}
+
+/// With another volume than the one that was created.
+fn but(mut world: ClaimWorld, change: impl FnOnce(&mut NewVolume)) -> ClaimWorld {
+    match &mut world.creation {
+        Some(Creation::Created(volume)) => change(volume),
+        other => panic!("{other:?}"),
+    }
+    world
+}
+
+/// With the annotation of a person who asks to let it go.
+fn asked(world: ClaimWorld, at: &str) -> ClaimWorld {
+    let request = json!({"uid": UID, "deleted": DELETED_AT, "at": at});
+    world.annotate("attacher.csi.dev/release", &request.to_string())
+}
+
+fn source(world: ClaimWorld, field: &str, group: &str, kind: &str) -> ClaimWorld {
+    world.set(field, json!({"apiGroup": group, "kind": kind, "name": "s"}))
+}
+
+/// Two topologies, one of which is a thousand.
+fn many_topologies() -> Value {
+    let hosts: Vec<String> = (0..1000).map(|at| at.to_string()).collect();
+    json!([
+        {"matchLabelExpressions": [{"key": "zone", "values": ["a"]}]},
+        {"matchLabelExpressions": [{"key": "host", "values": hosts}]},
+    ])
+}
+
+/// What these words of a table say.
+fn happen(world: ClaimWorld, words: &'static str) -> ClaimWorld {
+    if let Some(what) = words.strip_prefix("unknown ") {
+        return world.unknown(what);
+    }
+    if let Some(state) = words.strip_prefix("secret ") {
+        return world.with_secret(secret_state(state));
+    }
+    match words {
+        "as it is" => world,
+        "delayed" => world.delayed(),
+        "marked" => world.marked(),
+        "deleting" => world.deleting(),
+        "removed" => world.removed(),
+        "bound" => world.bound(NAME),
+        "bound elsewhere" => world.bound("static"),
+        "lost" => world.lost(),
+        "another driver's" => world.of_another_driver(),
+        "saved" => world.saved(),
+        "volume going" => world.volume_going(),
+        "name taken" => world.name_taken(),
+        "saved for nobody" => world.saved_with("/spec/claimRef", json!(null)),
+        "saved by another driver" => world.saved_with("/spec/csi/driver", "other.test"),
+        "asked" => asked(world, NOW),
+        "asked long ago" => asked(world, "2026-01-01T03:04:00Z"),
+        "no class" => world.without_class(),
+        "replaced class" => world.replaced_class(),
+        "away" => world.away(),
+        "stopping" => world.role(RolePhase::Stopping),
+        "disabled" => world.role(RolePhase::Disabled),
+        "never called" => world.creation(Creation::Never),
+        "refused" => world.creation(Creation::Refused),
+        "uncertain" => {
+            let call = uncertain(&world);
+            world.creation(call)
+        }
+        "created" => {
+            let volume = new_volume(&world);
+            world.marked().creation(Creation::Created(Box::new(volume)))
+        }
+        "second volume" => but(world, |new| new.handle = "vol-2".into()),
+        "undersized" => but(world, |new| {
+            new.fault = Some(VolumeFault::Undersized { asked: 2, answered: 1 });
+        }),
+        "undo failed" => but(world, |new| new.undo_failed = true),
+        _ => world.with(|world| observe(world, words)),
+    }
+}
+
+/// What these words of a table say of one thing that is observed.
+fn observe(world: &mut ClaimWorld, words: &str) {
+    let capabilities = &mut world.driver.capabilities;
+    match words {
+        "held" => world.policy.hold_deletions = true,
+        "stuck" => world.waited.stuck = true,
+        "attached" => world.attached_to = Some("n1".into()),
+        "shared" => world.handle_owner = Some("pv-2".into()),
+        "in its own volume" => world.handle_owner = Some(NAME.into()),
+        "claim read" => world.claim_is_live = true,
+        "volume not read" => world.saved_is_live = false,
+        "of another process" => world.marker_is_own = false,
+        "infeasible" => world.infeasible = true,
+        "waited for binding" => world.waited.for_binding = true,
+        "waited for node" => world.waited.for_node = true,
+        "waited for class" => world.waited.for_class = true,
+        "unwatched" => (world.classes_are_known, world.nodes_are_known) = (false, false),
+        "unwatched nodes" => world.nodes_are_known = false,
+        "node gone" => world.node_gone = true,
+        "no CSINode" => world.nodes.clear(),
+        "unlabelled" => world.nodes[0].labels = StringMap::default(),
+        "one node" => world.nodes = vec![node("n", &[("z", "a")])],
+        "with topology" => capabilities.accessibility_constraints = true,
+        "without topology" => capabilities.accessibility_constraints = false,
+        "creates nothing" => capabilities.create_delete_volume = false,
+        "no aggregation" => world.policy.aggregate_topology = false,
+        "protected when uncertain" => world.policy.leak_protection = LeakProtection::WhenUncertain,
+        "never protected" => world.policy.leak_protection = LeakProtection::Never,
+        "other prefix" => world.policy.volume_name_prefix = "other".into(),
+        "long prefix" => world.policy.volume_name_prefix = "p".repeat(128).as_str().into(),
+        "unlisted" => world.policy.secrets = ProvisionerSecrets::default(),
+        "wanted then" => world.secret_was_wanted = true,
+        "another secret" => {
+            world.secret_of = Some(SecretReference {
+                namespace: "ns".into(),
+                name: "another".into(),
+            });
+        }
+        _ => *world = object(world.clone(), words),
+    }
+}
+
+/// What these words of a table say of what stands in the claim or its class.
+fn object(world: ClaimWorld, words: &str) -> ClaimWorld {
+    match words {
+        "foreign marker" => world.marked_with(&json!({"driver": "other.test", "uid": UID})),
+        "cut marker" => world.marked_with(&json!("{")),
+        "unreadable marker" => world.marked_with(&json!("unreadable")),
+        "recorded marker" => {
+            let mut recorded = marker_json();
+            recorded["segment"] = json!({"zone": "a"});
+            recorded["first"] = json!({"zone": "a"});
+            world.marked_with(&recorded)
+        }
+        "empty marker" => world.annotate(MARKER, ""),
+        "no finalizer" => world.set("/metadata/finalizers", json!(["example.com/hold"])),
+        "beta annotation" => world
+            .set("/metadata/annotations", json!({}))
+            .marked()
+            .annotate("volume.beta.kubernetes.io/storage-provisioner", DRIVER),
+        "unplaced" => world.annotate("volume.kubernetes.io/selected-node", ""),
+        "named volume" => world.set("/spec/volumeName", NAME),
+        "classless" => world.set("/spec/storageClassName", "").without_class(),
+        "selector" => world.set("/spec/selector", json!({})),
+        "attributes class" => world.set("/spec/volumeAttributesClassName", "gold"),
+        "populator" => source(world, "/spec/dataSource", "x.io", "Foo"),
+        "claim of another group" => source(world, "/spec/dataSourceRef", "x.io", "PersistentVolumeClaim"),
+        "snapshot" => source(world, "/spec/dataSource", "snapshot.storage.k8s.io", "VolumeSnapshot"),
+        "Retain" => world.class("/reclaimPolicy", "Retain"),
+        "no policy" => world.class("/reclaimPolicy", json!(null)),
+        "immediate" => world.class("/volumeBindingMode", "Immediate"),
+        "for a consumer" => world.class("/volumeBindingMode", "WaitForFirstConsumer"),
+        "many topologies" => world.class("/allowedTopologies", many_topologies()),
+        "another's class" => world.class("/provisioner", "other.test"),
+        "class of hand-made volumes" => world.class("/provisioner", "kubernetes.io/no-provisioner"),
+        "in-tree class" => world.class("/provisioner", "kubernetes.io/aws-ebs"),
+        _ => world.class("/parameters", wrong_parameters(words)),
+    }
+}
+
+/// Parameters of a class that no call is made with.
+fn wrong_parameters(words: &str) -> Value {
+    match words {
+        "reserved key" => json!({"csi.storage.k8s.io/foo": "x"}),
+        "template" => json!({"csi.storage.k8s.io/secret-name": "${x}", "csi.storage.k8s.io/secret-namespace": "x"}),
+        "half a Secret" => json!({"csi.storage.k8s.io/provisioner-secret-name": "s"}),
+        "Secret of an annotation" => json!({
+            "csi.storage.k8s.io/secret-name": "default-${pvc.annotations['team']}",
+            "csi.storage.k8s.io/secret-namespace": "n",
+        }),
+        "two file systems" => json!({"fsType": "xfs", "csi.storage.k8s.io/fstype": "xfs"}),
+        "file system twice" => json!({"fstype": "ext3", "csi.storage.k8s.io/fstype": "ext4"}),
+        _ => panic!("no such words: {words}"),
+    }
+}
 
 #[test]
-#[allow(clippy::too_many_lines, reason = "a table")]
 fn rows_1_to_5_whose_claim_and_whose_volume_it_is() {
-    let other = || world().annotate("volume.kubernetes.io/storage-provisioner", "other.test");
-    let foreign = json!({"driver": "other.test", "uid": UID});
-    let unreadable = json!("{");
-    play(vec![
-        Decided("NotOwn: ignore").when(vec![
-            ("1 another driver's", other()),
-            ("1 another driver's, with its marker", other().marked_with(&foreign)),
-            (
-                "1 another driver's, with a marker that says nothing",
-                other().marked_with(&unreadable),
-            ),
-        ]),
-        Decided("MarkerOfAnotherDriver: tell marker_of_another_driver").when(vec![(
-            "1 ours, with a marker of another driver",
-            world().marked_with(&foreign),
-        )]),
-        Decided("NotNeeded: ignore").when(vec![(
-            "1 ours, with a marker of another driver, bound",
-            world().marked_with(&foreign).bound(NAME),
-        )]),
-        Decided("FindOut: create").when(vec![("1 another driver's by now, with our marker", other().marked())]),
-        Decided("Saved: unmark").when(vec![
-            ("2 saved and bound", world().marked().bound(NAME).saved()),
-            ("2 saved, in deletion", world().marked().deleting().saved()),
-            ("2 saved, bound to another", world().marked().bound("other").saved()),
-            (
-                "2 saved for 30 s",
-                world().marked().saved().with(|world| world.waited.for_binding = true),
-            ),
-            ("2 bound, its PersistentVolume gone since", world().marked().bound(NAME)),
-            ("2 lost", world().marked().lost()),
-            (
-                "3 saved just now, and the role ends",
-                world().marked().saved().role(RolePhase::Stopping),
-            ),
-            (
-                "4 its PersistentVolume goes, in deletion as well",
-                world().marked().deleting().volume_going(),
-            ),
-            (
-                "4 its PersistentVolume goes, bound to it",
-                world().marked().bound(NAME).volume_going(),
-            ),
-            (
-                "5 a volume populator gave it to another claim",
-                world().marked().bound(NAME).name_taken(),
-            ),
-            (
-                "5 a volume populator gave it to another claim, in deletion",
-                world().marked().bound(NAME).deleting().name_taken(),
-            ),
-            (
-                "5 it was given to another claim, and this one is lost",
-                world().marked().lost().name_taken(),
-            ),
-        ]),
-        Decided("Saved: ignore").when(vec![(
-            "2 saved and bound, without a marker",
-            world().bound(NAME).saved(),
-        )]),
-        Decided("TwoVolumes: unmark").when(vec![(
-            "2 the driver made two volumes",
-            created(&world(), |new| new.handle = "vol-2".into()).saved(),
-        )]),
-        Decided("WaitForBinding: wait").when(vec![("3 saved just now", world().marked().saved())]),
-        Decided("VolumeGoing: tell pv_deleting").when(vec![
-            ("4 its PersistentVolume goes", world().marked().volume_going()),
-            (
-                "4 its PersistentVolume goes, and deletions are held",
-                world()
-                    .marked()
-                    .volume_going()
-                    .with(|world| world.policy.hold_deletions = true),
-            ),
-        ]),
-        Decided("NameTaken: tell name_taken").when(vec![
-            ("5 of another claim", world().name_taken()),
-            ("5 of no claim", world().saved_with("/spec/claimRef", json!(null))),
-            (
-                "5 of another driver",
-                world().saved_with("/spec/csi/driver", "other.test"),
-            ),
-            ("5 of another claim, uncertain", world().marked().name_taken()),
-        ]),
-        Decided("Syncing: wait").when(vec![("not known whether it is saved", world().unknown("saved"))]),
-    ]);
+    play(
+        "
+        NotOwn: ignore
+            1 another driver's | another driver's
+            1 another driver's, with its marker | another driver's, foreign marker
+            1 another driver's, with a marker that says nothing | another driver's, cut marker
+        MarkerOfAnotherDriver: tell marker_of_another_driver
+            1 ours, with a marker of another driver | foreign marker
+        NotNeeded: ignore
+            1 ours, with a marker of another driver, bound | foreign marker, bound
+        FindOut: create
+            1 another driver's by now, with our marker | another driver's, marked
+        Saved: unmark
+            2 saved and bound | marked, bound, saved
+            2 saved, in deletion | marked, deleting, saved
+            2 saved, bound to another | marked, bound elsewhere, saved
+            2 saved for 30 s | marked, saved, waited for binding
+            2 bound, its PersistentVolume gone since | marked, bound
+            2 lost | marked, lost
+            3 saved just now, and the role ends | marked, saved, stopping
+            4 its PersistentVolume goes, in deletion as well | marked, deleting, volume going
+            4 its PersistentVolume goes, bound to it | marked, bound, volume going
+            5 a volume populator gave it to another claim | marked, bound, name taken
+            5 a volume populator gave it to another claim, in deletion | marked, bound, deleting, name taken
+            5 it was given to another claim, and this one is lost | marked, lost, name taken
+        Saved: ignore
+            2 saved and bound, without a marker | bound, saved
+        TwoVolumes: unmark
+            2 the driver made two volumes | created, second volume, saved
+        WaitForBinding: wait
+            3 saved just now | marked, saved
+        VolumeGoing: tell pv_deleting
+            4 its PersistentVolume goes | marked, volume going
+            4 its PersistentVolume goes, and deletions are held | marked, volume going, held
+        NameTaken: tell name_taken
+            5 of another claim | name taken
+            5 of no claim | saved for nobody
+            5 of another driver | saved by another driver
+            5 of another claim, uncertain | marked, name taken
+        Syncing: wait
+            not known whether it is saved | unknown saved
+        ",
+    );
 }
 
 #[test]
 #[allow(clippy::too_many_lines, reason = "a table")]
 fn rows_6_to_8_the_volume_is_there() {
-    let retain = world().class("/reclaimPolicy", "Retain");
-    let faulty = |new: &mut NewVolume| new.fault = Some(VolumeFault::Undersized { asked: 2, answered: 1 });
-    let failed = |new: &mut NewVolume| new.undo_failed = true;
-    let wanted = || created(&world(), unnoticed);
-    let retained = || created(&retain, unnoticed);
-    let unwanted = || wanted().deleting();
-    let unread = |world: &mut ClaimWorld| world.saved_is_live = false;
-    let held = |world: &mut ClaimWorld| world.policy.hold_deletions = true;
-    let stuck = |world: ClaimWorld| world.with(|world| world.waited.stuck = true);
-    let attached = |world: ClaimWorld| world.with(|world| world.attached_to = Some("n1".into()));
-    let ask = |world: ClaimWorld| {
-        let request = json!({"uid": UID, "deleted": super::builders::DELETED_AT, "at": super::builders::NOW});
-        world.annotate("attacher.csi.dev/release", &request.to_string())
-    };
-    play(vec![
-        Decided("SaveVolume: save").when(vec![
-            ("6 wanted", wanted()),
-            ("6 wanted, the class gone", wanted().without_class()),
-            ("6 wanted, switched off", wanted().role(RolePhase::Disabled)),
-            ("6 wanted, and attached", attached(wanted())),
-            ("6 the driver is away", wanted().away()),
-        ]),
-        Decided("KeepVolume: save").when(vec![
-            ("7 unwanted, Retain", retained().deleting()),
-            (
-                "7 unwanted, no policy",
-                created(&world().class("/reclaimPolicy", json!(null)), unnoticed).deleting(),
-            ),
-            ("7 bound elsewhere, Retain", retained().bound("static")),
-        ]),
-        Decided("NameTaken: tell name_taken").when(vec![(
-            "7 unwanted, Retain, the name taken",
-            retained().deleting().name_taken(),
-        )]),
-        Decided("HandleShared: unmark").when(vec![
-            (
-                "7 unwanted, Retain, somebody's handle",
-                retained()
-                    .deleting()
-                    .with(|world| world.handle_owner = Some(NAME.into())),
-            ),
-            (
-                "8a somebody's handle",
-                unwanted().with(|world| world.handle_owner = Some("pv-2".into())),
-            ),
-        ]),
-        Decided("KeepVolume: tell volume_unrecorded").when(vec![(
-            "7 another driver's by now, Retain: the claim would be bound to it",
-            retained().of_another_driver(),
-        )]),
-        Decided("UndoVolume: delete vol-1").when(vec![
-            ("6 wanted again while it may be deleted", created(&world(), failed)),
-            ("8 unwanted", unwanted()),
-            ("8 bound elsewhere", wanted().bound("static")),
-            ("8 another driver's by now", wanted().of_another_driver()),
-            (
-                "8 another driver's by now, not deleted with OK: the claim would be bound to it",
-                created(&world(), failed).of_another_driver(),
-            ),
-            (
-                "8 not deleted with OK, the name taken",
-                created(&world(), failed).deleting().name_taken(),
-            ),
-            ("8 its claim removed by force", unwanted().removed()),
-            ("8 undersized and wanted", created(&world(), faulty)),
-            (
-                "8 undersized and wanted, not deleted with OK",
-                created(&world(), |new| {
-                    faulty(new);
-                    failed(new);
-                }),
-            ),
-        ]),
-        Decided("Syncing: wait").when(vec![
-            ("8a not known whose", unwanted().unknown("handle")),
-            ("8 not known whether it is attached", unwanted().unknown("attached")),
-        ]),
-        Decided("HandleShared: tell handle_shared").when(vec![(
-            "8a undersized, somebody's handle",
-            created(&world(), faulty).with(|world| world.handle_owner = Some("pv-2".into())),
-        )]),
-        Decided("UndoVolume: read volume").when(vec![
-            ("8 unwanted, not looked at", unwanted().with(unread)),
-            ("8 attached, not looked at", attached(unwanted().with(unread))),
-        ]),
-        Decided("UndoVolume: save").when(vec![
-            ("8 not deleted with OK", created(&world(), failed).deleting()),
-            ("8 attached", attached(unwanted())),
-            ("8 attached, its claim removed by force", attached(unwanted().removed())),
-            (
-                "8 not known whether it is attached, held",
-                unwanted().unknown("attached").with(held),
-            ),
-            ("8 held, and saved all the same", stuck(ask(unwanted().with(held)))),
-            (
-                "8 the process ends, and no marker says that there is a volume",
-                unwanted().with(|world| {
-                    world.role = RolePhase::Stopping;
-                    world.claim["metadata"]["finalizers"] = json!(["example.com/hold"]);
-                }),
-            ),
-            (
-                "8 the process ends, and the claim was removed by force with its marker",
-                unwanted().role(RolePhase::Stopping).removed(),
-            ),
-            (
-                "8 the driver is away, and the claim was removed by force with its marker",
-                unwanted().away().removed(),
-            ),
-        ]),
-        Decided("Held: tell deletion_held").when(vec![
-            (
-                "8 another driver's by now, held: the claim would be bound to it",
-                wanted().of_another_driver().with(held),
-            ),
-            ("8 held, the name taken", stuck(unwanted().name_taken().with(held))),
-        ]),
-        Decided("StillAttached: tell still_attached").when(vec![
-            ("8 attached, the name taken", attached(unwanted().name_taken())),
-            (
-                "8 attached, another driver's by now: the claim would be bound to it",
-                attached(wanted().of_another_driver()),
-            ),
-            ("8 attached, undersized and wanted", attached(created(&world(), faulty))),
-        ]),
-        Decided("LetGo: let go").when(vec![
-            (
-                "8 attached, the name taken, let go",
-                stuck(ask(attached(unwanted().name_taken()))),
-            ),
-            (
-                "8 held, the name taken, let go",
-                stuck(ask(unwanted().name_taken().with(held))),
-            ),
-            (
-                "7 unwanted, Retain, the name taken, let go",
-                stuck(ask(retained().deleting().name_taken())),
-            ),
-        ]),
-        Decided("DriverAway: wait").when(vec![("8 the driver is away", unwanted().away())]),
-        Decided("Draining: wait").when(vec![("8 the process ends", unwanted().role(RolePhase::Stopping))]),
-    ]);
+    play(
+        "
+        SaveVolume: save
+            6 wanted | created
+            6 wanted, the class gone | created, no class
+            6 wanted, switched off | created, disabled
+            6 wanted, and attached | created, attached
+            6 the driver is away | created, away
+        KeepVolume: save
+            7 unwanted, Retain | Retain, created, deleting
+            7 unwanted, no policy | no policy, created, deleting
+            7 bound elsewhere, Retain | Retain, created, bound elsewhere
+        NameTaken: tell name_taken
+            7 unwanted, Retain, the name taken | Retain, created, deleting, name taken
+        HandleShared: unmark
+            7 unwanted, Retain, somebody's handle | Retain, created, deleting, in its own volume
+            8a somebody's handle | created, deleting, shared
+        KeepVolume: tell volume_unrecorded
+            7 another driver's by now, Retain: the claim would be bound to it | Retain, created, another driver's
+        UndoVolume: delete vol-1
+            6 wanted again while it may be deleted | created, undo failed
+            8 unwanted | created, deleting
+            8 bound elsewhere | created, bound elsewhere
+            8 another driver's by now | created, another driver's
+            8 another driver's, not deleted with OK: it would be bound to it | created, undo failed, another driver's
+            8 not deleted with OK, the name taken | created, undo failed, deleting, name taken
+            8 its claim removed by force | created, deleting, removed
+            8 undersized and wanted | created, undersized
+            8 undersized and wanted, not deleted with OK | created, undersized, undo failed
+        Syncing: wait
+            8a not known whose | created, deleting, unknown handle
+            8 not known whether it is attached | created, deleting, unknown attached
+        HandleShared: tell handle_shared
+            8a undersized, somebody's handle | created, undersized, shared
+        UndoVolume: read volume
+            8 unwanted, not looked at | created, deleting, volume not read
+            8 attached, not looked at | created, deleting, volume not read, attached
+        UndoVolume: save
+            8 not deleted with OK | created, undo failed, deleting
+            8 attached | created, deleting, attached
+            8 attached, its claim removed by force | created, deleting, removed, attached
+            8 not known whether it is attached, held | created, deleting, unknown attached, held
+            8 held, and saved all the same | created, deleting, held, asked, stuck
+            8 the process ends, and no marker says that there is a volume | created, deleting, stopping, no finalizer
+            8 the process ends, and the claim was removed with its marker | created, deleting, stopping, removed
+            8 the driver is away, and the claim was removed with its marker | created, deleting, away, removed
+        Held: tell deletion_held
+            8 another driver's by now, held: the claim would be bound to it | created, another driver's, held
+            8 held, the name taken | created, deleting, name taken, held, stuck
+        StillAttached: tell still_attached
+            8 attached, the name taken | created, deleting, name taken, attached
+            8 attached, another driver's by now: the claim would be bound to it | created, another driver's, attached
+            8 attached, undersized and wanted | created, undersized, attached
+        LetGo: let go
+            8 attached, the name taken, let go | created, deleting, name taken, attached, asked, stuck
+            8 held, the name taken, let go | created, deleting, name taken, held, asked, stuck
+            7 unwanted, Retain, the name taken, let go | Retain, created, deleting, name taken, asked, stuck
+        DriverAway: wait
+            8 the driver is away | created, deleting, away
+        Draining: wait
+            8 the process ends | created, deleting, stopping
+        ",
+    );
 }
 
 /// Of a volume that nobody wants: its Secret holds up nothing that can be done without it.
 #[test]
-#[allow(clippy::too_many_lines, reason = "a table")]
 fn the_secret_of_what_nobody_wants() {
-    use ProvisionerSecretState::{Loaded, Missing, NotLoaded, Unreadable};
-    let faulty = |new: &mut NewVolume| new.fault = Some(VolumeFault::Undersized { asked: 2, answered: 1 });
-    let failed = |new: &mut NewVolume| new.undo_failed = true;
-    let made = |state, change: fn(&mut NewVolume)| created(&world().with_secret(state), change);
-    let open = |state| {
-        let world = world().with_secret(state);
-        let known = uncertain(&world);
-        world.marked().creation(known)
-    };
-    let was_wanted = |world: &mut ClaimWorld| world.secret_was_wanted = true;
-    let unlisted = |world: &mut ClaimWorld| world.policy.secrets = crate::provision::ProvisionerSecrets::default();
-    play(vec![
-        Decided("LoadSecret: secret ns/s or as it was").when(vec![
-            ("8 not read", made(NotLoaded, unnoticed).deleting()),
-            (
-                "8 not read, another driver's by now",
-                made(NotLoaded, unnoticed).of_another_driver(),
-            ),
-            (
-                "8 missing while it was wanted",
-                made(Missing, unnoticed).deleting().with(was_wanted),
-            ),
-            ("10 not read", open(NotLoaded).deleting()),
-            (
-                "10 not read, another driver's by now",
-                open(NotLoaded).of_another_driver(),
-            ),
-            ("10 not read, bound elsewhere", open(NotLoaded).bound("static")),
-            (
-                "10 missing while it was wanted",
-                open(Missing).of_another_driver().with(was_wanted),
-            ),
-            (
-                "10 not readable while it was wanted",
-                open(Unreadable).deleting().with(was_wanted),
-            ),
-        ]),
-        Decided("UndoVolume: delete vol-1 with ns/s").when(vec![
-            ("8 read", made(Loaded, unnoticed).deleting()),
-            (
-                "8 read while it was wanted",
-                made(Loaded, unnoticed).deleting().with(was_wanted),
-            ),
-        ]),
-        Decided("UndoVolume: delete vol-1").when(vec![
-            ("8 missing", made(Missing, unnoticed).deleting()),
-            (
-                "8 missing, another driver's by now",
-                made(Missing, unnoticed).of_another_driver(),
-            ),
-            ("8 missing, bound elsewhere", made(Missing, unnoticed).bound("static")),
-        ]),
-        Decided("UndoVolume: read volume").when(vec![(
-            "8 missing, not looked at",
-            made(Missing, unnoticed)
-                .deleting()
-                .with(|world| world.saved_is_live = false),
-        )]),
-        Decided("UndoVolume: save").when(vec![(
-            "8 missing, not deleted with OK",
-            made(Missing, failed).deleting(),
-        )]),
-        Decided("SecretForbidden: tell secret_forbidden")
-            .when(vec![("8 not readable", made(Unreadable, unnoticed).deleting())]),
-        Decided("SecretForbidden: tell secret_not_allowed").when(vec![(
-            "8 not listed any more",
-            made(Missing, unnoticed).deleting().with(unlisted),
-        )]),
-        Decided("SecretMissing: tell secret_missing").when(vec![
-            ("8 missing, undersized and wanted", made(Missing, faulty)),
+    play(
+        "
+        LoadSecret: secret ns/s or as it was
+            8 not read | secret not loaded, created, deleting
+            8 not read, another driver's by now | secret not loaded, created, another driver's
+            8 missing while it was wanted | secret missing, created, deleting, wanted then
+            10 not read | secret not loaded, uncertain, marked, deleting
+            10 not read, another driver's by now | secret not loaded, uncertain, marked, another driver's
+            10 not read, bound elsewhere | secret not loaded, uncertain, marked, bound elsewhere
+            10 missing while it was wanted | secret missing, uncertain, marked, another driver's, wanted then
+            10 not readable while it was wanted | secret unreadable, uncertain, marked, deleting, wanted then
+        UndoVolume: delete vol-1 with ns/s
+            8 read | secret loaded, created, deleting
+            8 read while it was wanted | secret loaded, created, deleting, wanted then
+        UndoVolume: delete vol-1
+            8 missing | secret missing, created, deleting
+            8 missing, another driver's by now | secret missing, created, another driver's
+            8 missing, bound elsewhere | secret missing, created, bound elsewhere
+        UndoVolume: read volume
+            8 missing, not looked at | secret missing, created, deleting, volume not read
+        UndoVolume: save
+            8 missing, not deleted with OK | secret missing, created, undo failed, deleting
+        SecretForbidden: tell secret_forbidden
+            8 not readable | secret unreadable, created, deleting
+        SecretForbidden: tell secret_not_allowed
+            8 not listed any more | secret missing, created, deleting, unlisted
+        SecretMissing: tell secret_missing
+            8 missing, undersized and wanted | secret missing, created, undersized
             // Without it the call would be another one.
-            ("10 missing", open(Missing).deleting()),
-            ("20 missing, and wanted", open(Missing).with(was_wanted)),
-        ]),
-        Decided("SaveVolume: save").when(vec![("6 missing, and wanted", made(Missing, unnoticed))]),
-        Decided("LoadSecret: secret ns/s").when(vec![("20 not read, and wanted", open(NotLoaded))]),
-    ]);
+            10 missing | secret missing, uncertain, marked, deleting
+            20 missing, and wanted | secret missing, uncertain, marked, wanted then
+        SaveVolume: save
+            6 missing, and wanted | secret missing, created
+        LoadSecret: secret ns/s
+            20 not read, and wanted | secret not loaded, uncertain, marked
+        ",
+    );
 }
 
 #[test]
-#[allow(clippy::too_many_lines, reason = "a table")]
 fn rows_9_to_11_nobody_wants_it_or_the_role_ends() {
-    let ask = |at: &str| {
-        json!({"uid": UID, "deleted": super::builders::DELETED_AT, "at": at, "by": "ann", "reason": "stuck"})
-            .to_string()
-    };
-    let unwanted = || world().marked().deleting();
-    let asked = |at: &str| unwanted().annotate("attacher.csi.dev/release", &ask(at));
-    let in_time = "2026-01-02T03:04:00Z";
-    let stuck = |world: &mut ClaimWorld| world.waited.stuck = true;
-    let refused = || world().marked().creation(Creation::Refused);
-    play(vec![
-        Decided("Cancelled: ignore").when(vec![("9 nothing was called", world().deleting())]),
-        Decided("Cancelled: unmark").when(vec![
-            ("9 marked, nothing was called", unwanted().creation(Creation::Never)),
-            ("9 refused", refused().deleting()),
-            ("9 refused, bound elsewhere", refused().bound("static")),
-            ("9 refused, the driver is away", refused().deleting().away()),
-        ]),
-        Decided("LetGo: let go").when(vec![
-            ("10a asked", asked(in_time).with(stuck)),
-            ("10a asked, the driver is away", asked(in_time).with(stuck).away()),
-        ]),
-        Decided("LetGo: refuse release").when(vec![
-            ("10a asked early", asked(in_time)),
-            ("10a asked long ago", asked("2026-01-01T03:04:00Z").with(stuck)),
-        ]),
-        Decided("FindOut: create").when(vec![
-            ("10 uncertain", unwanted()),
-            (
-                "10 uncertain, of this process",
-                unwanted().creation(uncertain(&world())).without_class(),
-            ),
-            (
-                "10 uncertain, removed by force",
-                world().deleting().creation(uncertain(&world())).removed(),
-            ),
-            (
-                "10a asked, removed by force: nothing is left to let go",
-                asked(in_time).with(stuck).removed(),
-            ),
-            ("10 uncertain, bound elsewhere", world().marked().bound("static")),
-            ("10 switched off", unwanted().role(RolePhase::Disabled)),
-        ]),
-        Decided("Mark: mark").when(vec![(
-            "10 of a process that has ended",
-            unwanted().with(|world| world.marker_is_own = false),
-        )]),
-        Decided("ClassMissing: wait").when(vec![("10 the class is gone", unwanted().without_class())]),
-        Decided("ClassReplaced: tell class_replaced").when(vec![
-            ("10 the class is another one", unwanted().replaced_class()),
-            (
-                "10 the class is another provisioner's by now",
-                unwanted().class("/provisioner", "other.test"),
-            ),
-        ]),
-        Decided("ClassMissing: tell class_missing").when(vec![(
-            "10 the class is gone for 10 s",
-            unwanted().without_class().with(|world| world.waited.for_class = true),
-        )]),
-        Decided("DriverAway: wait").when(vec![
-            ("10 the driver is away", unwanted().away()),
-            (
-                "10 the driver is away, switched off",
-                unwanted().role(RolePhase::Disabled).away(),
-            ),
-        ]),
-        Decided("Draining: wait").when(vec![
-            ("10 the process ends", unwanted().role(RolePhase::Stopping)),
-            (
-                "11 the process ends, uncertain",
-                world().marked().role(RolePhase::Stopping),
-            ),
-        ]),
-        Decided("Draining: ignore").when(vec![(
-            "11 switched off, nothing was called",
-            world().role(RolePhase::Disabled),
-        )]),
-        Decided("Draining: unmark").when(vec![
-            ("11 switched off, refused", refused().role(RolePhase::Disabled)),
-            ("11 the process ends, refused", refused().role(RolePhase::Stopping)),
-        ]),
-        Decided("Create: create").when(vec![(
-            "11 switched off, uncertain: it is finished",
-            world().marked().role(RolePhase::Disabled),
-        )]),
-    ]);
+    play(
+        "
+        Cancelled: ignore
+            9 nothing was called | deleting
+        Cancelled: unmark
+            9 marked, nothing was called | marked, deleting, never called
+            9 refused | marked, refused, deleting
+            9 refused, bound elsewhere | marked, refused, bound elsewhere
+            9 refused, the driver is away | marked, refused, deleting, away
+        LetGo: let go
+            10a asked | marked, deleting, asked, stuck
+            10a asked, the driver is away | marked, deleting, asked, stuck, away
+        LetGo: refuse release
+            10a asked early | marked, deleting, asked
+            10a asked long ago | marked, deleting, asked long ago, stuck
+        FindOut: create
+            10 uncertain | marked, deleting
+            10 uncertain, of this process | uncertain, marked, deleting, no class
+            10 uncertain, removed by force | uncertain, deleting, removed
+            10a asked, removed by force: nothing is left to let go | marked, deleting, asked, stuck, removed
+            10 uncertain, bound elsewhere | marked, bound elsewhere
+            10 switched off | marked, deleting, disabled
+        Mark: mark
+            10 of a process that has ended | marked, deleting, of another process
+        ClassMissing: wait
+            10 the class is gone | marked, deleting, no class
+        ClassReplaced: tell class_replaced
+            10 the class is another one | marked, deleting, replaced class
+            10 the class is another provisioner's by now | marked, deleting, another's class
+        ClassMissing: tell class_missing
+            10 the class is gone for 10 s | marked, deleting, no class, waited for class
+        DriverAway: wait
+            10 the driver is away | marked, deleting, away
+            10 the driver is away, switched off | marked, deleting, disabled, away
+        Draining: wait
+            10 the process ends | marked, deleting, stopping
+            11 the process ends, uncertain | marked, stopping
+        Draining: ignore
+            11 switched off, nothing was called | disabled
+        Draining: unmark
+            11 switched off, refused | marked, refused, disabled
+            11 the process ends, refused | marked, refused, stopping
+        Create: create
+            11 switched off, uncertain: it is finished | marked, disabled
+        ",
+    );
 }
 
 /// Watches of what a first call is made from are broken.
 #[test]
 fn row_12_what_a_first_call_is_made_from_has_to_be_known_as_it_is() {
-    let stale = |world: ClaimWorld| {
-        world.with(|world| {
-            (world.classes_are_known, world.nodes_are_known) = (false, false);
-        })
-    };
-    let for_long = |world: ClaimWorld| stale(world).with(|world| world.waited.for_class = true);
-    let nodes = |world: ClaimWorld| world.with(|world| world.nodes_are_known = false);
-    let refused = || world().marked().creation(Creation::Refused);
-    play(vec![
-        Decided("Syncing: wait").when(vec![
-            ("the class", stale(world())),
-            (
-                "the class, of another provisioner as far as is known",
-                stale(world().class("/provisioner", "other.test")),
-            ),
-            ("the class, refused before", stale(refused())),
-            ("the nodes", nodes(world().delayed())),
-            (
-                "the nodes, of which the selected one is gone as far as is known",
-                nodes(world().delayed()).with(|world| world.node_gone = true),
-            ),
-        ]),
-        Decided("Unconfirmed: tell unconfirmed").when(vec![
-            ("the class, for 10 s", for_long(world())),
-            (
-                "the nodes, for 10 s",
-                nodes(world().delayed()).with(|world| world.waited.for_class = true),
-            ),
-        ]),
-        Decided("ClassMissing: tell class_missing").when(vec![(
-            "the class, and none is there as far as is known",
-            for_long(world().without_class()),
-        )]),
-        Decided("Unconfirmed: unmark").when(vec![("the class, refused before, for 10 s", for_long(refused()))]),
-        Decided("Create: create").when(vec![
-            ("the class, while a call is open", stale(world().marked())),
-            (
-                "the class, while a call of this process is open",
-                stale(world().marked().creation(uncertain(&world()))),
-            ),
-            ("the nodes, while a call is open", nodes(world().delayed().marked())),
-        ]),
-        Decided("FindOut: create").when(vec![(
-            "the class, while a call is open for a claim that nobody wants",
-            stale(world().marked().deleting()),
-        )]),
-        Decided("Mark: mark").when(vec![("the nodes, without topology", nodes(world()))]),
-    ]);
+    play(
+        "
+        Syncing: wait
+            the class | unwatched
+            the class, of another provisioner as far as is known | another's class, unwatched
+            the class, refused before | marked, refused, unwatched
+            the nodes | delayed, unwatched nodes
+            the nodes, of which the selected one is gone as far as is known | delayed, unwatched nodes, node gone
+        Unconfirmed: tell unconfirmed
+            the class, for 10 s | unwatched, waited for class
+            the nodes, for 10 s | delayed, unwatched nodes, waited for class
+        ClassMissing: tell class_missing
+            the class, and none is there as far as is known | no class, unwatched, waited for class
+        Unconfirmed: unmark
+            the class, refused before, for 10 s | marked, refused, unwatched, waited for class
+        Create: create
+            the class, while a call is open | marked, unwatched
+            the class, while a call of this process is open | uncertain, marked, unwatched
+            the nodes, while a call is open | delayed, marked, unwatched nodes
+        FindOut: create
+            the class, while a call is open for a claim that nobody wants | marked, deleting, unwatched
+        Mark: mark
+            the nodes, without topology | unwatched nodes
+        ",
+    );
 }
 
 #[test]
 #[allow(clippy::too_many_lines, reason = "a table")]
 fn rows_12_to_15_what_is_missing_or_wrong() {
-    use ProvisionerSecretState::{Loaded, Missing, NotLoaded, Unreadable};
-    let told = |world: &mut ClaimWorld| world.waited.for_class = true;
-    let source = |group: &str, kind: &str| json!({"apiGroup": group, "kind": kind, "name": "s"});
-    let secret = |state| world().with_secret(state);
-    let refused = || world().marked().creation(Creation::Refused);
-    let infeasible = |world: &mut ClaimWorld| world.infeasible = true;
-    let another = |world: &mut ClaimWorld| {
-        world.secret_of = Some(crate::objects::SecretReference {
-            namespace: "ns".into(),
-            name: "another".into(),
-        });
-    };
-    play(vec![
-        Decided("ClassMissing: wait").when(vec![
-            ("12 no class", world().without_class()),
-            (
-                "12 no class, uncertain: the marker stays",
-                world().marked().without_class(),
-            ),
-        ]),
-        Decided("ClassMissing: tell class_missing")
-            .when(vec![("12 no class for 10 s", world().without_class().with(told))]),
-        Decided("Syncing: wait").when(vec![
-            ("12 not known", world().unknown("class")),
-            ("12 not known, refused", refused().unknown("class")),
-        ]),
-        Decided("ClassMismatch: tell class_mismatch").when(vec![
-            (
-                "12 another provisioner's",
-                world().class("/provisioner", "other").with(told),
-            ),
-            (
-                "12 of volumes that are made by hand",
-                world().class("/provisioner", "kubernetes.io/no-provisioner").with(told),
-            ),
-        ]),
-        Decided("ClassMismatch: tell not_supported").when(vec![
-            // kube-controller-manager writes the driver's name for a migrated plug-in, and corrects nothing: told at once.
-            (
-                "12 an in-tree plug-in's",
-                world().class("/provisioner", "kubernetes.io/aws-ebs"),
-            ),
-        ]),
-        Decided("Create: create").when(vec![
-            (
-                "12 no class, with the plan of the call",
-                world().marked().without_class().creation(uncertain(&world())),
-            ),
-            (
-                "12 no node selected any more, uncertain",
-                world().marked().class("/volumeBindingMode", "WaitForFirstConsumer"),
-            ),
-            (
-                "14 cannot succeed, and uncertain since",
-                world().marked().with(infeasible),
-            ),
-        ]),
-        Decided("WaitForConsumer: wait").when(vec![(
-            "12 no node selected",
-            world().class("/volumeBindingMode", "WaitForFirstConsumer"),
-        )]),
-        Decided("WaitForConsumer: unmark").when(vec![(
-            "12 no node selected any more, refused",
-            refused().class("/volumeBindingMode", "WaitForFirstConsumer"),
-        )]),
-        Decided("ClassMissing: unmark").when(vec![("12 no class, refused", refused().without_class())]),
-        Decided("NotNeeded: ignore").when(vec![("names a volume", world().set("/spec/volumeName", NAME))]),
-        Decided("Populator: wait").when(vec![
-            (
-                "13 a populator's",
-                world().set("/spec/dataSource", source("x.io", "Foo")),
-            ),
-            (
-                "13 a claim of another group",
-                world().set("/spec/dataSourceRef", source("x.io", "PersistentVolumeClaim")),
-            ),
-        ]),
-        Decided("Invalid: refuse invalid_claim").when(vec![
-            ("14 selector", world().set("/spec/selector", json!({}))),
-            (
-                "14 uncertain: the marker stays",
-                world().marked().set("/spec/selector", json!({})),
-            ),
-        ]),
-        Decided("Invalid: refuse invalid_class").when(vec![
-            (
-                "14 reserved key",
-                world().class("/parameters", json!({"csi.storage.k8s.io/foo": "x"})),
-            ),
-            (
-                "14 template",
-                world().class(
-                    "/parameters",
-                    json!({"csi.storage.k8s.io/secret-name": "${x}", "csi.storage.k8s.io/secret-namespace": "x"}),
-                ),
-            ),
-            (
-                "14 fstype twice",
-                world().class(
-                    "/parameters",
-                    json!({"fsType": "xfs", "csi.storage.k8s.io/fstype": "xfs"}),
-                ),
-            ),
-        ]),
-        Decided("Invalid: refuse capability_missing").when(vec![(
-            "14 the driver creates nothing",
-            world().with(|world| world.driver.capabilities.create_delete_volume = false),
-        )]),
-        Decided("Invalid: refuse not_supported").when(vec![
-            (
-                "14 a snapshot (P3)",
-                world().set("/spec/dataSource", source("snapshot.storage.k8s.io", "VolumeSnapshot")),
-            ),
-            (
-                "14 an attributes class (P3)",
-                world().set("/spec/volumeAttributesClassName", "gold"),
-            ),
-        ]),
-        Decided("SecretForbidden: tell secret_not_allowed").when(vec![(
-            "14 a Secret that is not listed",
-            secret(NotLoaded).with(|world| world.policy.secrets = crate::provision::ProvisionerSecrets::default()),
-        )]),
-        Decided("Invalid: unmark").when(vec![(
-            "14 selector, refused",
-            refused().set("/spec/selector", json!({})),
-        )]),
-        Decided("Infeasible: wait").when(vec![("14 cannot succeed", world().with(infeasible))]),
-        Decided("Infeasible: unmark").when(vec![("14 cannot succeed, marked", refused().with(infeasible))]),
-        Decided("Cancelled: unmark").when(vec![(
-            "14 cannot succeed, in deletion",
-            refused().deleting().with(infeasible),
-        )]),
-        Decided("SecretMissing: unmark").when(vec![(
-            "15 Secret missing, refused",
-            secret(Missing).marked().creation(Creation::Refused),
-        )]),
-        Decided("LoadSecret: secret ns/s").when(vec![
-            ("15 Secret, not read", secret(NotLoaded)),
-            ("15 another Secret was read", secret(Loaded).with(another)),
-            ("15 another Secret was missing", secret(Missing).with(another)),
-        ]),
-        Decided("SecretMissing: tell secret_missing").when(vec![("15 Secret missing", secret(Missing))]),
-        Decided("SecretForbidden: tell secret_forbidden").when(vec![("15 Secret not readable", secret(Unreadable))]),
-        Decided("Mark: mark").when(vec![("15 Secret read", secret(Loaded))]),
-    ]);
+    play(
+        "
+        ClassMissing: wait
+            12 no class | no class
+            12 no class, uncertain: the marker stays | marked, no class
+            12 names no class, uncertain: the marker stays | marked, classless
+        ClassMissing: tell class_missing
+            12 no class for 10 s | no class, waited for class
+        Syncing: wait
+            12 not known | unknown class
+            12 not known, refused | marked, refused, unknown class
+        ClassMismatch: tell class_mismatch
+            12 another provisioner's | another's class, waited for class
+            12 of volumes that are made by hand | class of hand-made volumes, waited for class
+        ClassMismatch: tell not_supported
+            // kube-controller-manager writes the driver's name for a migrated plug-in,
+            // and corrects nothing: told at once.
+            12 an in-tree plug-in's | in-tree class
+        Create: create
+            12 no class, with the plan of the call | uncertain, marked, no class
+            12 no node selected any more, uncertain | marked, for a consumer
+            14 cannot succeed, and uncertain since | marked, infeasible
+        WaitForConsumer: wait
+            12 no node selected | for a consumer
+        WaitForConsumer: unmark
+            12 no node selected any more, refused | marked, refused, for a consumer
+        ClassMissing: unmark
+            12 no class, refused | marked, refused, no class
+        NotNeeded: ignore
+            names a volume | named volume
+            names no class | classless
+            names no class for 10 s | classless, waited for class
+        NotNeeded: unmark
+            names no class, refused | marked, refused, classless
+        Populator: wait
+            13 a populator's | populator
+            13 a claim of another group | claim of another group
+        Invalid: refuse invalid_claim
+            14 selector | selector
+            14 uncertain: the marker stays | marked, selector
+        Invalid: refuse invalid_class
+            14 reserved key | reserved key
+            14 template | template
+            14 fstype twice | two file systems
+        Invalid: refuse capability_missing
+            14 the driver creates nothing | creates nothing
+        Invalid: refuse not_supported
+            14 a snapshot (P3) | snapshot
+            14 an attributes class (P3) | attributes class
+        SecretForbidden: tell secret_not_allowed
+            14 a Secret that is not listed | secret not loaded, unlisted
+        Invalid: unmark
+            14 selector, refused | marked, refused, selector
+        Infeasible: wait
+            14 cannot succeed | infeasible
+        Infeasible: unmark
+            14 cannot succeed, marked | marked, refused, infeasible
+        Cancelled: unmark
+            14 cannot succeed, in deletion | marked, refused, deleting, infeasible
+        SecretMissing: unmark
+            15 Secret missing, refused | secret missing, marked, refused
+        LoadSecret: secret ns/s
+            15 Secret, not read | secret not loaded
+            15 another Secret was read | secret loaded, another secret
+            15 another Secret was missing | secret missing, another secret
+        SecretMissing: tell secret_missing
+            15 Secret missing | secret missing
+        SecretForbidden: tell secret_forbidden
+            15 Secret not readable | secret unreadable
+        Mark: mark
+            15 Secret read | secret loaded
+        ",
+    );
 }
 
 #[test]
-#[allow(clippy::too_many_lines, reason = "a table")]
 fn rows_16_to_20_topology_the_marker_and_the_call() {
-    let unlabelled = |world: &mut ClaimWorld| world.nodes[0].labels = crate::objects::StringMap::default();
-    let gone = |world: &mut ClaimWorld| world.node_gone = true;
-    let protection = |value| move |world: &mut ClaimWorld| world.policy.leak_protection = value;
-    let refused = || world().marked().creation(Creation::Refused);
-    let marked = || world().marked().creation(Creation::Never);
-    let mut recorded = marker_json();
-    recorded["segment"] = json!({"zone": "a"});
-    recorded["first"] = json!({"zone": "a"});
-    let unplaced = || world().delayed().annotate("volume.kubernetes.io/selected-node", "");
-    let unreadable = json!("unreadable");
-    let hosts: Vec<String> = (0..1000).map(|at| at.to_string()).collect();
-    let many = json!([{"matchLabelExpressions": [{"key": "zone", "values": ["a"]}]}, {"matchLabelExpressions": [{"key": "host", "values": hosts}]}]);
-    play(vec![
-        Decided("WaitForConsumer: wait").when(vec![
-            (
-                "16 no node selected, and a marker that says nothing",
-                unplaced().marked_with(&unreadable),
-            ),
-            (
-                "16 no node selected, and a marker that says nothing of topology",
-                unplaced().marked(),
-            ),
-        ]),
-        Decided("FindOut: create").when(vec![(
-            "16 no node selected, and a marker that says nothing, in deletion",
-            unplaced().marked_with(&unreadable).deleting(),
-        )]),
-        Decided("Create: create").when(vec![
-            (
-                "16 no node selected any more, recorded",
-                unplaced().marked_with(&recorded),
-            ),
-            (
-                "16 immediate, and a marker that says nothing",
-                unplaced()
-                    .class("/volumeBindingMode", "Immediate")
-                    .marked_with(&unreadable),
-            ),
-            (
-                "16 no Node, uncertain",
-                world().delayed().marked_with(&recorded).with(gone),
-            ),
-            (
-                "16 not known, uncertain",
-                world().delayed().marked_with(&recorded).unknown("node"),
-            ),
-            (
-                "17 no label, recorded",
-                world().delayed().marked_with(&recorded).with(unlabelled),
-            ),
-            (
-                "18 only when uncertain, looked at",
-                world()
-                    .with(protection(LeakProtection::WhenUncertain))
-                    .with(|world| world.claim_is_live = true),
-            ),
-            ("18 never", world().with(protection(LeakProtection::Never))),
-            (
-                "18 refused, marked by another prefix: the name stays",
-                refused().with(|world| world.policy.volume_name_prefix = "other".into()),
-            ),
-            ("20 first call", marked()),
-            ("20 after a refusal", refused()),
-            ("20 after a restart", world().marked()),
-            (
-                "20 after a restart, without the plan and the annotation",
-                world().marked().annotate(super::builders::MARKER, ""),
-            ),
-            (
-                "20 beta annotation",
-                marked()
-                    .set("/metadata/annotations", json!({}))
-                    .marked()
-                    .annotate("volume.beta.kubernetes.io/storage-provisioner", DRIVER),
-            ),
-        ]),
-        Decided("Mark: mark").when(vec![
-            (
-                "16 many topologies are allowed",
-                world().delayed().class("/allowedTopologies", many),
-            ),
-            (
-                "16 no Node, a driver without topology",
-                world()
-                    .delayed()
-                    .with(|world| world.driver.capabilities.accessibility_constraints = false)
-                    .with(gone),
-            ),
-            (
-                "17 immediate, none sent",
-                world().with(|world| {
-                    world.driver.capabilities.accessibility_constraints = true;
-                    world.policy.aggregate_topology = false;
-                }),
-            ),
-            (
-                "17 immediate, nodes",
-                world().with(|world| {
-                    world.driver.capabilities.accessibility_constraints = true;
-                    world.nodes = vec![node("n", &[("z", "a")])];
-                }),
-            ),
-            ("18 no marker", world()),
-            ("18 delayed", world().delayed()),
-            (
-                "18 refused, the marker removed by force",
-                world().creation(Creation::Refused),
-            ),
-            (
-                "18 marked by a process that has ended",
-                world().marked().with(|world| world.marker_is_own = false),
-            ),
-            (
-                "18 only when uncertain, and it is",
-                world()
-                    .creation(uncertain(&world()))
-                    .with(protection(LeakProtection::WhenUncertain)),
-            ),
-            (
-                "18 refused, the class made anew with other parameters",
-                refused().replaced_class(),
-            ),
-            (
-                "18 refused, another node selected since",
-                world().delayed().marked().creation(Creation::Refused),
-            ),
-        ]),
-        Decided("DriverAway: wait").when(vec![
-            ("18 the driver is away", world().away()),
-            ("18 the driver is away, uncertain", world().marked().away()),
-        ]),
-        Decided("DriverAway: unmark").when(vec![(
-            "18 the driver is away, and a marker of a call that was refused",
-            refused().away(),
-        )]),
-        Decided("NodeGone: reschedule").when(vec![
-            ("16 no Node", world().delayed().with(gone)),
-            ("16 no CSINode", world().delayed().with(|world| world.nodes.clear())),
-            (
-                "16 no Node, refused",
-                world().delayed().marked().creation(Creation::Refused).with(gone),
-            ),
-        ]),
-        Decided("TopologyMissing: tell topology_missing").when(vec![
-            ("16 not known, and a watch is broken", world().delayed().unknown("node")),
-            ("17 no label", world().delayed().with(unlabelled)),
-            (
-                "17 immediate, no nodes",
-                world().with(|world| world.driver.capabilities.accessibility_constraints = true),
-            ),
-        ]),
-        Decided("Syncing: wait").when(vec![
-            (
-                "16 no Node, uncertain, the lists not complete",
-                world().delayed().marked_with(&recorded).unknown("topology"),
-            ),
-            ("17 nodes not known", world().delayed().unknown("topology")),
-        ]),
-        Decided("Mark: read claim").when(vec![(
-            "18 only when uncertain, not looked at",
-            world().with(protection(LeakProtection::WhenUncertain)),
-        )]),
-        Decided("ClassReplaced: tell class_replaced").when(vec![
-            (
-                "20 after a restart, the class another one",
-                world().marked().replaced_class(),
-            ),
-            (
-                "20 after a restart by another process, the class another one",
-                world()
-                    .marked()
-                    .replaced_class()
-                    .with(|world| world.marker_is_own = false),
-            ),
-        ]),
-    ]);
+    play(
+        "
+        WaitForConsumer: wait
+            16 no node selected, and a marker that says nothing | delayed, unplaced, unreadable marker
+            16 no node selected, and a marker that says nothing of topology | delayed, unplaced, marked
+        FindOut: create
+            16 no node, a marker that says nothing, in deletion | delayed, unplaced, unreadable marker, deleting
+        Create: create
+            16 no node selected any more, recorded | delayed, unplaced, recorded marker
+            16 immediate, and a marker that says nothing | delayed, unplaced, immediate, unreadable marker
+            16 no Node, uncertain | delayed, recorded marker, node gone
+            16 not known, uncertain | delayed, recorded marker, unknown node
+            17 no label, recorded | delayed, recorded marker, unlabelled
+            18 only when uncertain, looked at | protected when uncertain, claim read
+            18 never | never protected
+            18 refused, marked by another prefix: the name stays | marked, refused, other prefix
+            20 first call | marked, never called
+            20 after a refusal | marked, refused
+            20 after a restart | marked
+            20 after a restart, without the plan and the annotation | marked, empty marker
+            20 beta annotation | marked, never called, beta annotation
+        Mark: mark
+            16 many topologies are allowed | delayed, many topologies
+            16 no Node, a driver without topology | delayed, without topology, node gone
+            17 immediate, none sent | with topology, no aggregation
+            17 immediate, nodes | with topology, one node
+            18 no marker | as it is
+            18 delayed | delayed
+            18 refused, the marker removed by force | refused
+            18 marked by a process that has ended | marked, of another process
+            18 only when uncertain, and it is | uncertain, protected when uncertain
+            18 refused, the class made anew with other parameters | marked, refused, replaced class
+            18 refused, another node selected since | delayed, marked, refused
+        DriverAway: wait
+            18 the driver is away | away
+            18 the driver is away, uncertain | marked, away
+        DriverAway: unmark
+            18 the driver is away, and a marker of a call that was refused | marked, refused, away
+        // The watch of Nodes may be behind that of claims.
+        NodeGone: wait
+            16 no Node for a moment | delayed, node gone
+            16 no CSINode for a moment | delayed, no CSINode
+        NodeGone: reschedule
+            16 no Node | delayed, node gone, waited for node
+            16 no CSINode | delayed, no CSINode, waited for node
+            16 no Node, refused | delayed, marked, refused, node gone, waited for node
+        TopologyMissing: tell topology_missing
+            16 not known, and a watch is broken | delayed, unknown node
+            17 no label | delayed, unlabelled
+            17 immediate, no nodes | with topology
+        Syncing: wait
+            16 no Node, uncertain, the lists not complete | delayed, recorded marker, unknown topology
+            17 nodes not known | delayed, unknown topology
+        Mark: read claim
+            18 only when uncertain, not looked at | protected when uncertain
+        ClassReplaced: tell class_replaced
+            20 after a restart, the class another one | marked, replaced class
+            20 after a restart by another process, the class another one | marked, replaced class, of another process
+        ",
+    );
 }
 
 /// Whatever its deletion waits for, the process may end meanwhile.

@@ -784,13 +784,7 @@ fn what_is_forgotten_after_ok_is_asked_for_again() {
         });
         assert!(matches!(verdict, Verdict::Failed { .. }));
         play.take_done();
-        let forgets = Play {
-            memory: VolumeMemory::default(),
-            cluster: play.cluster,
-            done: Vec::new(),
-            notes: Vec::new(),
-        };
-        let mut play = forgets;
+        let mut play = Play::of(play.cluster);
         assert_eq!(play.plain(), Verdict::Done);
         assert!(play.take_done().contains(&"delete") && play.cluster.volume.is_none());
     }
@@ -1184,12 +1178,7 @@ fn a_finalizer_that_is_not_kept_is_written_once_in_an_attempt() {
 #[test]
 fn a_refused_call_waits_for_its_secret() {
     let secret = |code: i32| {
-        let mut cluster = Cluster::new();
-        for (key, value) in [("name", "secret"), ("namespace", "ns")] {
-            let key = format!("volume.kubernetes.io/provisioner-deletion-secret-{key}");
-            cluster.volume.as_mut().unwrap()["metadata"]["annotations"][key] = json!(value);
-        }
-        let mut play = Play::of(cluster);
+        let mut play = Play::of(with_secret());
         play.attempt(delete_fails(code));
         // A look that makes no call forgets nothing.
         play.cluster.attached_to = Some("n1");
@@ -1197,8 +1186,8 @@ fn a_refused_call_waits_for_its_secret() {
         let attempt = VolumeAttempt::new(play.memory.clone());
         attempt.needed_secret().map(|secret| secret.name.clone())
     };
-    assert_eq!(secret(16).as_deref(), Some("secret"));
-    assert_eq!(secret(9).as_deref(), Some("secret"));
+    assert_eq!(secret(16).as_deref(), Some("s"));
+    assert_eq!(secret(9).as_deref(), Some("s"));
     assert_eq!(secret(14), None);
 }
 

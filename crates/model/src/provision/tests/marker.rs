@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::builders::{ClaimWorld, DRIVER, MARKER, NAME, UID, claim_of, marker_json, plan_of, world};
+use crate::provision::topology::Segment;
 use crate::provision::{ClaimAction, ClaimReason, MarkerState, VolumeSecrets};
 
 /// The annotation that the next step writes.
@@ -30,8 +31,9 @@ fn what_is_recorded() {
     let delayed = written(&world().delayed());
     assert_eq!(delayed["node"], "n1");
     assert_eq!(
-        (&delayed["segment"], &delayed["first"]),
-        (&json!({"zone": "a"}), &json!({"zone": "a"}))
+        (&delayed["segment"], delayed.get("first")),
+        (&json!({"zone": "a"}), None),
+        "the same is written once"
     );
     assert_eq!(delayed["requisite"].as_str().map(str::len), Some(32));
     let short = written(&world().with(|world| world.policy.volume_name_uuid_length = Some(16)));
@@ -49,8 +51,8 @@ fn what_is_recorded_is_what_the_next_call_is_made_with() {
     let moved = refused(moved).annotate("volume.kubernetes.io/selected-node", "n2");
     let marker = written(&moved);
     assert_eq!(
-        (&marker["node"], &marker["segment"], &marker["first"]),
-        (&json!("n2"), &json!({"zone": "b"}), &json!({"zone": "b"}))
+        (&marker["node"], &marker["segment"], marker.get("first")),
+        (&json!("n2"), &json!({"zone": "b"}), None)
     );
     // What was written is enough.
     let done = moved.marked_with(&marker);
@@ -291,25 +293,22 @@ fn whose_it_is() {
     );
     let mut copied = marker_json();
     (copied["uid"], copied["since"]) = (json!("of another claim"), json!("2025-01-01T00:00:00Z"));
-    let restored = world().set("/metadata/creationTimestamp", json!("2026-01-01T00:00:00Z"));
-    assert_eq!(state(restored.marked_with(&copied)), MarkerState::Copied);
+    let restored = || world().set("/metadata/creationTimestamp", json!("2026-01-01T00:00:00Z"));
+    assert_eq!(state(restored().marked_with(&copied)), MarkerState::Copied);
     assert_eq!(
         state(world().marked_with(&copied)),
         MarkerState::Own(None),
         "nobody knows which is older"
     );
     copied["driver"] = json!("other");
-    let restored = world().set("/metadata/creationTimestamp", json!("2026-01-01T00:00:00Z"));
     assert_eq!(
-        state(restored.marked_with(&copied)),
+        state(restored().marked_with(&copied)),
         MarkerState::Copied,
         "of another driver"
     );
-    let restored = world()
-        .set("/metadata/creationTimestamp", json!("2026-01-01T00:00:00Z"))
-        .marked_with(&copied);
+    let restored_claim = claim_of(&restored().marked_with(&copied).claim);
     assert_eq!(
-        MarkerState::of(&claim_of(&restored.claim), "third"),
+        MarkerState::of(&restored_claim, "third"),
         MarkerState::OfAnotherDriver("other".into()),
         "a driver that has nothing to do with the claim"
     );
@@ -323,7 +322,7 @@ fn whose_it_is() {
         with("/segment", json!(["zone"])),
         with("/prefix", json!(null)),
         state(world().marked().annotate(MARKER, "")),
-        state(world().marked().annotate(MARKER, &"[".repeat(9000))),
+        state(world().marked().annotate(MARKER, &"[".repeat(70_000))),
     ] {
         assert_eq!(unread, MarkerState::Own(None));
     }
@@ -466,19 +465,86 @@ fn an_open_call_of_a_class_that_asks_for_no_topology_is_repeated() {
     assert_eq!(again.accessibility, None);
 }
 
+/// A former release wrote the first term also where it is the segment.
+#[test]
+fn a_first_term_that_is_not_written_is_the_segment() {
+    let begun = written(&world().delayed());
+    let mut former = begun.clone();
+    former["first"] = former["segment"].clone();
+    for marker in [&begun, &former] {
+        let open = world().delayed().marked_with(marker);
+        let immediate = open.clone().class("/volumeBindingMode", "Immediate");
+        let rows = [
+            ("no nodes", open.clone().with(|world| world.nodes.clear())),
+            ("another class", immediate.with(|world| world.nodes.clear())),
+        ];
+        for (name, row) in rows {
+            let ClaimAction::Create(again) = row.decide().action else {
+                panic!("{name}: {:?}", row.decide())
+            };
+            let first = again.accessibility.as_ref().unwrap().first();
+            assert_eq!(first, Some(&Segment::from([("zone", "a")])), "{name}");
+        }
+        let refused = open.creation(crate::provision::Creation::Refused);
+        let action = refused.decide().action;
+        assert!(
+            matches!(action, ClaimAction::Create(_)),
+            "it is the marker of the next call as well: {action:?}"
+        );
+    }
+}
+
+/// So many labels with keys of this length.
+fn labels(count: usize, length: usize) -> Vec<(String, String)> {
+    let label = |at: usize| (format!("{at:0>length$}"), "v".repeat(63));
+    (0..count).map(label).collect()
+}
+
+/// The selected node has these labels, and the driver registered all of them.
+fn with_labels(labels: &[(String, String)]) -> ClaimWorld {
+    let labels: Vec<(&str, &str)> = labels.iter().map(|(key, value)| (&**key, &**value)).collect();
+    let nodes = vec![super::builders::node("n1", &labels)];
+    world().delayed().with(|world| world.nodes = nodes)
+}
+
+/// Some drivers register every label of a node.
+#[test]
+fn hundreds_of_topology_keys_are_recorded() {
+    for count in [65, 200] {
+        let first = with_labels(&labels(count, 65));
+        let plan = plan_of(&first);
+        assert_eq!(plan.segment.as_ref().map(Segment::len), Some(count));
+        let marked = first.clone().marked_with(&written(&first));
+        let call = marked.clone().creation(crate::provision::Creation::Never).decide();
+        assert!(
+            matches!(&call.action, ClaimAction::Create(called) if *called == plan),
+            "{count}: {call:?}"
+        );
+        // The next process, after the node is gone.
+        let next = marked.with(|world| {
+            world.nodes.clear();
+            world.marker_is_own = false;
+        });
+        let again = next.clone().marked_with(&written(&next));
+        let ClaimAction::Create(again) = again.with(|world| world.marker_is_own = true).decide().action else {
+            panic!("{count}: no call")
+        };
+        assert_eq!(
+            (&again.segment, &again.accessibility),
+            (&plan.segment, &plan.accessibility)
+        );
+    }
+}
+
 #[test]
 fn a_topology_that_does_not_fit_is_refused_before_any_call() {
-    let labels: Vec<(String, String)> = (0..64)
-        .map(|at| (format!("{}{at}", "k".repeat(60)), "v".repeat(63)))
-        .collect();
-    let labels: Vec<(&str, &str)> = labels
-        .iter()
-        .map(|(key, value)| (key.as_str(), value.as_str()))
-        .collect();
-    let mut world = world().delayed();
-    world.nodes = vec![super::builders::node("n1", &labels)];
+    let labels = labels(150, 200);
+    let allowed = labels[1..].iter();
+    let allowed = allowed.map(|(key, value)| json!({"key": key, "values": [value]}));
+    let allowed: Value = allowed.collect();
+    let world = with_labels(&labels).class("/allowedTopologies", json!([{ "matchLabelExpressions": allowed }]));
     let ClaimAction::Refuse(cause) = world.decide().action else {
         panic!("{:?}", world.decide())
     };
-    assert!(cause.to_string().contains("at most 8192"), "{cause}");
+    assert!(cause.to_string().contains("at most 65536"), "{cause}");
 }

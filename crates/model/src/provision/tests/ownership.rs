@@ -205,6 +205,11 @@ fn what_needs_no_work() {
     let of_another = || world().marked_with(&json!({"driver": "other"}));
     assert!(claim(of_another()) && claim(of_another().deleting()), "it is told why");
     assert!(!claim(of_another().bound("x")));
+    // kube-controller-manager asks nobody for the volume of a claim without a class. One with a marker may have a volume.
+    let classless = |world: ClaimWorld| world.set("/spec/storageClassName", "");
+    assert!(!claim(classless(world())) && claim(classless(world().marked())));
+    let beta = "volume.beta.kubernetes.io/storage-class";
+    assert!(claim(classless(world()).annotate(beta, "fast")));
 
     let volume = |world: VolumeWorld| {
         let volume = volume_of(&world.volume);

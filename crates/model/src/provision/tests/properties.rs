@@ -17,7 +17,7 @@ use crate::provision::{
 };
 
 /// Changes of a claim's world, by number.
-const CLAIM_CHANGES: [fn(ClaimWorld) -> ClaimWorld; 38] = [
+const CLAIM_CHANGES: [fn(ClaimWorld) -> ClaimWorld; 39] = [
     |world| world.deleting(),
     |world| world.bound(NAME),
     |world| world.bound("static"),
@@ -51,6 +51,7 @@ const CLAIM_CHANGES: [fn(ClaimWorld) -> ClaimWorld; 38] = [
     |world| world.with(|world| world.policy.leak_protection = LeakProtection::WhenUncertain),
     |world| world.with(|world| world.node_gone = true),
     |world| world.with(|world| world.waited.for_class = true),
+    |world| world.with(|world| world.waited.for_node = true),
     |world| world.with(|world| world.waited.for_binding = true),
     |world| world.with(|world| world.waited.stuck = true),
     |world| {

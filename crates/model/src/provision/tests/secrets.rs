@@ -10,20 +10,20 @@ use crate::decide::PublishSecrets;
 use crate::objects::SecretReference;
 use crate::provision::{ProvisionerSecrets, SecretFamily, SecretTemplates, TemplateContext};
 
-/// A name, the parameters, and the Secret as namespace and name; none where there is none, `!` and a word of the text where it is an
-/// error.
-type Row = (&'static str, &'static [(&'static str, &'static str)], &'static str);
-
-const OLD_NAME: &str = "csiNodePublishSecretName";
-const OLD_NAMESPACE: &str = "csiNodePublishSecretNamespace";
-const NAME: &str = "csi.storage.k8s.io/node-publish-secret-name";
-const NAMESPACE: &str = "csi.storage.k8s.io/node-publish-secret-namespace";
-const PROVISIONER_NAME: &str = "csi.storage.k8s.io/provisioner-secret-name";
-const PROVISIONER_NAMESPACE: &str = "csi.storage.k8s.io/provisioner-secret-namespace";
-const OLD_PROVISIONER_NAME: &str = "csiProvisionerSecretName";
-const OLD_PROVISIONER_NAMESPACE: &str = "csiProvisionerSecretNamespace";
-const ANNOTATED: &str = "static-${pvc.name}-${pvc.annotations['akey']}";
-const ALL_TOKENS: &str = "static-${pv.name}-${pvc.namespace}-${pvc.name}-${pvc.annotations['akey']}";
+/// The key of a parameter: `name` and `namespace` of the family, `old-` the deprecated ones, `default-` those of all.
+fn key(family: SecretFamily, word: &str) -> String {
+    let (old, own) = match family {
+        SecretFamily::Provisioner => ("csiProvisionerSecret", "provisioner-"),
+        _ => ("csiNodePublishSecret", "node-publish-"),
+    };
+    match word {
+        "old-name" => format!("{old}Name"),
+        "old-namespace" => format!("{old}Namespace"),
+        "default-name" => "csi.storage.k8s.io/secret-name".to_owned(),
+        "default-namespace" => "csi.storage.k8s.io/secret-namespace".to_owned(),
+        _ => format!("csi.storage.k8s.io/{own}secret-{word}"),
+    }
+}
 
 fn resolve(family: SecretFamily, parameters: &[(&str, &str)]) -> String {
     let class = class_with(parameters);
@@ -43,208 +43,96 @@ fn resolve(family: SecretFamily, parameters: &[(&str, &str)]) -> String {
     }
 }
 
-fn check(family: SecretFamily, rows: &[Row]) -> usize {
-    for (name, parameters, wanted) in rows {
-        let found = resolve(family, parameters);
+/// Lines of a name, the parameters, and the Secret as namespace and name, `!` and a word of the text where it is an
+/// error; `-` is none.
+fn check(family: SecretFamily, table: &str) -> usize {
+    let rows = table.lines().map(str::trim).filter(|row| !row.is_empty());
+    let mut count = 0;
+    for row in rows {
+        let columns: Vec<&str> = row.split(" | ").collect();
+        let [name, parameters, wanted] = columns[..] else {
+            panic!("{row}")
+        };
+        let pairs = parameters.split("; ").filter_map(|pair| pair.split_once('='));
+        let pairs: Vec<(String, &str)> = pairs.map(|(word, value)| (key(family, word), value)).collect();
+        let pairs: Vec<(&str, &str)> = pairs.iter().map(|(key, value)| (key.as_str(), *value)).collect();
+        let found = resolve(family, &pairs);
         match wanted.strip_prefix('!') {
             Some(part) => assert!(found.starts_with('!') && found.contains(part), "{name}: {found}"),
-            None => assert_eq!(found, *wanted, "{name}"),
+            None => assert_eq!(found, wanted.trim_start_matches('-'), "{name}"),
         }
+        count += 1;
     }
-    rows.len()
+    count
 }
 
 /// TestGetSecretReference.
 #[test]
-#[allow(clippy::too_many_lines, reason = "a table")]
 fn keys_and_templates_as_in_the_sidecar() {
-    use SecretFamily::{NodePublish, Provisioner};
-    let node_publish: [Row; 17] = [
-        ("none", &[], ""),
-        ("empty", &[(OLD_NAME, ""), (OLD_NAMESPACE, "")], "!is empty"),
-        ("deprecated name alone", &[(OLD_NAME, "foo")], "!both must be specified"),
-        ("name alone", &[(NAME, "foo")], "!node-publish-secret-namespace"),
-        (
-            "deprecated namespace alone",
-            &[(OLD_NAMESPACE, "foo")],
-            "!both must be specified",
-        ),
-        ("namespace alone", &[(NAMESPACE, "foo")], "!node-publish-secret-name"),
-        ("deprecated", &[(OLD_NAME, "name"), (OLD_NAMESPACE, "ns")], "ns/name"),
-        (
-            "both",
-            &[
-                (OLD_NAME, "name"),
-                (OLD_NAMESPACE, "ns"),
-                (NAME, "name"),
-                (NAMESPACE, "ns"),
-            ],
-            "!deprecated",
-        ),
-        (
-            "both names",
-            &[(OLD_NAME, "name"), (OLD_NAMESPACE, "ns"), (NAME, "name")],
-            "!deprecated",
-        ),
-        (
-            "both namespaces",
-            &[(OLD_NAME, "name"), (OLD_NAMESPACE, "ns"), (NAMESPACE, "ns")],
-            "!deprecated",
-        ),
-        (
-            "a deprecated name and a namespace",
-            &[(OLD_NAME, "name"), (NAMESPACE, "ns")],
-            "ns/name",
-        ),
-        ("simple", &[(NAME, "name"), (NAMESPACE, "ns")], "ns/name"),
-        (
-            "no name of a Secret",
-            &[(OLD_NAME, "bad name"), (OLD_NAMESPACE, "ns")],
-            "!\"bad name\"",
-        ),
-        (
-            "no namespace",
-            &[(OLD_NAME, "name"), (OLD_NAMESPACE, "bad ns")],
-            "!\"bad ns\"",
-        ),
-        (
-            "all tokens",
-            &[
-                (OLD_NAME, ALL_TOKENS),
-                (OLD_NAMESPACE, "static-${pv.name}-${pvc.namespace}"),
-            ],
-            "static-pvname-pvcnamespace/static-pvname-pvcnamespace-pvcname-avalue",
-        ),
-        (
-            "unknown token in a namespace",
-            &[(OLD_NAME, "myname"), (OLD_NAMESPACE, "mynamespace${bar}")],
-            "!\"bar\"",
-        ),
-        (
-            "unknown token in a name",
-            &[(OLD_NAME, "myname${foo}"), (OLD_NAMESPACE, "mynamespace")],
-            "!\"foo\"",
-        ),
-    ];
-    let provisioner: [Row; 8] = [
-        (
-            "deprecated, provisioner",
-            &[(OLD_PROVISIONER_NAME, "name"), (OLD_PROVISIONER_NAMESPACE, "ns")],
-            "ns/name",
-        ),
-        (
-            "the claim does not matter",
-            &[
-                (OLD_PROVISIONER_NAME, "param-name"),
-                (OLD_PROVISIONER_NAMESPACE, "param-ns"),
-            ],
-            "param-ns/param-name",
-        ),
-        (
-            "template of a name alone",
-            &[(PROVISIONER_NAME, ALL_TOKENS)],
-            "!both must be specified",
-        ),
-        (
-            "annotation, provisioner",
-            &[
-                (PROVISIONER_NAMESPACE, "static-${pvc.namespace}"),
-                (PROVISIONER_NAME, ANNOTATED),
-            ],
-            "static-pvcnamespace/static-pvcname-avalue",
-        ),
-        (
-            "three tokens, provisioner",
-            &[
-                (OLD_PROVISIONER_NAME, "p-${pv.name}-${pvc.namespace}-${pvc.name}"),
-                (OLD_PROVISIONER_NAMESPACE, "p-${pv.name}-${pvc.namespace}"),
-            ],
-            "p-pvname-pvcnamespace/p-pvname-pvcnamespace-pvcname",
-        ),
-        (
-            "name of the claim",
-            &[(OLD_PROVISIONER_NAME, "${pvc.name}"), (OLD_PROVISIONER_NAMESPACE, "ns")],
-            "ns/pvcname",
-        ),
-        (
-            "name and namespace of the claim",
-            &[
-                (OLD_PROVISIONER_NAME, "${pvc.name}"),
-                (OLD_PROVISIONER_NAMESPACE, "${pvc.namespace}"),
-            ],
-            "pvcnamespace/pvcname",
-        ),
-        (
-            "namespace of the claim",
-            &[
-                (OLD_PROVISIONER_NAME, "static-name-1"),
-                (OLD_PROVISIONER_NAMESPACE, "${pvc.namespace}"),
-            ],
-            "pvcnamespace/static-name-1",
-        ),
-    ];
-    tally(
-        "TestGetSecretReference",
-        check(NodePublish, &node_publish) + check(Provisioner, &provisioner),
+    let node_publish = check(
+        SecretFamily::NodePublish,
+        "
+        none | - | -
+        empty | old-name=; old-namespace= | !is empty
+        deprecated name alone | old-name=foo | !both must be specified
+        name alone | name=foo | !node-publish-secret-namespace
+        deprecated namespace alone | old-namespace=foo | !both must be specified
+        namespace alone | namespace=foo | !node-publish-secret-name
+        deprecated | old-name=name; old-namespace=ns | ns/name
+        both | old-name=name; old-namespace=ns; name=name; namespace=ns | !deprecated
+        both names | old-name=name; old-namespace=ns; name=name | !deprecated
+        both namespaces | old-name=name; old-namespace=ns; namespace=ns | !deprecated
+        a deprecated name and a namespace | old-name=name; namespace=ns | ns/name
+        simple | name=name; namespace=ns | ns/name
+        no name of a Secret | old-name=bad name; old-namespace=ns | !\"bad name\"
+        no namespace | old-name=name; old-namespace=bad ns | !\"bad ns\"
+        all tokens | old-name=static-${pv.name}-${pvc.namespace}-${pvc.name}-${pvc.annotations['akey']}; \
+            old-namespace=static-${pv.name}-${pvc.namespace} \
+            | static-pvname-pvcnamespace/static-pvname-pvcnamespace-pvcname-avalue
+        unknown token in a namespace | old-name=myname; old-namespace=mynamespace${bar} | !\"bar\"
+        unknown token in a name | old-name=myname${foo}; old-namespace=mynamespace | !\"foo\"
+        ",
     );
+    let provisioner = check(
+        SecretFamily::Provisioner,
+        "
+        deprecated, provisioner | old-name=name; old-namespace=ns | ns/name
+        the claim does not matter | old-name=param-name; old-namespace=param-ns | param-ns/param-name
+        template of a name alone | name=static-${pv.name}-${pvc.namespace}-${pvc.name}-${pvc.annotations['akey']} \
+            | !both must be specified
+        annotation, provisioner | namespace=static-${pvc.namespace}; \
+            name=static-${pvc.name}-${pvc.annotations['akey']} | static-pvcnamespace/static-pvcname-avalue
+        three tokens, provisioner | old-name=p-${pv.name}-${pvc.namespace}-${pvc.name}; \
+            old-namespace=p-${pv.name}-${pvc.namespace} | p-pvname-pvcnamespace/p-pvname-pvcnamespace-pvcname
+        name of the claim | old-name=${pvc.name}; old-namespace=ns | ns/pvcname
+        name and namespace of the claim | old-name=${pvc.name}; old-namespace=${pvc.namespace} | pvcnamespace/pvcname
+        namespace of the claim | old-name=static-name-1; old-namespace=${pvc.namespace} | pvcnamespace/static-name-1
+        ",
+    );
+    tally("TestGetSecretReference", node_publish + provisioner);
 }
 
 #[test]
 fn other_templates() {
-    use SecretFamily::{Default, NodeExpand, NodePublish};
-    const DEFAULT: (&str, &str) = ("csi.storage.k8s.io/secret-name", "d");
-    const DEFAULT_NAMESPACE: (&str, &str) = ("csi.storage.k8s.io/secret-namespace", "ns");
-    let node_expand: [Row; 1] = [("the default", &[DEFAULT, DEFAULT_NAMESPACE], "ns/d")];
-    let node_publish: [Row; 9] = [
-        (
-            "its own before the default",
-            &[DEFAULT, DEFAULT_NAMESPACE, (NAME, "n"), (NAMESPACE, "x")],
-            "x/n",
-        ),
-        (
-            "claim in a namespace",
-            &[(NAME, "n"), (NAMESPACE, "${pvc.name}")],
-            "!\"pvc.name\"",
-        ),
-        (
-            "annotation in a namespace",
-            &[(NAME, "n"), (NAMESPACE, "${pvc.annotations['akey']}")],
-            "!pvc.annotations",
-        ),
-        (
-            "annotation that is missing",
-            &[(NAME, "${pvc.annotations['other']}"), (NAMESPACE, "x")],
-            "!\"other\", which the PersistentVolumeClaim does not have",
-        ),
-        (
-            "annotation that the operator reads as well",
-            &[
-                (NAME, "n-${pvc.annotations['volume.kubernetes.io/selected-node']}"),
-                (NAMESPACE, "x"),
-            ],
-            "x/n-node1",
-        ),
-        (
-            "without an end",
-            &[(NAME, "${pv.name"), (NAMESPACE, "x")],
-            "!unknown token",
-        ),
-        (
-            "without braces",
-            &[(NAME, "$pv.name"), (NAMESPACE, "x")],
-            "!unknown token",
-        ),
-        ("dollar alone", &[(NAME, "a$"), (NAMESPACE, "x")], "!unknown token"),
-        (
-            "upper case",
-            &[(NAME, "Name"), (NAMESPACE, "x")],
-            "!not the name of a Secret",
-        ),
-    ];
-    let default: [Row; 1] = [("the default itself", &[DEFAULT, DEFAULT_NAMESPACE], "ns/d")];
-    check(NodeExpand, &node_expand);
-    check(NodePublish, &node_publish);
-    check(Default, &default);
+    let default = "the default | default-name=d; default-namespace=ns | ns/d";
+    check(SecretFamily::NodeExpand, default);
+    check(SecretFamily::Default, default);
+    check(
+        SecretFamily::NodePublish,
+        "
+        its own before the default | default-name=d; default-namespace=ns; name=n; namespace=x | x/n
+        claim in a namespace | name=n; namespace=${pvc.name} | !\"pvc.name\"
+        annotation in a namespace | name=n; namespace=${pvc.annotations['akey']} | !pvc.annotations
+        annotation that is missing | name=${pvc.annotations['other']}; namespace=x \
+            | !\"other\", which the PersistentVolumeClaim does not have
+        annotation that the operator reads as well \
+            | name=n-${pvc.annotations['volume.kubernetes.io/selected-node']}; namespace=x | x/n-node1
+        without an end | name=${pv.name; namespace=x | !unknown token
+        without braces | name=$pv.name; namespace=x | !unknown token
+        dollar alone | name=a$; namespace=x | !unknown token
+        upper case | name=Name; namespace=x | !not the name of a Secret
+        ",
+    );
 }
 
 #[test]

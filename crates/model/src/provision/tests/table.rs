@@ -1,34 +1,47 @@
-//! Tables of decisions: what is decided, and the worlds in which it is, each under a name that begins with its rule.
+//! Tables of decisions, as lines of text: what is decided, and under it the worlds in which it is.
 
 use std::collections::BTreeSet;
 
-/// One world, and what is to be decided in it.
-pub struct Row<World> {
-    name: &'static str,
-    world: World,
-    decided: &'static str,
-}
+use crate::provision::ProvisionerSecretState;
 
-/// What is to be decided.
-pub struct Decided(pub &'static str);
-
-impl Decided {
-    pub fn when<World>(self, worlds: Vec<(&'static str, World)>) -> Vec<Row<World>> {
-        let rows = worlds.into_iter().map(|(name, world)| Row {
-            name,
-            world,
-            decided: self.0,
-        });
-        rows.collect()
+/// Plays a table, and says how many worlds it has. A line with ` | ` is a world: its name, which begins with its rule,
+/// and the words for what is so in it, in the order in which it came about. A line that begins with `//` is a remark;
+/// any other one is what is decided in the worlds under it, or how that begins, with `...` at its end.
+///
+/// `change` makes what a word says of a world that begins as `begin`, and `decide` says what is decided in it.
+pub fn play<World>(
+    table: &'static str,
+    begin: fn() -> World,
+    change: fn(World, &'static str) -> World,
+    decide: fn(&World) -> String,
+) -> usize {
+    let mut names = BTreeSet::new();
+    let mut decided = "";
+    let lines = table.lines().map(str::trim);
+    for line in lines.filter(|line| !line.is_empty() && !line.starts_with("//")) {
+        let Some((name, words)) = line.split_once(" | ") else {
+            decided = line;
+            continue;
+        };
+        assert!(names.insert(name), "a name is used twice: {name}");
+        let world = words.split(", ").fold(begin(), change);
+        let found = decide(&world);
+        match decided.strip_suffix("...") {
+            Some(begin) => assert!(found.starts_with(begin), "{name}: {found}"),
+            None => assert_eq!(found, decided, "{name}"),
+        }
     }
+    assert!(!names.is_empty(), "a table without worlds");
+    names.len()
 }
 
-/// Plays a table with `decide`, which says what is decided in a world.
-pub fn play<World>(table: Vec<Vec<Row<World>>>, decide: impl Fn(&World) -> String) {
-    let rows: Vec<_> = table.into_iter().flatten().collect();
-    let names: BTreeSet<_> = rows.iter().map(|row| row.name).collect();
-    assert_eq!(names.len(), rows.len(), "a name is used twice");
-    for row in rows {
-        assert_eq!(decide(&row.world), row.decided, "{}", row.name);
+/// The Secret that is `missing`, say.
+pub fn secret_state(word: &str) -> ProvisionerSecretState {
+    match word {
+        "loaded" => ProvisionerSecretState::Loaded,
+        "missing" => ProvisionerSecretState::Missing,
+        "not loaded" => ProvisionerSecretState::NotLoaded,
+        "unreadable" => ProvisionerSecretState::Unreadable,
+        _ => panic!("no such Secret: {word}"),
     }
 }

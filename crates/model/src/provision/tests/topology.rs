@@ -196,70 +196,58 @@ fn allowed_topologies_are_multiplied_out() {
     tally("TestAllowedTopologies", rows.len());
 }
 
-/// A name, labels and keys of the nodes, whether the first is selected, what is requisite (`!` for an error), and what is when it is strict.
-type AggregationRow = (
-    &'static str,
-    &'static [&'static str],
-    &'static [&'static str],
-    bool,
-    &'static str,
-    &'static str,
-);
+/// The lines of a table in their columns. A line that begins with `//` is a remark.
+pub fn rows<const COLUMNS: usize>(table: &'static str) -> Vec<[&'static str; COLUMNS]> {
+    let lines = table.lines().map(str::trim);
+    let rows = lines.filter(|line| !line.is_empty() && !line.starts_with("//"));
+    rows.map(|line| line.split(": ").collect::<Vec<_>>().try_into().unwrap())
+        .collect()
+}
 
-/// TestTopologyAggregation, as far as it was there before v6.4.0.
+/// What a column says; `-` is nothing.
+fn cell(text: &'static str) -> &'static str {
+    if text == "-" { "" } else { text }
+}
+
+/// What a column says of each node, separated by commas.
+pub fn of_nodes(column: &'static str) -> Vec<&'static str> {
+    match column {
+        "none" => Vec::new(),
+        column => column.split(", ").map(cell).collect(),
+    }
+}
+
+/// TestTopologyAggregation, as far as it was there before v6.4.0: labels and keys of the nodes, of which the first may be
+/// selected, what is requisite (`!` for an error), and what is when it is strict.
 #[test]
-#[allow(clippy::too_many_lines, reason = "a table")]
 fn the_topology_of_nodes_is_aggregated() {
-    const SAME: &[&str] = &["zone=1", "zone=1", "zone=1"];
-    const MIXED: &[&str] = &["zone=1", "zone=2", "zone=2"];
-    const ZONE: &[&str] = &["zone", "zone", "zone"];
-    const LAST: &[&str] = &["", "", "zone"];
-    const NO_KEYS: &[&str] = &["", "", ""];
-    let rows: [AggregationRow; 14] = [
-        ("same", SAME, ZONE, false, "zone=1", "zone=1"),
-        ("same, selected", SAME, ZONE, true, "zone=1", "zone=1"),
-        ("different", MIXED, ZONE, false, "zone=1|zone=2", "zone=1|zone=2"),
-        ("different, selected", MIXED, ZONE, true, "zone=1|zone=2", "zone=1"),
-        (
-            "different keys, selected",
-            &["zone=1", "zone=1 rack=A", "zone=1 rack=A"],
-            &["zone", "zone rack", "zone rack"],
-            true,
-            "zone=1",
-            "zone=1",
-        ),
-        ("no nodes", &[], ZONE, false, "!", "!"),
-        ("other labels", &["foo=bar"], ZONE, false, "!", "!"),
-        ("no CSINodes", MIXED, &[], false, "!", "!"),
-        ("no keys", MIXED, NO_KEYS, false, "!", "!"),
-        (
-            "one is upgraded",
-            &["other=1", "other=2", "zone=3"],
-            LAST,
-            false,
-            "zone=3",
-            "zone=3",
-        ),
+    let rows = rows::<5>(
+        "
+        same: zone=1, zone=1, zone=1: zone, zone, zone: zone=1: zone=1
+        same, selected: zone=1, zone=1, zone=1: zone, zone, zone: zone=1: zone=1
+        different: zone=1, zone=2, zone=2: zone, zone, zone: zone=1|zone=2: zone=1|zone=2
+        different, selected: zone=1, zone=2, zone=2: zone, zone, zone: zone=1|zone=2: zone=1
+        different keys, selected: zone=1, zone=1 rack=A, zone=1 rack=A: zone, zone rack, zone rack: zone=1: zone=1
+        no nodes: none: zone, zone, zone: !: !
+        other labels: foo=bar: zone, zone, zone: !: !
+        no CSINodes: zone=1, zone=2, zone=2: none: !: !
+        no keys: zone=1, zone=2, zone=2: -, -, -: !: !
+        one is upgraded: other=1, other=2, zone=3: -, -, zone: zone=3: zone=3
         // Since v6.4.0 a node that has the labels and is not registered does not count.
-        (
-            "labels without a registration",
-            &["zone=1", "zone=2", "zone=3"],
-            LAST,
-            false,
-            "zone=3",
-            "zone=3",
-        ),
-        ("other labels, selected", &["foo=bar"], ZONE, true, "!", "!"),
-        ("no CSINode, selected", MIXED, &[], true, "!", "!"),
-        ("no keys, selected", MIXED, NO_KEYS, true, "!", "!"),
-    ];
-    for (name, labels, keys, selected, wanted, when_strict) in rows {
+        labels without a registration: zone=1, zone=2, zone=3: -, -, zone: zone=3: zone=3
+        other labels, selected: foo=bar: zone, zone, zone: !: !
+        no CSINode, selected: zone=1, zone=2, zone=2: none: !: !
+        no keys, selected: zone=1, zone=2, zone=2: -, -, -: !: !
+        ",
+    );
+    for &[name, labels, keys, wanted, when_strict] in &rows {
+        let selected = name.contains("selected");
         for (strict, aggregate) in [(false, false), (false, true), (true, false), (true, true)] {
             let query = Query {
                 selected,
                 strict,
                 aggregate,
-                ..Query::new(labels, keys)
+                ..Query::new(&of_nodes(labels), &of_nodes(keys))
             };
             let found = query.ask().map(|found| found.map(|found| found.requisite.to_vec()));
             match if strict { when_strict } else { wanted } {
@@ -300,87 +288,35 @@ fn each_key_set_counts() {
     );
 }
 
-/// A name, what is allowed, labels and keys of the nodes, what is preferred (`!` for an error), and what is when it is strict.
-type PreferredRow = (
-    &'static str,
-    &'static str,
-    &'static [&'static str],
-    &'static [&'static str],
-    &'static str,
-    &'static str,
-);
-
-/// TestPreferredTopologies.
+/// TestPreferredTopologies: what is allowed, labels and keys of the nodes, what is preferred (`!` for an error), and what is
+/// when it is strict.
 #[test]
-#[allow(clippy::too_many_lines, reason = "a table")]
 fn the_selected_node_comes_first() {
-    const BOTH: &[&str] = &["zone rack", "zone rack", "zone rack"];
-    const RACKS: &[&str] = &["zone=2 rack=A", "zone=1 rack=A", "zone=1 rack=B"];
-    const DISKS: &[&str] = &[
-        "zone=1 rack=1 disk=ssd",
-        "zone=2 rack=2 disk=ssd",
-        "zone=2 rack=1 disk=nvme",
-    ];
-    const ALL: &[&str] = &["zone rack disk", "zone rack disk", "zone rack disk"];
-    let rows: [PreferredRow; 8] = [
-        (
-            "allowed",
-            "zone=1,2 rack=A,B",
-            RACKS,
-            BOTH,
-            "rack=A zone=2|rack=B zone=1|rack=B zone=2|rack=A zone=1",
-            "rack=A zone=2",
-        ),
-        ("allowed, no CSINode", "zone=1,2 rack=A,B", RACKS, &[], "!", "!"),
-        (
-            "allowed, another key",
-            "zone=1,2 rack=A,B",
-            RACKS,
-            &["foo rack", "foo rack", "foo rack"],
-            "!",
-            "!",
-        ),
-        (
-            "aggregated",
-            "",
-            RACKS,
-            BOTH,
-            "rack=A zone=2|rack=B zone=1|rack=A zone=1",
-            "rack=A zone=2",
-        ),
-        ("nothing", "", &["", "", ""], &["", "", ""], "!", "!"),
-        (
-            "not allowed",
-            "zone=1",
-            &["zone=2", "zone=1", "zone=1"],
-            &["zone", "zone", "zone"],
-            "!",
-            "!",
-        ),
-        (
-            "allowed by a part",
-            "disk=ssd zone=1",
-            DISKS,
-            ALL,
-            "disk=ssd zone=1",
-            "disk=ssd rack=1 zone=1",
-        ),
-        (
-            "not allowed by a part",
-            "zone=1",
-            &["zone=10 rack=1", "zone=11 rack=2", "zone=12 rack=1"],
-            BOTH,
-            "!",
-            "!",
-        ),
-    ];
-    for (name, allowed, labels, keys, wanted, when_strict) in rows {
+    let rows = rows::<6>(
+        "
+        allowed: zone=1,2 rack=A,B: zone=2 rack=A, zone=1 rack=A, zone=1 rack=B: zone rack, zone rack, zone rack: \
+            rack=A zone=2|rack=B zone=1|rack=B zone=2|rack=A zone=1: rack=A zone=2
+        allowed, no CSINode: zone=1,2 rack=A,B: zone=2 rack=A, zone=1 rack=A, zone=1 rack=B: none: !: !
+        allowed, another key: zone=1,2 rack=A,B: zone=2 rack=A, zone=1 rack=A, zone=1 rack=B: \
+            foo rack, foo rack, foo rack: !: !
+        aggregated: -: zone=2 rack=A, zone=1 rack=A, zone=1 rack=B: zone rack, zone rack, zone rack: \
+            rack=A zone=2|rack=B zone=1|rack=A zone=1: rack=A zone=2
+        nothing: -: -, -, -: -, -, -: !: !
+        not allowed: zone=1: zone=2, zone=1, zone=1: zone, zone, zone: !: !
+        allowed by a part: disk=ssd zone=1: \
+            zone=1 rack=1 disk=ssd, zone=2 rack=2 disk=ssd, zone=2 rack=1 disk=nvme: \
+            zone rack disk, zone rack disk, zone rack disk: disk=ssd zone=1: disk=ssd rack=1 zone=1
+        not allowed by a part: zone=1: zone=10 rack=1, zone=11 rack=2, zone=12 rack=1: \
+            zone rack, zone rack, zone rack: !: !
+        ",
+    );
+    for &[name, allowed, labels, keys, wanted, when_strict] in &rows {
         for strict in [false, true] {
             let query = Query {
                 selected: true,
                 strict,
-                allowed,
-                ..Query::new(labels, keys)
+                allowed: cell(allowed),
+                ..Query::new(&of_nodes(labels), &of_nodes(keys))
             };
             let found = query.ask().map(|found| found.unwrap().preferred.to_vec());
             match if strict { when_strict } else { wanted } {
@@ -591,15 +527,12 @@ fn what_is_multiplied_out_is_bounded() {
         let refusal = allowed_terms(&class(topologies)).unwrap_err();
         assert!(matches!(refusal, ProvisionRefusal::TooManySegments { .. }), "{refusal}");
     }
-    let wide: Vec<Value> = many[..100]
-        .iter()
-        .map(|key| json!({"key": key, "values": ["x"]}))
-        .collect();
-    let refusal = allowed_terms(&class(json!([{"matchLabelExpressions": wide}]))).unwrap_err();
-    assert!(
-        matches!(refusal, ProvisionRefusal::SegmentTooLarge { count: 100, .. }),
-        "{refusal}"
-    );
+    let wide = || many[..200].iter().map(|key| json!({"key": key, "values": ["x"]}));
+    let term = |expressions: Vec<Value>| class(json!([{"matchLabelExpressions": expressions}]));
+    assert_eq!(allowed_terms(&term(wide().collect())).unwrap().len(), 1);
+    let most = wide().chain([values("a", 100), values("b", 100)]);
+    let refusal = allowed_terms(&term(most.collect())).unwrap_err();
+    assert!(matches!(refusal, ProvisionRefusal::SegmentsTooLarge(_)), "{refusal}");
     // The API server accepts no key without a value; such a term says nothing, as with the sidecar.
     let empty = class(json!([{"matchLabelExpressions": [{"key": "zone", "values": []}]}]));
     assert!(allowed_terms(&empty).unwrap().is_empty() && is_unrestricted(&empty));

@@ -61,31 +61,26 @@ fn a_deletion_that_failed_before_there_is_a_persistent_volume_names_the_volume()
 
 #[test]
 fn each_note_about_a_claim_tells_one_trouble() {
+    use Kind::{
+        ClassMissing, DriverInvalid, HandleShared, MarkerOfAnotherDriver, PossiblyLeaked, ProvisioningFailing,
+        SecretForbidden,
+    };
     let rows = [
-        (failed(CreateOutcome::Failed), Some(Kind::ProvisioningFailing)),
-        (failed(CreateOutcome::Uncertain), Some(Kind::ProvisioningFailing)),
-        (failed(CreateOutcome::Infeasible), Some(Kind::ProvisioningFailing)),
-        (
-            ClaimNote::InvalidAnswer(InvalidAnswer::NoVolume),
-            Some(Kind::DriverInvalid),
-        ),
-        (
-            ClaimNote::UndoFailed(undo_failure("vol-1")),
-            Some(Kind::ProvisioningFailing),
-        ),
-        (waits(ClaimReason::SecretForbidden), Some(Kind::SecretForbidden)),
-        (waits(ClaimReason::SecretMissing), Some(Kind::ProvisioningFailing)),
-        (waits(ClaimReason::ClassMissing), Some(Kind::ClassMissing)),
-        (
-            waits(ClaimReason::MarkerOfAnotherDriver),
-            Some(Kind::MarkerOfAnotherDriver),
-        ),
-        (waits(ClaimReason::TopologyMissing), Some(Kind::ProvisioningFailing)),
-        (waits(ClaimReason::HandleShared), Some(Kind::ProvisioningFailing)),
-        (ClaimNote::LeftAlone(Box::new(refused())), Some(Kind::HandleShared)),
+        (failed(CreateOutcome::Failed), Some(ProvisioningFailing)),
+        (failed(CreateOutcome::Uncertain), Some(ProvisioningFailing)),
+        (failed(CreateOutcome::Infeasible), Some(ProvisioningFailing)),
+        (ClaimNote::InvalidAnswer(InvalidAnswer::NoVolume), Some(DriverInvalid)),
+        (ClaimNote::UndoFailed(undo_failure("vol-1")), Some(ProvisioningFailing)),
+        (waits(ClaimReason::SecretForbidden), Some(SecretForbidden)),
+        (waits(ClaimReason::SecretMissing), Some(ProvisioningFailing)),
+        (waits(ClaimReason::ClassMissing), Some(ClassMissing)),
+        (waits(ClaimReason::MarkerOfAnotherDriver), Some(MarkerOfAnotherDriver)),
+        (waits(ClaimReason::TopologyMissing), Some(ProvisioningFailing)),
+        (waits(ClaimReason::HandleShared), Some(ProvisioningFailing)),
+        (ClaimNote::LeftAlone(Box::new(refused())), Some(HandleShared)),
         (
             ClaimNote::HandleShared("pvc-1".into(), Box::new(refused())),
-            Some(Kind::HandleShared),
+            Some(HandleShared),
         ),
         (
             ClaimNote::Recorded(ClaimReason::UndoVolume, "pvc-1".into(), "h".into()),
@@ -93,14 +88,11 @@ fn each_note_about_a_claim_tells_one_trouble() {
         ),
         (
             ClaimNote::SaveFailed(api_error(ApiErrorKind::Refused), Some(Duration::from_secs(1))),
-            Some(Kind::ProvisioningFailing),
+            Some(ProvisioningFailing),
         ),
         (ClaimNote::SaveFailed(api_error(ApiErrorKind::Unknown), None), None),
         (ClaimNote::RequestFailed(api_error(ApiErrorKind::Unknown)), None),
-        (
-            ClaimNote::PossiblyLeaked("pvc-1".into(), "gone"),
-            Some(Kind::PossiblyLeaked),
-        ),
+        (ClaimNote::PossiblyLeaked("pvc-1".into(), "gone"), Some(PossiblyLeaked)),
         (ClaimNote::Cancelled, None),
     ];
     for (note, kind) in rows {
@@ -112,26 +104,24 @@ fn each_note_about_a_claim_tells_one_trouble() {
 
 #[test]
 fn each_note_about_a_volume_tells_one_trouble() {
+    use Kind::{DeletesFailing, DeletesStuck, HandleShared, NeedsDecision, ReleasedWhileBound, VolumesHeld};
     let waits = |reason| VolumeNote::Waits(reason, "of".to_owned());
     let rows = [
-        (
-            VolumeNote::CallFailed(Failure::plain("busy")),
-            Some(Kind::DeletesFailing),
-        ),
+        (VolumeNote::CallFailed(Failure::plain("busy")), Some(DeletesFailing)),
         (
             VolumeNote::Refused(VolumeReason::SecretForbidden, Box::new(refused())),
-            Some(Kind::DeletesFailing),
+            Some(DeletesFailing),
         ),
-        (waits(VolumeReason::Held), Some(Kind::VolumesHeld)),
-        (waits(VolumeReason::HandleShared), Some(Kind::HandleShared)),
-        (waits(VolumeReason::ReleasedWhileBound), Some(Kind::ReleasedWhileBound)),
-        (waits(VolumeReason::NeedsDecision), Some(Kind::NeedsDecision)),
-        (waits(VolumeReason::StillAttached), Some(Kind::DeletesStuck)),
-        (waits(VolumeReason::Syncing), Some(Kind::DeletesStuck)),
-        (waits(VolumeReason::NotCsi), Some(Kind::DeletesFailing)),
+        (waits(VolumeReason::Held), Some(VolumesHeld)),
+        (waits(VolumeReason::HandleShared), Some(HandleShared)),
+        (waits(VolumeReason::ReleasedWhileBound), Some(ReleasedWhileBound)),
+        (waits(VolumeReason::NeedsDecision), Some(NeedsDecision)),
+        (waits(VolumeReason::StillAttached), Some(DeletesStuck)),
+        (waits(VolumeReason::Syncing), Some(DeletesStuck)),
+        (waits(VolumeReason::NotCsi), Some(DeletesFailing)),
         (
             VolumeNote::RequestFailed(api_error(ApiErrorKind::Refused)),
-            Some(Kind::DeletesFailing),
+            Some(DeletesFailing),
         ),
         (VolumeNote::RequestFailed(api_error(ApiErrorKind::Unknown)), None),
         (VolumeNote::Released, None),
@@ -217,57 +207,38 @@ impl Told {
 
 #[test]
 fn what_an_object_shows_follows_from_what_was_told_and_from_its_age() {
+    use Kind::{
+        ClassMissing, DeletesFailing, DeletesStuck, HandleShared, NeedsDecision, PossiblyLeaked, ProvisioningFailing,
+        ProvisioningStuck, ProvisioningUncertain, SecretForbidden, VolumesHeld,
+    };
     use PendingOperation::{Delete, Provision};
     const PROVISION_STUCK: Option<FindingKind> = Some(FindingKind::ProvisionStuck);
     const DELETE_STUCK: Option<FindingKind> = Some(FindingKind::DeleteStuck);
     Told(Provision, None).shows(&[
         (299, None, None, None),
         (301, None, None, None),
-        (601, None, Some(Kind::ProvisioningStuck), PROVISION_STUCK),
-        (601, Some(301), Some(Kind::ProvisioningUncertain), PROVISION_STUCK),
+        (601, None, Some(ProvisioningStuck), PROVISION_STUCK),
+        (601, Some(301), Some(ProvisioningUncertain), PROVISION_STUCK),
     ]);
-    Told(Provision, Some(Kind::ProvisioningFailing)).shows(&[
-        (10, None, Some(Kind::ProvisioningFailing), None),
-        (301, Some(10), Some(Kind::ProvisioningStuck), PROVISION_STUCK),
-        (310, Some(301), Some(Kind::ProvisioningUncertain), PROVISION_STUCK),
+    Told(Provision, Some(ProvisioningFailing)).shows(&[
+        (10, None, Some(ProvisioningFailing), None),
+        (301, Some(10), Some(ProvisioningStuck), PROVISION_STUCK),
+        (310, Some(301), Some(ProvisioningUncertain), PROVISION_STUCK),
     ]);
-    Told(Provision, Some(Kind::SecretForbidden)).shows(&[
-        (10, None, Some(Kind::SecretForbidden), None),
-        (301, None, Some(Kind::SecretForbidden), PROVISION_STUCK),
+    Told(Provision, Some(SecretForbidden)).shows(&[
+        (10, None, Some(SecretForbidden), None),
+        (301, None, Some(SecretForbidden), PROVISION_STUCK),
     ]);
-    Told(Provision, Some(Kind::ClassMissing)).shows(&[(
-        301,
-        None,
-        Some(Kind::ClassMissing),
-        Some(FindingKind::ClassMissing),
-    )]);
-    Told(Provision, Some(Kind::HandleShared)).shows(&[(
-        1,
-        None,
-        Some(Kind::HandleShared),
-        Some(FindingKind::HandleShared),
-    )]);
-    Told(Provision, Some(Kind::PossiblyLeaked)).shows(&[(
-        1,
-        None,
-        Some(Kind::PossiblyLeaked),
-        Some(FindingKind::PossibleLeak),
-    )]);
-    Told(Delete, Some(Kind::DeletesStuck)).shows(&[
-        (10, None, None, None),
-        (301, None, Some(Kind::DeletesStuck), DELETE_STUCK),
+    Told(Provision, Some(ClassMissing)).shows(&[(301, None, Some(ClassMissing), Some(FindingKind::ClassMissing))]);
+    Told(Provision, Some(HandleShared)).shows(&[(1, None, Some(HandleShared), Some(FindingKind::HandleShared))]);
+    Told(Provision, Some(PossiblyLeaked)).shows(&[(1, None, Some(PossiblyLeaked), Some(FindingKind::PossibleLeak))]);
+    Told(Delete, Some(DeletesStuck)).shows(&[(10, None, None, None), (301, None, Some(DeletesStuck), DELETE_STUCK)]);
+    Told(Delete, Some(DeletesFailing)).shows(&[
+        (10, None, Some(DeletesFailing), None),
+        (301, None, Some(DeletesStuck), DELETE_STUCK),
     ]);
-    Told(Delete, Some(Kind::DeletesFailing)).shows(&[
-        (10, None, Some(Kind::DeletesFailing), None),
-        (301, None, Some(Kind::DeletesStuck), DELETE_STUCK),
-    ]);
-    Told(Delete, Some(Kind::VolumesHeld)).shows(&[(9_000, None, Some(Kind::VolumesHeld), None)]);
-    Told(Delete, Some(Kind::NeedsDecision)).shows(&[(
-        1,
-        None,
-        Some(Kind::NeedsDecision),
-        Some(FindingKind::NeedsDecision),
-    )]);
+    Told(Delete, Some(VolumesHeld)).shows(&[(9_000, None, Some(VolumesHeld), None)]);
+    Told(Delete, Some(NeedsDecision)).shows(&[(1, None, Some(NeedsDecision), Some(FindingKind::NeedsDecision))]);
 }
 
 fn object<'a>(name: &'a str, since: i64, trouble: &'a Trouble) -> PendingObject<'a> {

@@ -11,9 +11,9 @@ use crate::provision::attempt::RescheduleCause;
 use crate::provision::event::{self, MAX_NOTE, ProvisionEventReason};
 use crate::provision::{ClaimReason, ProvisionRefusal, VolumeReason};
 
-fn succeeded(modes: serde_json::Value) -> String {
+fn succeeded(modes: serde_json::Value, attaches: bool) -> String {
     let claim = claim_of(&world().set("/spec/accessModes", modes).claim);
-    event::succeeded("pvc-1", &claim, Duration::from_millis(1250), 2)
+    event::succeeded("pvc-1", &claim, Duration::from_millis(1250), 2, attaches)
 }
 
 /// The API server lets nobody change these fields of a PersistentVolumeClaim.
@@ -35,12 +35,13 @@ fn the_notes_that_users_of_the_sidecar_search_for() {
         event::provisioning("web", "data"),
         "External provisioner is provisioning volume for claim \"web/data\""
     );
+    let both = || json!(["ReadWriteOnce", "ReadOnlyMany"]);
+    // A driver that attaches nothing takes any of them.
+    for told in [succeeded(json!(["ReadWriteOnce"]), true), succeeded(both(), false)] {
+        assert_eq!(told, "Successfully provisioned volume pvc-1 in 1.2 s, attempts: 2");
+    }
     assert_eq!(
-        succeeded(json!(["ReadWriteOnce"])),
-        "Successfully provisioned volume pvc-1 in 1.2 s, attempts: 2"
-    );
-    assert_eq!(
-        succeeded(json!(["ReadWriteOnce", "ReadOnlyMany"])),
+        succeeded(both(), true),
         "Successfully provisioned volume pvc-1 in 1.2 s, attempts: 2. It cannot be attached: CSI does not support the combination of access \
          modes of this volume: ReadOnlyMany together with ReadWriteOnce"
     );

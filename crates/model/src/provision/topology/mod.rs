@@ -7,18 +7,18 @@ mod segment;
 mod spread;
 mod terms;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 
 pub use requirement::{TopologyQuery, TopologyRequirement, requirement};
-pub use segment::{MAX_SEGMENT_KEYS, MAX_TERMS, Segment};
+pub use segment::{MAX_TERMS, MAX_TERMS_SIZE, Segment};
 pub use spread::{SpreadPosition, spread_position};
 pub use terms::{Terms, allowed_terms, is_allowed, is_unrestricted};
 
 use super::seen::Seen;
 use crate::objects::StringMap;
-use terms::{AllowedTerms, aggregated, terms_of};
+use terms::{AllowedTerms, terms_of};
 
 /// A node on which the driver is registered, and of which there is a Node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,11 +95,6 @@ impl TopologyFacts {
         }
     }
 
-    /// The distinct key sets, sorted.
-    fn key_sets(&self) -> impl Iterator<Item = &[Box<str>]> {
-        self.terms.keys().map(|keys| &**keys)
-    }
-
     /// The topologies of the nodes that count for a key set; sorted, none twice.
     fn terms(&self, keys: &[Box<str>]) -> Terms {
         match self.terms.get(keys) {
@@ -108,9 +103,17 @@ impl TopologyFacts {
         }
     }
 
-    /// The topologies of all nodes; sorted, none twice.
+    /// The topologies of all nodes: for each distinct key set those of the nodes that count for it; sorted, none twice.
     fn all_terms(&self) -> Terms {
-        self.aggregated.get_or_init(|| aggregated(self)).clone()
+        let aggregate = || {
+            let terms: Vec<Terms> = self.terms.keys().map(|keys| self.terms(keys)).collect();
+            if let [only] = &terms[..] {
+                return only.clone();
+            }
+            let terms: BTreeSet<&Segment> = terms.iter().flat_map(|terms| terms.iter()).collect();
+            terms.into_iter().cloned().collect::<Vec<_>>().into()
+        };
+        self.aggregated.get_or_init(aggregate).clone()
     }
 
     /// Those on which the driver is registered with at least one topology key, by name.
@@ -125,7 +128,7 @@ impl TopologyFacts {
 
     /// Whether the driver registered this key on some node; any key, where nothing is registered at all and nothing can be checked.
     pub fn has_key(&self, key: &str) -> bool {
-        let registers = |node: &TopologyNode| node.keys.iter().any(|known| **known == *key);
+        let registers = |node: &TopologyNode| node.keys.binary_search_by(|known| (**known).cmp(key)).is_ok();
         self.nodes.is_empty() || self.nodes.iter().any(registers)
     }
 }

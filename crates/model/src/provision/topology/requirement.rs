@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::spread::spread_position;
 use super::terms::{Terms, is_allowed, within};
 use super::{KnownNode, Segment, TopologyFacts};
+use crate::decide::cut;
 use crate::objects::StorageClass;
 use crate::provision::policy::ProvisionPolicy;
 use crate::provision::refusal::ProvisionRefusal;
@@ -151,7 +152,8 @@ fn immediate(query: &TopologyQuery<'_>) -> Result<Option<TopologyRequirement>, P
         within("the cluster", terms.len())?;
         if terms.is_empty() {
             return Err(ProvisionRefusal::TopologyLabelsMissing {
-                keys: any.keys.join(", ").into(),
+                // A driver may have registered hundreds.
+                keys: cut(&any.keys.join(", "), 512).into(),
                 driver: query.driver.clone(),
             });
         }

@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::objects::{MAX_TOPOLOGY_KEYS, StringMap};
-
-/// So many keys a topology may have. Drivers have one to four.
-pub const MAX_SEGMENT_KEYS: usize = MAX_TOPOLOGY_KEYS;
+use crate::objects::{StringMap, kept_size};
 
 /// So many topologies a list may have: those of the nodes of a cluster, those that a class allows, and those that a driver answers. A
 /// driver of local volumes has one for each node.
 pub const MAX_TERMS: usize = 10_000;
+
+/// So much memory the topologies may need that a class allows, multiplied out. With [`MAX_TERMS`] of them that is about 50 keys for each.
+pub const MAX_TERMS_SIZE: usize = 64 << 20;
 
 /// One topology (CSI spec, "Topology"): its entries, sorted by key, no key twice. Clones share them: each of thousands of open calls may
 /// name the topology of each of thousands of nodes.
@@ -32,6 +32,11 @@ impl Segment {
         self.0.len()
     }
 
+    /// How much memory it needs, as [`kept_size`] counts it.
+    pub fn kept_size(&self) -> usize {
+        kept_size(self.iter().map(|(key, value)| key.len() + value.len()))
+    }
+
     /// Whether it has no keys.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -39,7 +44,8 @@ impl Segment {
 
     /// The value of a key.
     pub fn get(&self, key: &str) -> Option<&str> {
-        self.iter().find(|(own, _)| *own == key).map(|(_, value)| value)
+        let at = self.0.binary_search_by(|(own, _)| (**own).cmp(key)).ok()?;
+        self.0.get(at).map(|(_, value)| &**value)
     }
 
     /// Whether each of its entries is one of `other`.

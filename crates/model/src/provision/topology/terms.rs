@@ -5,8 +5,8 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::{MAX_SEGMENT_KEYS, MAX_TERMS, Segment, TopologyFacts, TopologyNode};
-use crate::objects::{StorageClass, TopologyExpression};
+use super::{MAX_TERMS, MAX_TERMS_SIZE, Segment, TopologyNode};
+use crate::objects::{StorageClass, TopologyExpression, kept_size};
 use crate::provision::refusal::ProvisionRefusal;
 
 /// Topologies in an order that begins with any of them. Clones share them, wherever they begin: each of thousands of open calls names each of
@@ -64,17 +64,22 @@ impl fmt::Debug for Terms {
 ///
 /// # Errors
 ///
-/// More than [`MAX_TERMS`], or a term with more than [`MAX_SEGMENT_KEYS`] keys.
+/// More than [`MAX_TERMS`], or than [`MAX_TERMS_SIZE`].
 pub fn allowed_terms(class: &StorageClass) -> Result<Vec<Segment>, ProvisionRefusal> {
     let mut terms = BTreeSet::new();
+    let mut bytes = 0_usize;
     for term in &class.allowed_topologies {
-        if term.len() > MAX_SEGMENT_KEYS {
-            return Err(ProvisionRefusal::SegmentTooLarge {
-                what: "allowedTopologies of the StorageClass",
-                count: term.len(),
-            });
+        // Before they are made, so that nothing large is built for a class that is refused.
+        let counts = term.iter().map(|expression| expression.values.len());
+        let count = counts.fold(1, usize::saturating_mul);
+        within(MULTIPLIED_OUT, count)?;
+        bytes = bytes.saturating_add(largest(term).saturating_mul(count));
+        if bytes > MAX_TERMS_SIZE {
+            return Err(ProvisionRefusal::SegmentsTooLarge(bytes));
         }
-        terms.extend(product(term)?);
+        if count > 0 {
+            terms.extend(product(term));
+        }
         within(MULTIPLIED_OUT, terms.len())?;
     }
     Ok(terms.into_iter().filter(|term| !term.is_empty()).collect())
@@ -91,14 +96,18 @@ pub(super) fn within(what: &'static str, count: usize) -> Result<(), ProvisionRe
     Err(ProvisionRefusal::TooManySegments { what, count })
 }
 
-fn product(term: &[TopologyExpression]) -> Result<Vec<Segment>, ProvisionRefusal> {
+/// The size of the largest combination of a term.
+fn largest(term: &[TopologyExpression]) -> usize {
+    let entries = term.iter().map(|expression| {
+        let values = expression.values.iter().map(|value| value.len());
+        expression.key.len() + values.max().unwrap_or(0)
+    });
+    kept_size(entries)
+}
+
+fn product(term: &[TopologyExpression]) -> Vec<Segment> {
     let mut combinations: Vec<BTreeMap<Box<str>, Box<str>>> = vec![BTreeMap::new()];
     for expression in term {
-        // Before they are made, so that nothing large is built for a class that is refused.
-        within(
-            MULTIPLIED_OUT,
-            combinations.len().saturating_mul(expression.values.len()),
-        )?;
         let with = |combination: &BTreeMap<Box<str>, Box<str>>| {
             let combination = combination.clone();
             expression.values.iter().map(move |value| {
@@ -109,7 +118,7 @@ fn product(term: &[TopologyExpression]) -> Result<Vec<Segment>, ProvisionRefusal
         };
         combinations = combinations.iter().flat_map(with).collect();
     }
-    Ok(combinations.into_iter().map(Segment::from).collect())
+    combinations.into_iter().map(Segment::from).collect()
 }
 
 /// Whether a class allows a topology: all expressions of one of its terms hold there. The topology may have more keys than the term.
@@ -165,20 +174,10 @@ impl AllowedTerms {
 
 /// The topologies of the nodes that count for a key set; sorted, none twice.
 pub(super) fn terms_of(nodes: &[TopologyNode], keys: &[Box<str>]) -> Terms {
-    let covers = |registered: &[Box<str>]| keys.iter().all(|key| registered.contains(key));
+    let covers = |registered: &[Box<str>]| keys.iter().all(|key| registered.binary_search(key).is_ok());
     let counting = nodes.iter().filter(|node| covers(&node.keys));
     let terms: BTreeSet<Segment> = counting
         .filter_map(|node| Segment::of_labels(keys, &node.labels).ok())
         .collect();
     terms.into_iter().collect::<Vec<_>>().into()
-}
-
-/// The topologies of all nodes: for each distinct key set those of the nodes that count for it; sorted, none twice.
-pub(super) fn aggregated(facts: &TopologyFacts) -> Terms {
-    let terms: Vec<Terms> = facts.key_sets().map(|keys| facts.terms(keys)).collect();
-    if let [only] = &terms[..] {
-        return only.clone();
-    }
-    let terms: BTreeSet<&Segment> = terms.iter().flat_map(|terms| terms.iter()).collect();
-    terms.into_iter().cloned().collect::<Vec<_>>().into()
 }

@@ -145,8 +145,8 @@ impl World {
                 if !self.runs.is_empty() {
                     let run = self.runs.swap_remove(which % self.runs.len());
                     if let Some(used) = used {
-                        self.model.settle_rate(run.lane(), used, self.now);
-                        self.state.lanes_mut().settle_rate(run.lane(), used, self.now);
+                        self.model.settle_rate(run.lane, used, self.now);
+                        self.state.lanes_mut().settle_rate(run.lane, used, self.now);
                     }
                     self.finish(&run, verdict);
                 }
@@ -178,8 +178,8 @@ impl World {
         self.model.promote(self.now);
         match self.state.next(self.now) {
             NextRun::Run(run) => {
-                for (delay, waits) in [(run.retry_delay(), false), (run.wait_delay(), true)] {
-                    let base = self.backoff.base(self.model.in_a_row(*run.key(), waits));
+                for (delay, waits) in [(run.retry_delay, false), (run.wait_delay, true)] {
+                    let base = self.backoff.base(self.model.in_a_row(run.key, waits));
                     assert!(delay >= base && delay <= base * 6 / 5);
                 }
                 self.model.started(&run, self.now);

@@ -287,22 +287,22 @@ impl Model {
     pub(super) fn started(&mut self, run: &Run<u8>, now: Instant) {
         self.refill(now);
         assert!(!self.paused, "started while paused");
-        let known = self.keys.get(run.key()).expect("a known key").clone();
+        let known = self.keys.get(&run.key).expect("a known key").clone();
         let Place::Ready { arrived, trigger } = known.place else {
             panic!("{run:?} was not ready")
         };
-        assert_eq!((run.trigger(), run.attempt()), (trigger, known.failures + 1), "{run:?}");
+        assert_eq!((run.trigger, run.attempt()), (trigger, known.failures + 1), "{run:?}");
         assert!(self.has_slots(&known), "{run:?} passes a limit");
-        assert!(self.has_token(run.lane(), 1e-6), "{run:?} passes the rate");
+        assert!(self.has_token(run.lane, 1e-6), "{run:?} passes the rate");
         let as_known = (known.lane, known.group.as_ref(), known.fingerprint, known.failures);
-        assert_eq!((run.lane(), run.group(), run.fingerprint(), run.failures()), as_known);
+        assert_eq!((run.lane, run.group.as_ref(), run.fingerprint, run.failures), as_known);
         let before_it = self
             .ready()
             .filter(|(earlier, other)| *earlier < arrived && (other.lane, &other.group) == (known.lane, &known.group));
         assert_eq!(before_it.count(), 0, "{run:?} is not the first of its group");
         self.check_groups(&known);
-        self.check_lanes(run.lane());
-        if self.limits.lane(run.lane()).rate_limited {
+        self.check_lanes(run.lane);
+        if self.limits.lane(run.lane).rate_limited {
             self.tokens -= 1.0;
         }
         let place = Place::Running {
@@ -312,7 +312,7 @@ impl Model {
             woken: false,
             forgotten: false,
         };
-        self.keys.get_mut(run.key()).expect("a known key").place = place;
+        self.keys.get_mut(&run.key).expect("a known key").place = place;
     }
 
     /// No group may start twice while the head of another group of the lane could run.
@@ -377,7 +377,7 @@ impl Model {
     }
 
     pub(super) fn finish(&mut self, run: &Run<u8>, verdict: RunResult, now: Instant) {
-        let mut known = self.keys.remove(run.key()).expect("a known key");
+        let mut known = self.keys.remove(&run.key).expect("a known key");
         let Place::Running {
             added,
             woken,
@@ -408,9 +408,9 @@ impl Model {
             }
             RunResult::Failed | RunResult::FailedWith { .. } | RunResult::Waits { .. } => {
                 let (inputs, waits, delay) = match verdict {
-                    RunResult::FailedWith { fingerprint } => (fingerprint, false, run.retry_delay()),
-                    RunResult::Waits { fingerprint } => (fingerprint, true, run.wait_delay()),
-                    _ => (run.fingerprint(), false, run.retry_delay()),
+                    RunResult::FailedWith { fingerprint } => (fingerprint, false, run.retry_delay),
+                    RunResult::Waits { fingerprint } => (fingerprint, true, run.wait_delay),
+                    _ => (run.fingerprint, false, run.retry_delay),
                 };
                 let changed = added && known.fingerprint != inputs;
                 if changed {
@@ -428,6 +428,6 @@ impl Model {
             }
         };
         known.place = self.hold_or_ready(until, failure, trigger, now);
-        self.keys.insert(*run.key(), known);
+        self.keys.insert(run.key, known);
     }
 }

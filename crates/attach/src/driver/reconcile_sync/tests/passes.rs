@@ -13,6 +13,7 @@ use super::{Answer, LIMITS, Lister, Pages, expected, page};
 use crate::api::{AttacherConfigSpec, DriverConfig, GoDuration, PublishSecretsSpec, ReconcileSyncMode};
 use crate::apiserver::{Requests, connect};
 use crate::cache::Store;
+use crate::decide::reconcile::Listing;
 use crate::decide::{Capabilities, DriverFacts, ListedEvidence};
 use crate::driver::SharedContext;
 use crate::driver::engine::{self, Engine};
@@ -376,9 +377,9 @@ async fn a_request_does_not_wait_for_the_end_of_a_pass() {
     assert_eq!(stage.tokens().len(), 1, "the pass has begun");
     let work = stage.engine.work();
     let asked = Instant::now();
-    let expectations = vec![expected("a")];
+    let listing = Listing::about(vec![expected("a")]);
     let page_call = || work.page_call();
-    let evidence = work.list_turns.evidence(expectations, page_call, LIMITS).await;
+    let evidence = work.list_turns.evidence(listing, page_call, LIMITS).await;
     assert_eq!(evidence, Ok(ListedEvidence::Silent));
     assert!(
         asked.elapsed() < takes + Duration::from_secs(1),

@@ -247,10 +247,7 @@ fn a_volume_of_another_is_kept_when_the_claim_goes() {
     play.attempt(|step, _| creates(step).then(|| small("vol-2")));
     play.take_done();
     play.cluster.delete();
-    let told = |play: &Play| {
-        let told = play.notes.iter().filter(|note| matches!(note, ClaimNote::LeftAlone(_)));
-        told.count()
-    };
+    let told = |play: &Play| play.told(|note| matches!(note, ClaimNote::LeftAlone(_)));
     play.attempt(|step, _| match step {
         ClaimStep::Create(_) => Some(answered("vol-2")),
         ClaimStep::Patch(_) => Some(ClaimEvent::Patched(Err(status(403)))),
@@ -353,11 +350,8 @@ fn a_marker_that_is_taken_off_by_force_is_told_once_and_the_volume_undone() {
     play.cluster.claim = None;
     play.attempt(call_fails(4));
     play.attempt(|step, _| undo(step));
-    let told = play
-        .notes
-        .iter()
-        .filter(|note| matches!(note, ClaimNote::PossiblyLeaked(name, _) if **name == *NAME));
-    assert_eq!(told.count(), 1);
+    let is_leak = |note: &ClaimNote| matches!(note, ClaimNote::PossiblyLeaked(name, _) if **name == *NAME);
+    assert_eq!(play.told(is_leak), 1);
     assert_eq!(play.take_done().last(), Some(&"delete"));
 }
 
@@ -509,9 +503,7 @@ fn the_next_engine_repeats_the_open_call_with_its_arguments() {
 fn a_refused_call_waits_for_its_secret() {
     let secret = |code: Option<i32>| {
         let mut cluster = Cluster::new();
-        let class = cluster.class.as_mut().unwrap();
-        class["parameters"]["csi.storage.k8s.io/provisioner-secret-name"] = json!("secret");
-        class["parameters"]["csi.storage.k8s.io/provisioner-secret-namespace"] = json!("web");
+        cluster.name_secret();
         let mut play = Play::of(cluster);
         play.attempt(|step, _| creates(step).then(|| code.map_or_else(|| answered("vol-1"), failed)));
         let first = ClaimAttempt::new(play.memory.clone()).needed_secret().cloned();
@@ -523,7 +515,7 @@ fn a_refused_call_waits_for_its_secret() {
         first.map(|secret| secret.name)
     };
     for code in [16, 7, 3, 9, 13] {
-        assert_eq!(secret(Some(code)).as_deref(), Some("secret"), "{code}");
+        assert_eq!(secret(Some(code)).as_deref(), Some("s"), "{code}");
     }
     for code in [Some(14), Some(4), Some(1), Some(10), None] {
         assert_eq!(secret(code), None, "{code:?}");
@@ -585,11 +577,8 @@ fn a_request_to_let_go_counts_from_the_call_whose_outcome_is_not_known() {
         annotations["attacher.csi.dev/release"] = request.to_string().into();
         play.notes.clear();
         play.attempt(call_fails(14));
-        let is_let_go = play.notes.iter().any(|note| matches!(note, ClaimNote::LetGo(..)));
-        let is_refused = play
-            .notes
-            .iter()
-            .any(|note| matches!(note, ClaimNote::ReleaseRefused(..)));
+        let is_let_go = play.told(|note| matches!(note, ClaimNote::LetGo(..))) > 0;
+        let is_refused = play.told(|note| matches!(note, ClaimNote::ReleaseRefused(..))) > 0;
         assert_eq!((is_let_go, is_refused), (is_granted, !is_granted), "{:?}", play.notes);
         play.cluster.wait(Duration::from_mins(11));
     }
@@ -624,7 +613,7 @@ fn the_marker_of_another_driver_is_not_written_over_by_an_open_call() {
 /// The counter and the Events are about volumes, and not about how often one is looked at.
 #[test]
 fn one_possible_leak_is_told_once() {
-    let leaks = |play: &Play| play.notes.iter().filter(|note| note.is_possible_leak()).count();
+    let leaks = |play: &Play| play.told(ClaimNote::is_possible_leak);
     let unsaved = |step: &ClaimStep, _: &mut Cluster| match step {
         ClaimStep::Save(_) => Some(ClaimEvent::Saved(Err(status(422)))),
         ClaimStep::Delete(_) => Some(ClaimEvent::Deleted(Err(crate::attempt::CallEnd::Failed(
@@ -750,11 +739,8 @@ fn a_refusal_that_cannot_be_written_holds_up_no_call() {
             });
             let done = play.take_done();
             assert!(done.contains(&"create"), "{written:?}, {attempt} attempt: {done:?}");
-            let told = play
-                .notes
-                .iter()
-                .filter(|note| matches!(note, ClaimNote::ReleaseRefused(_)));
-            assert_eq!(told.count(), 1, "{written:?}, {attempt} attempt");
+            let told = play.told(|note| matches!(note, ClaimNote::ReleaseRefused(_)));
+            assert_eq!(told, 1, "{written:?}, {attempt} attempt");
         }
     }
 }

@@ -8,7 +8,8 @@ use std::time::Duration;
 use super::super::builders::{DRIVER, MARKER, marker_json, node, world};
 use super::{Cluster, Play, failed};
 use crate::objects::StringMap;
-use crate::provision::attempt::{ClaimMemory, ClaimNote, ClaimStep, RescheduleCause, Verdict};
+use crate::provision::attempt::{ClaimMemory, ClaimNote, ClaimStep, NODE_TIMEOUT, RescheduleCause, Verdict};
+use crate::provision::topology::Segment;
 use crate::provision::{ClaimReason, CreateOutcome, CreatePlan, LeakProtection, ProvisionRefusal};
 
 const SELECTED: &str = "/metadata/annotations/volume.kubernetes.io~1selected-node";
@@ -43,12 +44,25 @@ fn called(play: &mut Play, code: Option<i32>) -> (Verdict, Option<Arc<CreatePlan
     (verdict, asked)
 }
 
+/// The first node goes, and stays away for as long as its claim waits for it: its watch may be behind.
+fn lose_node(play: &mut Play) {
+    play.cluster.nodes.remove(0);
+    assert_eq!(called(play, None), (Verdict::Rest(NODE_TIMEOUT), None));
+    assert!(play.take_done().is_empty() && play.notes.is_empty());
+    play.cluster.wait(NODE_TIMEOUT);
+}
+
 fn first(asked: Option<&Arc<CreatePlan>>) -> String {
     let requirement = asked.and_then(|asked| asked.accessibility.as_ref());
     requirement
         .and_then(|requirement| requirement.first())
         .map(ToString::to_string)
         .unwrap_or_default()
+}
+
+/// The node that the claim is scheduled to.
+fn selected(play: &Play) -> Option<&Value> {
+    play.cluster.claim.as_ref().unwrap().pointer(SELECTED)
 }
 
 fn refusal(play: &Play) -> Option<(ClaimReason, &ProvisionRefusal)> {
@@ -118,12 +132,11 @@ fn what_is_not_known_of_nodes_leads_to_no_write() {
 #[test]
 fn a_node_that_is_gone_is_taken_off_in_one_patch() {
     let mut play = delayed();
-    play.cluster.nodes.remove(0);
+    lose_node(&mut play);
     assert_eq!(called(&mut play, None).0, Verdict::Done);
     assert_eq!(play.take_done(), ["patch"]);
     assert!(play.notes.contains(&taken_off(RescheduleCause::NodeGone)));
-    let claim = play.cluster.claim.as_ref().unwrap();
-    assert_eq!(claim.pointer(SELECTED), None);
+    assert_eq!(selected(&play), None);
     // kube-scheduler selects again.
     play.cluster.set(SELECTED, json!("n3"));
     assert_eq!(first(called(&mut play, None).1.as_ref()), "zone=c");
@@ -145,6 +158,9 @@ fn the_marker_of_a_copied_manifest_holds_nothing_up() {
         play
     };
     let mut play = copied();
+    assert_eq!(called(&mut play, None), (Verdict::Rest(NODE_TIMEOUT), None));
+    assert_eq!(play.take_done(), ["patch"], "the marker goes meanwhile");
+    play.cluster.wait(NODE_TIMEOUT);
     assert_eq!(called(&mut play, None).0, Verdict::Done);
     assert!(play.notes.contains(&taken_off(RescheduleCause::NodeGone)));
     play.cluster.set(SELECTED, json!("n3"));
@@ -166,10 +182,28 @@ fn a_node_that_is_gone_while_the_call_is_open_is_not_taken_off() {
     play.restart("2-3-csi.test");
     let (_, asked) = called(&mut play, Some(4));
     assert_eq!(first(asked.as_ref()), "zone=a");
-    let claim = play.cluster.claim.as_ref().unwrap();
-    assert_eq!(claim.pointer(SELECTED), Some(&json!("n1")));
+    assert_eq!(selected(&play), Some(&json!("n1")));
     assert!(play.cluster.carries_marker());
     assert!(!play.notes.iter().any(|note| matches!(note, ClaimNote::Rescheduled(..))));
+}
+
+/// Some drivers register every label of a node.
+#[test]
+fn a_driver_with_hundreds_of_topology_keys_is_served() {
+    for count in [65, 200] {
+        let keys: Vec<String> = (0..count).map(|at| format!("{at:0>65}")).collect();
+        let labels: Vec<(&str, &str)> = keys.iter().map(|key| (&**key, "value")).collect();
+        let mut play = delayed();
+        play.cluster.policy.leak_protection = LeakProtection::Always;
+        play.cluster.nodes[0] = node("n1", &labels);
+        let sent = called(&mut play, Some(4)).1.unwrap();
+        assert_eq!(sent.segment.as_ref().map(Segment::len), Some(count));
+        play.cluster.nodes.remove(0);
+        play.restart("2-3-csi.test");
+        let again = called(&mut play, None).1.unwrap();
+        assert_eq!(first(Some(&again)), first(Some(&sent)));
+        assert_eq!((&again.segment, play.saved()), (&sent.segment, 1));
+    }
 }
 
 /// A refusal is final: nothing holds on to the zone that the node had.
@@ -196,7 +230,7 @@ fn a_node_without_room_is_taken_off_together_with_the_marker() {
     let announces_none = |note: &ClaimNote| matches!(note, ClaimNote::CallFailed(outcome, _, false) if matches!(**outcome, CreateOutcome::Rescheduled(_)));
     assert!(play.notes.iter().any(announces_none), "{:?}", play.notes);
     assert!(!play.cluster.carries_marker());
-    assert_eq!(play.cluster.claim.as_ref().unwrap().pointer(SELECTED), None);
+    assert_eq!(selected(&play), None);
 }
 
 /// Of too many requests, as some drivers say it: elsewhere they would make a second volume.
@@ -205,13 +239,10 @@ fn a_node_without_room_stays_once_where_somebody_else_may_have_called() {
     let mut play = delayed();
     play.memory.expect_calls_of_others();
     called(&mut play, Some(8));
-    assert_eq!(
-        play.cluster.claim.as_ref().unwrap().pointer(SELECTED),
-        Some(&json!("n1"))
-    );
+    assert_eq!(selected(&play), Some(&json!("n1")));
     called(&mut play, Some(8));
     assert!(play.notes.contains(&taken_off(RescheduleCause::Exhausted)));
-    assert_eq!(play.cluster.claim.as_ref().unwrap().pointer(SELECTED), None);
+    assert_eq!(selected(&play), None);
 }
 
 /// Of the call of a sidecar nothing is written anywhere: its node goes, and that the call may be open is remembered until the next node is
@@ -221,10 +252,10 @@ fn a_call_that_somebody_else_may_have_made_outlasts_its_node() {
     let rest = Verdict::Rest(Duration::from_mins(10));
     let mut play = delayed();
     play.memory.expect_calls_of_others();
-    play.cluster.nodes.remove(0);
+    lose_node(&mut play);
     assert_eq!(called(&mut play, None), (rest, None));
     assert!(play.notes.contains(&taken_off(RescheduleCause::NodeGone)));
-    assert_eq!(play.cluster.claim.as_ref().unwrap().pointer(SELECTED), None);
+    assert_eq!(selected(&play), None);
     assert_eq!(called(&mut play, None), (rest, None));
     play.cluster.set(SELECTED, json!("n2"));
     let (_, asked) = called(&mut play, Some(6));
@@ -400,10 +431,7 @@ fn a_selected_node_that_does_not_count_is_not_waited_for() {
         asked.is_some() && matches!(verdict, Verdict::Failed { .. }),
         "{verdict:?}"
     );
-    assert_eq!(
-        play.cluster.claim.as_ref().unwrap().pointer(SELECTED),
-        Some(&json!("n1"))
-    );
+    assert_eq!(selected(&play), Some(&json!("n1")));
 }
 
 /// What happens between two attempts, and how the call of the next one ends.
@@ -477,8 +505,7 @@ impl Course {
     }
 
     fn attempt(&mut self, code: Option<i32>) {
-        let selected = |play: &Play| play.cluster.claim.as_ref().unwrap().pointer(SELECTED).cloned();
-        let before = selected(&self.play);
+        let before = selected(&self.play).cloned();
         let (_, asked) = called(&mut self.play, code);
         if let Some(asked) = &asked {
             let first = first(Some(asked));
@@ -526,12 +553,7 @@ fn a_topology_that_somebody_else_wrote_into_the_marker_is_told_once() {
         let zones = json!([{"matchLabelExpressions": [{"key": "zone", "values": ["a", "b", "c"]}]}]);
         play.cluster.class.as_mut().unwrap()["allowedTopologies"] = zones;
         called(&mut play, Some(4));
-        let mut marker: Value = serde_json::from_str(
-            play.cluster.claim.as_ref().unwrap()["metadata"]["annotations"][MARKER]
-                .as_str()
-                .unwrap(),
-        )
-        .unwrap();
+        let mut marker = super::marker_of(&play.cluster);
         marker["segment"] = json!({ "zone": zone });
         marker["first"] = json!({ "zone": zone });
         play.cluster.claim.as_mut().unwrap()["metadata"]["annotations"][MARKER] = json!(marker.to_string());
@@ -540,11 +562,7 @@ fn a_topology_that_somebody_else_wrote_into_the_marker_is_told_once() {
         let (_, asked) = called(&mut play, Some(4));
         assert_eq!(first(asked.as_ref()), "zone=a");
         called(&mut play, None);
-        let told = play
-            .notes
-            .iter()
-            .filter(|note| **note == ClaimNote::MarkerIgnored)
-            .count();
+        let told = play.told(|note| *note == ClaimNote::MarkerIgnored);
         assert_eq!(told, usize::from(is_told), "{zone}");
         assert_eq!(play.saved(), 1);
     }

@@ -3,24 +3,15 @@
 
 use serde_json::json;
 
-use crate::provision::tests::builders::{
-    ClaimWorld, DRIVER, FINALIZER, NAME, VolumeWorld, claim_of, driver, node_with_keys, volume_world as pv, world,
-};
+use crate::provision::tests::builders::{ClaimWorld, DRIVER, FINALIZER, NAME, claim_of, driver, node_with_keys, world};
 use crate::provision::tests::claim_rows::{self, new_volume, uncertain};
 use crate::provision::tests::codes::settle;
 use crate::provision::tests::{tally, volume_rows};
-use crate::provision::{
-    Creation, Deletion, OrphanVolumePolicy, ProvisionerSecretState, delete_answer, persistent_volume,
-};
+use crate::provision::{Creation, ProvisionerSecretState, persistent_volume};
 
 fn of_claim(world: &ClaimWorld) -> String {
     let decision = world.decide();
     format!("{}: {}", decision.reason.as_str(), claim_rows::word(&decision.action))
-}
-
-fn of_volume(world: &VolumeWorld) -> String {
-    let decision = world.decide();
-    format!("{}: {}", decision.reason.as_str(), volume_rows::word(&decision.action))
 }
 
 fn play(rows: &[(&str, String, &str)]) {
@@ -79,16 +70,8 @@ fn calls_and_what_is_known_then() {
     let first = world().marked();
     let known = |before: &Creation, code: i32| settle(&first, before, Some(code)).creation.as_str().to_owned();
     let open = uncertain(&world());
-    let missing = |world: ClaimWorld| {
-        let keys = json!({
-            "csi.storage.k8s.io/provisioner-secret-name": "s", "csi.storage.k8s.io/provisioner-secret-namespace": "n",
-        });
-        let mut world = world.class("/parameters", keys);
-        world.secret = ProvisionerSecretState::Missing;
-        world
-    };
-    let never = missing(world());
-    let still_open = missing(world()).marked().creation(uncertain(&missing(world())));
+    let never = world().with_secret(ProvisionerSecretState::Missing);
+    let still_open = never.clone().marked().creation(uncertain(&never));
     let is_open = |world: &ClaimWorld| if world.creation.is_some() { "open" } else { "never" };
     let gone = world().marked().deleting().creation(open.clone());
     play(&[
@@ -179,73 +162,31 @@ fn selected_nodes() {
 }
 
 #[test]
-#[allow(clippy::too_many_lines, reason = "a table")]
 fn volumes_of_persistent_volumes() {
-    let bare = |world: VolumeWorld| world.unprotected();
-    let bound = |world: VolumeWorld| world.phase("Bound");
-    let retain = |world: VolumeWorld| world.set("/spec/persistentVolumeReclaimPolicy", "Retain");
-    let others = pv().annotate("pv.kubernetes.io/provisioned-by", "abc.def/ghi");
-    let deleted = |world: VolumeWorld| world.with(|world| world.deletion = Deletion::Deleted);
-    let migrated = || {
-        let spec = json!({"persistentVolumeReclaimPolicy": "Delete", "nfs": {}, "claimRef": {"name": "c", "namespace": "n", "uid": "u"}});
-        let annotations = json!({"pv.kubernetes.io/migrated-to": DRIVER});
-        bare(bound(pv().set("/metadata/annotations", annotations).set("/spec", spec)))
-    };
-    let failed = |world: VolumeWorld| {
-        let deletion = delete_answer(Some(13), OrphanVolumePolicy::Retry);
-        of_volume(&world.with(|world| world.deletion = deletion))
-    };
-    play(&[
-        (
-            "ours, and not another's",
-            of_volume(&bare(pv())) + " " + &of_volume(&others),
-            "Delete: delete vol-1 NotOwn: ignore",
-        ),
-        ("bound", of_volume(&bound(pv())), "NotReleased: ignore"),
-        ("Retain", of_volume(&retain(bare(pv()))), "NotReleased: ignore"),
-        ("the driver fails", failed(bare(pv())), "Delete: delete vol-1"),
-        (
-            "DELETE fails",
-            of_volume(&deleted(bare(pv()))),
-            "RemoveVolume: remove pv-uid",
-        ),
-        (
-            "Retain, with the finalizer",
-            of_volume(&bound(retain(pv()))),
-            "Retained: release 1",
-        ),
-        (
-            "in deletion, without the finalizer",
-            of_volume(&bare(pv()).deleting()),
-            "NotReleased: ignore",
-        ),
-        ("with the finalizer", of_volume(&pv()), "Delete: delete vol-1"),
-        (
-            "in deletion, with the finalizer",
-            of_volume(&pv().deleting()),
-            "Delete: delete vol-1",
-        ),
-        (
-            "the driver fails, with the finalizer",
-            failed(pv()),
-            "Delete: delete vol-1",
-        ),
-        (
-            "DELETE fails, with the finalizer",
-            of_volume(&deleted(pv())),
-            "RemoveVolume: remove pv-uid",
-        ),
-        // A later slice serves the volumes of in-tree plug-ins.
-        ("in-tree and migrated", of_volume(&migrated()), "NotReleased: ignore"),
-        (
-            "in-tree, migrated and bound",
-            of_volume(&migrated()),
-            "NotReleased: ignore",
-        ),
-        (
-            "static",
-            of_volume(&bare(bound(pv().set("/metadata/annotations", json!({}))))),
-            "Protect: protect",
-        ),
-    ]);
+    volume_rows::play("NotOwn: ignore\nnot another's | provisioned by another");
+    let rows = volume_rows::play(
+        "
+        Delete: delete vol-1
+            ours, and not another's | unprotected
+            the driver fails | unprotected, failed
+            with the finalizer | as it is
+            in deletion, with the finalizer | deleting
+            the driver fails, with the finalizer | failed
+        NotReleased: ignore
+            bound | Bound
+            Retain | unprotected, Retain
+            in deletion, without the finalizer | unprotected, deleting
+            // A later slice serves the volumes of in-tree plug-ins.
+            in-tree and migrated | migrated, Bound, unprotected
+            in-tree, migrated and bound | migrated, Bound, unprotected
+        RemoveVolume: remove pv-uid
+            DELETE fails | unprotected, deleted
+            DELETE fails, with the finalizer | deleted
+        Retained: release 1
+            Retain, with the finalizer | Retain, Bound
+        Protect: protect
+            static | static, Bound, unprotected
+        ",
+    );
+    tally("library TestController", rows);
 }

@@ -2,92 +2,37 @@
 
 use serde_json::{Value, json};
 
-use super::create::parameters;
-use crate::provision::tests::builders::{ClaimWorld, claim_of, plan_of, world};
-use crate::provision::tests::claim_rows::word;
+use crate::provision::tests::builders::{claim_of, plan_of, world};
+use crate::provision::tests::claim_rows::play;
 use crate::provision::tests::codes::settle;
 use crate::provision::tests::tally;
-use crate::provision::{AnsweredVolume, ClaimAction, CreateOutcome, Creation, ProvisionerSecretState, created};
+use crate::provision::{AnsweredVolume, ClaimAction, CreateOutcome, Creation, created};
 
 /// The rows of TestProvision in which nothing is provisioned.
 #[test]
-#[allow(clippy::too_many_lines, reason = "a table")]
 fn what_is_not_asked_for() {
-    let secret = [
-        (".provisioner-secret-name", "s"),
-        (".provisioner-secret-namespace", "n"),
-    ];
-    let unreadable = |mut world: ClaimWorld| {
-        world.secret = ProvisionerSecretState::Unreadable;
-        world
-    };
-    let attributes = || world().set("/spec/volumeAttributesClassName", "test-vac");
-    let rows: [(&str, ClaimWorld, &str); 11] = [
-        (
-            "two keys of the file system",
-            parameters(world(), &[("fstype", "ext3"), (".fstype", "ext4")]),
-            "Invalid: refuse",
-        ),
-        // There it changes nothing that is known of an open call. Here no refusal does.
-        (
-            "a Secret without its namespace",
-            parameters(world(), &[(".provisioner-secret-name", "s")]),
-            "Invalid: refuse",
-        ),
-        (
-            "a Secret that cannot be read",
-            unreadable(parameters(world(), &secret)),
-            "SecretForbidden: tell",
-        ),
-        (
-            "a template whose annotation is not there",
-            parameters(
-                world(),
-                &[
-                    (".secret-name", "default-${pvc.annotations['team']}"),
-                    (".secret-namespace", "n"),
-                ],
-            ),
-            "Invalid: refuse",
-        ),
-        (
-            "a selector",
-            world().set("/spec/selector", json!({})),
-            "Invalid: refuse",
-        ),
-        // There a claim without a UID has no name; the API server makes none.
-        (
-            "a name that is too long",
-            world().with(|world| world.policy.volume_name_prefix = "p".repeat(128).as_str().into()),
-            "Invalid: refuse",
-        ),
-        (
-            "of a populator",
-            world().set(
-                "/spec/dataSource",
-                json!({"kind": "MyPopulator", "name": "x", "apiGroup": "my.example.io"}),
-            ),
-            "Populator: ",
-        ),
-        (
-            "a selected node that is not there",
-            world().delayed().with(|world| world.nodes.clear()),
-            "NodeGone: reschedule",
-        ),
-        // A later slice serves what the driver can modify.
-        (
-            "attributes, and MODIFY_VOLUME is missing",
-            attributes(),
-            "Invalid: refuse",
-        ),
-        ("attributes of a class that is missing", attributes(), "Invalid: refuse"),
-        ("attributes of another driver's class", attributes(), "Invalid: refuse"),
-    ];
-    for (name, world, wanted) in &rows {
-        let decision = world.decide();
-        let found = format!("{}: {}", decision.reason.as_str(), word(&decision.action));
-        assert!(found.starts_with(wanted), "{name}: {found}");
-    }
+    let rows = play(
+        "
+        Invalid: refuse...
+            two keys of the file system | file system twice
+            // There it changes nothing that is known of an open call. Here no refusal does.
+            a Secret without its namespace | half a Secret
+            a template whose annotation is not there | Secret of an annotation
+            a selector | selector
+            // There a claim without a UID has no name; the API server makes none.
+            a name that is too long | long prefix
+            // A later slice serves what the driver can modify.
+            attributes, and MODIFY_VOLUME is missing | attributes class
+            attributes of a class that is missing | attributes class
+            attributes of another driver's class | attributes class
+        SecretForbidden: tell...
+            a Secret that cannot be read | secret unreadable
+        Populator: ...
+            of a populator | populator
+        NodeGone: reschedule
+            a selected node that is not there | delayed, no CSINode, waited for node
+        ",
+    );
     let answered = |code: i32| settle(&world(), &Creation::Never, Some(code)).creation;
     assert_eq!(answered(16), Creation::Refused, "a final error");
     assert!(answered(4).is_uncertain(), "a transient error");
@@ -106,7 +51,7 @@ fn what_is_not_asked_for() {
         matches!(settled.outcome, CreateOutcome::Faulty(_)),
         "less capacity: {settled:?}"
     );
-    tally("TestProvision", rows.len() + 3);
+    tally("TestProvision", rows + 3);
 }
 
 /// TestCanProvision of the library. A driver says itself whether it has block volumes: what is asked for reaches it. The 6 rows of

@@ -4,105 +4,39 @@ use serde_json::json;
 
 use crate::provision::tests::builders::{answered_volume, claim_of, driver, node, node_with_keys, plan_of, world};
 use crate::provision::tests::tally;
-use crate::provision::tests::topology::{Query, segments};
+use crate::provision::tests::topology::{Query, of_nodes, rows, segments};
 use crate::provision::topology::Segment;
 use crate::provision::{AnsweredVolume, ClaimAction, NewVolume, ProvisionRefusal, persistent_volume};
 
-/// A name, labels and keys of the nodes, whether the first is selected, what is requisite, and what is when it is strict.
-type Row<'a> = (&'a str, &'a [&'a str], &'a [&'a str], bool, &'a str, &'a str);
-
-/// The rows of TestTopologyAggregation that came with v6.4.0.
+/// The rows of TestTopologyAggregation that came with v6.4.0: labels and keys of the nodes, of which the first may be
+/// selected, what is requisite, and what is when it is strict.
 #[test]
-#[allow(clippy::too_many_lines, reason = "a table")]
 fn the_registered_topology_of_nodes_is_aggregated() {
-    let rows: [Row<'_>; 10] = [
-        (
-            "different keys",
-            &["zone=1", "zone=1 rack=A", "zone=1 rack=A"],
-            &["zone", "zone rack", "zone rack"],
-            false,
-            "zone=1|rack=A zone=1",
-            "zone=1|rack=A zone=1",
-        ),
-        (
-            "fewer keys on one",
-            &["region=e", "region=w zone=1", "region=w zone=2"],
-            &["region", "region zone", "region zone"],
-            false,
-            "region=e|region=w|region=w zone=1|region=w zone=2",
-            "region=e|region=w|region=w zone=1|region=w zone=2",
-        ),
-        (
-            "keys that have nothing in common",
-            &["region=e", "zone=1"],
-            &["region", "zone"],
-            false,
-            "region=e|zone=1",
-            "region=e|zone=1",
-        ),
-        (
-            "and both labels on each",
-            &["region=e zone=1", "region=w zone=2"],
-            &["region", "zone"],
-            false,
-            "region=e|zone=2",
-            "region=e|zone=2",
-        ),
-        (
-            "a node without keys that has the labels",
-            &["region=e", "zone=1", "region=w zone=2"],
-            &["region", "zone", ""],
-            false,
-            "region=e|zone=1",
-            "region=e|zone=1",
-        ),
-        (
-            "more keys count for fewer",
-            &["region=e zone=1", "region=e zone=2"],
-            &["region", "region zone"],
-            false,
-            "region=e|region=e zone=2",
-            "region=e|region=e zone=2",
-        ),
-        (
-            "selected, one without keys",
-            &["zone=1", "zone=2", "zone=3"],
-            &["zone", "", "zone"],
-            true,
-            "zone=1|zone=3",
-            "zone=1",
-        ),
-        (
-            "selected, one without the driver",
-            &["zone=1", "zone=2"],
-            &["zone", ""],
-            true,
-            "zone=1",
-            "zone=1",
-        ),
-        (
-            "selected, one with other keys",
-            &["region=e", "region=w zone=1", "region=c zone=2"],
-            &["region", "zone", "region zone"],
-            true,
-            "region=c|region=e",
-            "region=e",
-        ),
-        (
-            "one without the driver",
-            &["zone=1", "zone=2"],
-            &["zone", ""],
-            false,
-            "zone=1",
-            "zone=1",
-        ),
-    ];
-    for (name, labels, keys, selected, wanted, when_strict) in rows {
+    let rows = rows::<5>(
+        "
+        different keys: zone=1, zone=1 rack=A, zone=1 rack=A: zone, zone rack, zone rack: \
+            zone=1|rack=A zone=1: zone=1|rack=A zone=1
+        fewer keys on one: region=e, region=w zone=1, region=w zone=2: region, region zone, region zone: \
+            region=e|region=w|region=w zone=1|region=w zone=2: region=e|region=w|region=w zone=1|region=w zone=2
+        keys that have nothing in common: region=e, zone=1: region, zone: region=e|zone=1: region=e|zone=1
+        and both labels on each: region=e zone=1, region=w zone=2: region, zone: region=e|zone=2: region=e|zone=2
+        a node without keys that has the labels: region=e, zone=1, region=w zone=2: region, zone, -: \
+            region=e|zone=1: region=e|zone=1
+        more keys count for fewer: region=e zone=1, region=e zone=2: region, region zone: \
+            region=e|region=e zone=2: region=e|region=e zone=2
+        selected, one without keys: zone=1, zone=2, zone=3: zone, -, zone: zone=1|zone=3: zone=1
+        selected, one without the driver: zone=1, zone=2: zone, -: zone=1: zone=1
+        selected, one with other keys: region=e, region=w zone=1, region=c zone=2: region, zone, region zone: \
+            region=c|region=e: region=e
+        one without the driver: zone=1, zone=2: zone, -: zone=1: zone=1
+        ",
+    );
+    for &[name, labels, keys, wanted, when_strict] in &rows {
         for strict in [false, true] {
             let query = Query {
-                selected,
+                selected: name.contains("selected"),
                 strict,
-                ..Query::new(labels, keys)
+                ..Query::new(&of_nodes(labels), &of_nodes(keys))
             };
             let found = query.ask().unwrap().unwrap().requisite;
             let wanted = segments(if strict { when_strict } else { wanted });
