@@ -271,10 +271,11 @@ fn end(history: &History, call: &Call) -> Timestamp {
 /// The earliest time at which a call was given up of which the driver noticed that at this time: its process may have
 /// stood still until then.
 fn given_up(history: &History, noticed: Timestamp) -> Timestamp {
-    let earliest = noticed - NOTICED_LATE;
-    let mut stalls = history.stalls.iter();
-    let stall = stalls.find(|(from, to)| *from < noticed && earliest < *to);
-    stall.map_or(earliest, |(from, _)| earliest.min(*from))
+    // One stall may follow the other.
+    let stalls = history.stalls.iter().rev().filter(|(from, _)| *from < noticed);
+    stalls.fold(noticed - NOTICED_LATE, |earliest, (from, to)| {
+        if earliest <= *to { earliest.min(*from) } else { earliest }
+    })
 }
 
 /// Calls of different processes for one volume at the same time.

@@ -33,8 +33,7 @@ const ESCAPED: &str = "a\"b\\c+d/e=f&g \u{e9}chirp41f7c9\nsecond \"line\\";
 const RUN: &str = "chirp41f7c9";
 const DRIVER_MESSAGE: &str = "whistle-03fd66 refused for";
 /// Names the libraries that are held at a higher level unless they are named.
-pub const LOG_LEVEL: &str =
-    "trace,h2=trace,hyper=trace,hyper_util=trace,tonic=trace,tower=trace,rustls=trace,kube_client=trace";
+pub const LOG_LEVEL: &str = "trace,h2=trace,hyper=trace,hyper_util=trace,tonic=trace,tower=trace,rustls=trace,kube_client=trace,kube_runtime=trace";
 /// What comes out of the driver's message, after one mask for each of the forms that are put before it.
 const MASKED: &str = "***stripped*** refused for ***stripped*** ***stripped***  ***stripped*** ***stripped***";
 const LIMIT: Duration = Duration::from_secs(30);

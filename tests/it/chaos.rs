@@ -256,15 +256,20 @@ fn a_driver_that_stood_still_notices_late_who_gave_a_call_up() {
         history.calls[1].cancelled = true;
     };
     assert_eq!(found(noticed_late), [Kind::TwoProcesses]);
-    let with_a_stall = |from: i64, to: i64| {
+    let with_stalls = |stalls: &[(i64, i64)]| {
         found(|history: &mut History| {
             noticed_late(history);
-            history.stalls = vec![(at(from), at(to))];
+            history.stalls = stalls.iter().map(|(from, to)| (at(*from), at(*to))).collect();
         })
     };
-    assert_eq!(with_a_stall(8000, 8700), []);
-    assert_eq!(with_a_stall(8200, 8700), [Kind::TwoProcesses], "it began too late");
-    assert_eq!(with_a_stall(7000, 8300), [Kind::TwoProcesses], "it was over by then");
+    assert_eq!(with_stalls(&[(8000, 8700)]), []);
+    assert_eq!(with_stalls(&[(8000, 8300), (8300, 8700)]), [], "one after the other");
+    assert_eq!(with_stalls(&[(8200, 8700)]), [Kind::TwoProcesses], "it began too late");
+    assert_eq!(
+        with_stalls(&[(7000, 8300)]),
+        [Kind::TwoProcesses],
+        "it was over by then"
+    );
 }
 
 #[test]

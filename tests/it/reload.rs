@@ -181,6 +181,7 @@ async fn hot_changes(kubectl: &Kubectl, operator: &Operator, load: &Load<'_>) ->
         mock.calls_of(UNPUBLISH)
     );
 
+    settings["timeouts"] = hot()["timeouts"].clone();
     settings["concurrency"] = json!({"attach": 1});
     let first = change(kubectl, load, &settings).await?;
     load.turns_over().await?;

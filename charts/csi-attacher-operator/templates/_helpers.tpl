@@ -274,8 +274,9 @@ The namespaces with Leases as YAML: a map from their names to `any`, whether dri
 {{- with .Values.otel }}
 {{- $pairs := list }}
 {{- range $key, $value := .resourceAttributes }}
-{{- /* Percent-encoded, where a space is no plus. */}}
+{{- /* Percent-encoded, where a space is no plus, but for references $(NAME), which the kubelet fills in; it takes $$(NAME) for the text $(NAME). */}}
 {{- $text := include "csi-attacher-operator.text" $value | urlquery | replace "+" "%20" }}
+{{- $text = regexReplaceAll "%24%28([A-Za-z_][A-Za-z0-9_.-]*)%29" $text "$$(${1})" | replace "%24$(" "%24%28" }}
 {{- $pairs = append $pairs (printf "%s=%s" ($key | urlquery | replace "+" "%20") $text) }}
 {{- end }}
 {{- $plain := dict "OTEL_SDK_DISABLED" (list "disabled" (empty .disabled | ternary "" "true"))

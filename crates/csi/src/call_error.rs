@@ -21,6 +21,8 @@ pub struct CallError {
     pub message: String,
     /// Whether the transport failed: no driver sent this error.
     pub transport: bool,
+    /// Whether no driver can have begun with the call. When in doubt, one has.
+    pub unsent: bool,
 }
 
 impl CallError {
@@ -30,6 +32,7 @@ impl CallError {
             code: Code::Unavailable,
             message: format!("the driver's answer cannot be read: {why}"),
             transport: false,
+            unsent: false,
         }
     }
 
@@ -42,6 +45,7 @@ impl CallError {
                 deadline.as_secs_f64()
             ),
             transport: false,
+            unsent: false,
         }
     }
 
@@ -51,6 +55,7 @@ impl CallError {
             code: Code::Cancelled,
             message: "context canceled: the operator cut the call off; the driver may carry it out".to_owned(),
             transport: false,
+            unsent: false,
         }
     }
 }

@@ -7,14 +7,14 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tonic::client::Grpc;
-use tonic::{Code, Request, Status};
+use tonic::{Code, ConnectError, Request, Status};
 
 use super::call::Call;
 use super::call_error::{CallError, MAX_MESSAGE_BYTES, presentable};
 use super::codec::BoundedCodec;
 use super::connection::DriverConnection;
 use super::grpc_status::{GrpcStatus, GrpcStatusCell};
-use crate::apiserver::SecretData;
+use crate::apiserver::{SecretData, is_unprocessed};
 use crate::error_chain::chain;
 use crate::telemetry::metrics::{Metrics, SpanIds};
 use crate::telemetry::names::{self, attr};
@@ -187,7 +187,7 @@ impl CsiClient {
         if source.is_none() && matches!(sent, GrpcStatus::NoStatus | GrpcStatus::Ok) {
             return CallError::unreadable(&presentable(status.message(), secrets, MAX_MESSAGE_BYTES));
         }
-        if source.is_some_and(was_not_sent) {
+        if source.is_some_and(takes_no_more) {
             self.connection.goaway_received();
         }
         let message = match (source, self.connection.dial_error()) {
@@ -205,6 +205,7 @@ impl CsiClient {
             },
             message: presentable(&message, secrets, MAX_MESSAGE_BYTES),
             transport,
+            unsent: sent == GrpcStatus::Nothing && source.is_some_and(was_not_sent),
         }
     }
 }
@@ -241,9 +242,16 @@ impl Drop for OpenCall<'_> {
     }
 }
 
-/// Whether a call was not even sent, as the connection takes no more.
-fn was_not_sent(error: &(dyn std::error::Error + 'static)) -> bool {
+/// Whether a call was not sent because its connection takes no more.
+fn takes_no_more(error: &(dyn std::error::Error + 'static)) -> bool {
     let causes = std::iter::successors(Some(error), |error| error.source());
     let mut of_http = causes.filter_map(|error| error.downcast_ref::<hyper::Error>());
     of_http.any(|error| error.is_canceled() || error.is_closed())
+}
+
+/// Whether no driver can have begun with a call: there was no connection for it, the connection took it no more, or the
+/// server says that it has not processed it, as in the transparent retries of gRPC (gRFC A6).
+fn was_not_sent(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut causes = std::iter::successors(Some(error), |error| error.source());
+    takes_no_more(error) || is_unprocessed(error) || causes.any(<dyn std::error::Error>::is::<ConnectError>)
 }

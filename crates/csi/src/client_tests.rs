@@ -338,6 +338,7 @@ async fn a_connection_that_is_dropped_for_an_answer_is_a_transport_error() {
     stage.driver.script(Rule::on(PUBLISH).drop_connection());
     let error = stage.publish(None, LONG).await.unwrap_err();
     assert!(error.transport && error.code != Code::DeadlineExceeded, "{error}");
+    assert!(!error.unsent, "the driver had it: {error}");
     within(stage.client.connection().lost()).await;
 }
 
@@ -392,7 +393,7 @@ async fn a_connection_is_used_once() {
     stage.driver.start_again().await.unwrap();
     let asked = stage.driver.calls().len();
     let error = ask(&stage.client, &Probe).await.unwrap_err();
-    assert!(error.transport, "{error}");
+    assert!(error.transport && error.unsent, "{error}");
     assert_eq!(
         stage.driver.calls().len(),
         asked,

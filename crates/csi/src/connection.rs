@@ -58,6 +58,17 @@ impl Link {
             permit: Mutex::default(),
         })
     }
+
+    /// A connection that was made takes no more calls.
+    fn takes_no_more(&self) {
+        self.state.send_if_modified(|state| {
+            let up = *state == LinkState::Up;
+            if up {
+                *state = LinkState::Lost;
+            }
+            up
+        });
+    }
 }
 
 /// The way of calls to one driver, with the state of the connection under it.
@@ -176,13 +187,7 @@ impl DriverConnection {
     /// A call was turned away because the connection takes no more. A driver that sends GOAWAY may still have calls to finish, so
     /// that nothing else shows it.
     pub(super) fn goaway_received(&self) {
-        self.link.state.send_if_modified(|state| {
-            let up = *state == LinkState::Up;
-            if up {
-                *state = LinkState::Lost;
-            }
-            up
-        });
+        self.link.takes_no_more();
     }
 
     /// Makes the connection a lost one, as its end on the wire does.
@@ -211,6 +216,8 @@ impl Dialer {
     async fn dial(&self) -> io::Result<TokioIo<LinkStream>> {
         let Self { target, link } = self;
         if *link.state.borrow() != LinkState::NotDialled {
+            // Its stream may still be there, for the calls that run.
+            link.takes_no_more();
             return Err(io::Error::new(
                 io::ErrorKind::NotConnected,
                 "the connection to the driver was lost",
@@ -278,5 +285,27 @@ impl AsyncWrite for LinkStream {
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A connection that takes no more calls is dialled again while those that run keep its stream.
+    #[tokio::test]
+    async fn a_connection_that_is_dialled_again_is_lost() {
+        let target = DialTarget::plain(&Endpoint::Unix("/csi/csi.sock".into()));
+        let link = Link::new(target.address(), target.server());
+        let dialer = Dialer {
+            target: Arc::new(target),
+            link: link.clone(),
+        };
+        link.state.send_replace(LinkState::Up);
+        let Err(error) = dialer.dial().await else {
+            panic!("a connection is used once")
+        };
+        assert_eq!(error.kind(), io::ErrorKind::NotConnected);
+        assert_eq!(*link.state.borrow(), LinkState::Lost);
     }
 }

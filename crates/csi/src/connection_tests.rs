@@ -22,7 +22,7 @@ const LONG: Duration = Duration::from_secs(30);
 /// The error of a call over an endpoint that cannot be dialled.
 async fn refused(client: &CsiClient) -> DialError {
     let error = ask(client, &Probe).await.unwrap_err();
-    assert!(error.transport, "{error}");
+    assert!(error.transport && error.unsent, "{error}");
     let dial = client.connection().dial_error().expect("the dial failed");
     assert_eq!(error.message, dial.fault.without_address(), "the call says why");
     assert!(!error.message.contains(&dial.address), "and not where: {error}");

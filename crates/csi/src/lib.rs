@@ -52,3 +52,5 @@ mod sidecar_tests;
 mod span_tests;
 #[cfg(test)]
 mod tls_tests;
+#[cfg(test)]
+mod unsent_tests;

@@ -6,26 +6,12 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use kube::config::{AuthInfo, Cluster, Config, KubeConfigOptions, Kubeconfig, KubeconfigError};
-use thiserror::Error;
 use tracing::warn;
 
-use crate::server::{self, ServerError};
+use crate::load_error::LoadError;
+use crate::server;
 use crate::settle::settle;
 use crate::token::TokenFile;
-
-/// Why a kubeconfig cannot be used.
-#[derive(Debug, Error)]
-pub enum LoadError {
-    /// These files cannot be used.
-    #[error("kubeconfig {0}: {1}")]
-    Kubeconfig(String, #[source] KubeconfigError),
-    /// The API server of these files cannot be asked.
-    #[error("server in kubeconfig {0} {1}")]
-    Server(String, #[source] ServerError),
-    /// The file with the token cannot be used.
-    #[error("tokenFile {path} of the kubeconfig: {1}", path = .0.display())]
-    TokenFile(PathBuf, #[source] std::io::Error),
-}
 
 /// A kubeconfig whose values are those that client-go reads.
 pub struct Found {
@@ -95,7 +81,7 @@ fn read(file: &Path) -> Result<Kubeconfig, LoadError> {
 }
 
 fn unusable(file: &Path, source: KubeconfigError) -> LoadError {
-    LoadError::Kubeconfig(file.display().to_string(), source)
+    LoadError::new(file.display().to_string(), source)
 }
 
 impl Found {
@@ -131,7 +117,7 @@ impl Found {
             ..KubeConfigOptions::default()
         };
         let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
-        let mut config = config.map_err(|source| LoadError::Kubeconfig(files, source))?;
+        let mut config = config.map_err(|source| LoadError::new(files, source))?;
         if is_guessed {
             warn!("server of the kubeconfig has no scheme: taking http without credentials; put https:// before it");
             config.auth_info = without_credentials(config.auth_info);

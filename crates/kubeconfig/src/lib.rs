@@ -4,12 +4,14 @@
 //! Must not know who asks: it makes no connection, and what is trusted or sent over which proxy is up to the caller.
 
 mod find;
+mod load_error;
 mod pod;
 mod server;
 mod settle;
 mod token;
 
-pub use find::{Found, LoadError, find};
+pub use find::{Found, find};
+pub use load_error::{LoadError, Place, ValueError};
 pub use pod::{PodError, pod_config};
 pub use server::{ServerError, check_server};
 pub use token::{LastToken, TokenError, TokenFile};

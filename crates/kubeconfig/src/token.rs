@@ -12,7 +12,7 @@ use thiserror::Error;
 use tokio::time::Instant;
 use tracing::warn;
 
-use crate::find::LoadError;
+use crate::load_error::LoadError;
 
 /// After so long the file is read again. client-go and kube wait as long: a token is renewed well before it ends.
 const READ_AGAIN: Duration = Duration::from_secs(50);
@@ -121,9 +121,10 @@ impl TokenFile {
         if last.at.is_none_or(|at| at.elapsed() >= pause) {
             last.at = Some(Instant::now());
             let token = read(&self.path);
-            let path = || self.path.display().to_string();
-            last.token
-                .take(token.map_err(|source| TokenError::File { path: path(), source }));
+            last.token.take(token.map_err(|source| TokenError::File {
+                path: self.path.display().to_string(),
+                source,
+            }));
         }
         last.token.header()
     }

@@ -39,7 +39,7 @@ pub struct GlobalOptions {
     #[arg(long, global = true, value_name = "NAME")]
     pub context: Option<String>,
     /// Namespace of pods and claims
-    #[arg(long, short = 'n', global = true, value_name = "NAME")]
+    #[arg(long, short = 'n', global = true, value_name = "NAME", value_parser = name)]
     pub namespace: Option<String>,
     /// User to impersonate
     #[arg(long = "as", global = true, value_name = "USER")]
@@ -385,6 +385,8 @@ mod tests {
             "wait node",
             "wait --for=detached --node",
             "list --driver",
+            "why pod web-1 -n",
+            "list --namespace",
         ] {
             let words = |name| {
                 ["kubectl-attacher"]

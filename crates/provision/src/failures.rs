@@ -93,11 +93,22 @@ pub(crate) fn deletion_failed<K>(shell: &mut Shell<'_, K>, failed: &FailedAttemp
     );
 }
 
-/// Nothing failed: others may work for the driver by now.
+/// Nothing failed: others may work for the driver by now, or the connection took no more calls.
 pub(crate) fn lease_lost<K>(shell: &mut Shell<'_, K>, lost: LeaseLost) {
     let driver = &*shell.look.work.facts.name;
     let (claim, volume) = shell.run.key.claim_or_volume();
     match lost {
+        LeaseLost::NotStarted if shell.run.waits() >= LASTING => {
+            traced!(
+                warn,
+                shell.span,
+                driver,
+                PersistentVolumeClaim = claim,
+                PersistentVolume = volume,
+                "{lost}, {} times in a row",
+                shell.run.waits()
+            );
+        }
         LeaseLost::NotStarted => {
             traced!(
                 debug,

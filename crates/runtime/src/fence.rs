@@ -35,6 +35,8 @@ pub enum CallFailure {
 impl From<CallFailure> for CallEnd {
     fn from(failure: CallFailure) -> Self {
         match failure {
+            // The driver failed at nothing, and nobody has to find out what it did.
+            CallFailure::Driver(error) if error.unsent => Self::LeaseLost(LeaseLost::NotStarted),
             CallFailure::Driver(error) => Self::Failed(Failure::from(&error)),
             CallFailure::Lease(lost) => Self::LeaseLost(lost),
         }

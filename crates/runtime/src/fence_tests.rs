@@ -13,11 +13,14 @@ use tokio::time::{Instant, advance, sleep, timeout};
 use tonic::{Request, Response, Status};
 
 use super::fence::{CallFailure, FencedClient, LeaseLost};
-use crate::csi::{ControllerPublishVolume, ControllerUnpublishVolume, CsiClient, DriverConnection, ListVolumes};
+use crate::csi::{
+    CallError, ControllerPublishVolume, ControllerUnpublishVolume, CsiClient, DriverConnection, ListVolumes,
+};
 use crate::decide::{AccessMode, Capability, PublishRequest, VolumeAccessType, VolumeOnNode};
 use crate::lease::{Clock, LeaseRules, LeaseTimings, Term};
 use crate::objects::StringMap;
 use crate::telemetry::{Metrics, Span};
+use csi_attacher_model::attempt::CallEnd;
 use csi_attacher_testbed::ShiftedClock;
 
 const NOT_STARTED: CallFailure = CallFailure::Lease(LeaseLost::NotStarted);
@@ -296,4 +299,21 @@ async fn without_an_election_nothing_is_asked() {
     advance(seconds(3600)).await;
     assert!(client.may_start() && client.migrated().may_start());
     assert_eq!(each_call(&client).await, vec![Ok(()); 3]);
+}
+
+/// Of one that may have been sent nobody knows what the driver did.
+#[test]
+fn a_call_that_was_not_sent_is_not_started_and_no_failure() {
+    for unsent in [false, true] {
+        let error = CallError {
+            code: tonic::Code::Unavailable,
+            message: "connection closed".to_owned(),
+            transport: true,
+            unsent,
+        };
+        let end = CallEnd::from(CallFailure::from(error));
+        let is_not_started = matches!(end, CallEnd::LeaseLost(LeaseLost::NotStarted));
+        assert_eq!(is_not_started, unsent, "{end:?}");
+        assert_eq!(matches!(end, CallEnd::Failed(_)), !unsent, "{end:?}");
+    }
 }

@@ -22,13 +22,15 @@ use tracing_subscriber::util::SubscriberInitExt;
 use csi_attacher_model::decide::plain;
 
 /// Targets that may log at most at the given level, unless a directive names them.
-const CEILINGS: [(&str, LevelFilter); 7] = [
+const CEILINGS: [(&str, LevelFilter); 8] = [
     ("h2", LevelFilter::WARN),
     ("hyper", LevelFilter::WARN),
     ("hyper_util", LevelFilter::WARN),
     ("rustls", LevelFilter::WARN),
     ("tonic", LevelFilter::WARN),
     ("tower", LevelFilter::WARN),
+    // It repeats each list and watch that fails; `Reflector` tells of them once.
+    ("kube_runtime", LevelFilter::ERROR),
     // The SDK repeats each failed export; the export thread reports them itself, at most once a minute.
     (SDK_TARGET, LevelFilter::OFF),
 ];

@@ -162,7 +162,7 @@ fn a_level_of_another_spelling_is_taken_and_errors_are_off_only_when_asked() {
         tracing::warn!("own-warn");
         tracing::info!("own-info");
         tracing::trace!(target: "csi_attacher_kube::lease", "lease-trace");
-        tracing::warn!(target: "kube_runtime", "kube-warn");
+        tracing::warn!(target: "kube_core", "kube-warn");
     };
     let all = ["own-error", "own-warn", "own-info", "lease-trace", "kube-warn"];
     let warnings: &[&str] = &["own-error", "own-warn", "kube-warn"];
@@ -174,8 +174,8 @@ fn a_level_of_another_spelling_is_taken_and_errors_are_off_only_when_asked() {
         (" Warn ,", warnings),
         (",,warning", warnings),
         ("2", warnings),
-        ("warning,kube_runtime=error", &["own-error", "own-warn"]),
-        ("error,kube_runtime=warning", &["own-error", "kube-warn"]),
+        ("warning,kube_core=error", &["own-error", "own-warn"]),
+        ("error,kube_core=warning", &["own-error", "kube-warn"]),
         ("ERROR", errors),
         ("info,error", errors),
         ("h2", errors),
@@ -200,6 +200,7 @@ fn noisy_targets_have_a_ceiling_that_a_directive_may_lift_except_for_bodies() {
         tracing::debug!(target: "kube_client::client", "kube-debug");
         tracing::warn!(target: "kube_client::client", "kube-warn");
         tracing::error!(target: "kube_client::client", "kube-error");
+        tracing::warn!(target: "kube_runtime::watcher", "watch-warn");
         tracing::error!(target: "opentelemetry-otlp", "sdk-error");
         tracing::debug!(target: "opentelemetry_sdk", "sdk-debug");
         tracing::debug!("own-debug");
@@ -210,6 +211,7 @@ fn noisy_targets_have_a_ceiling_that_a_directive_may_lift_except_for_bodies() {
         "kube-debug",
         "kube-warn",
         "kube-error",
+        "watch-warn",
         "sdk-error",
         "sdk-debug",
         "own-debug",
@@ -220,9 +222,9 @@ fn noisy_targets_have_a_ceiling_that_a_directive_may_lift_except_for_bodies() {
         ("error", None, &["kube-error"]),
         ("off", None, &[]),
         (
-            "info,h2=debug,kube_client=trace",
+            "info,h2=debug,kube_client=trace,kube_runtime=warn",
             None,
-            &["h2-debug", "h2-warn", "kube-error"],
+            &["h2-debug", "h2-warn", "kube-error", "watch-warn"],
         ),
         (
             "info",

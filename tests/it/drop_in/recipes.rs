@@ -80,6 +80,20 @@ impl Vendor {
         let pairs = self.head.iter().filter(|(found, _)| found == key);
         pairs.map(|(_, value)| value.as_str()).collect()
     }
+
+    /// The image that the vendor's chart makes of the values. Where its head does not say how, it only adds the tag.
+    fn image(&self, values: &Value) -> String {
+        let names = self.said("value");
+        let join = self.said("image").into_iter().next();
+        let mut image = join.unwrap_or("{repository}:{tag}").to_owned();
+        for part in ["registry", "repository", "tag"] {
+            let name = names.iter().find(|name| name.ends_with(&format!(".{part}")));
+            let path = name.map(|name| format!("/{}", name.replace('.', "/")));
+            let value = path.and_then(|path| values.pointer(&path)?.as_str());
+            image = image.replace(&format!("{{{part}}}"), value.unwrap_or_default());
+        }
+        image
+    }
 }
 
 /// The paths of what is set: of a map that is not one of the vendor's own names, as it stands in the list of names.
@@ -120,19 +134,10 @@ fn values_have_the_vendors_names_and_our_image() {
             "{}",
             vendor.name
         );
-        let at = |end: &str| {
-            let name = names.iter().find(|name| name.ends_with(end)).unwrap();
-            values
-                .pointer(&format!("/{}", name.replace('.', "/")))
-                .cloned()
-                .unwrap_or_default()
-        };
-        assert_eq!(at(".repository"), IMAGE, "{}", vendor.name);
-        let tag = at(".tag");
-        let tag = tag.as_str().unwrap();
         // The pod of EBS sets a user, those of the others leave it to the image.
         let root = if vendor.name == "aws-ebs" { "" } else { "-root" };
-        assert_eq!(tag, format!("{}{root}", env!("CARGO_PKG_VERSION")), "{}", vendor.name);
+        let image = format!("{IMAGE}:{}{root}", env!("CARGO_PKG_VERSION"));
+        assert_eq!(vendor.image(&values), image, "{}", vendor.name);
         count += 1;
     }
     assert_eq!(count, 5);
@@ -237,6 +242,11 @@ fn the_recipe_of_ebs_lifts_the_limit_of_requests() {
     assert!(readme.contains(&format!("# config/drop-in/aws-ebs/values.yaml\n{text}```")));
 }
 
+/// The rows of the table of drivers.
+fn rows(page: &str) -> Vec<&str> {
+    page.lines().filter(|line| line.starts_with("| [")).collect()
+}
+
 /// Whoever reads the page knows which recipe keeps a vendor's limit.
 #[test]
 fn the_page_says_what_limits_the_vendors_set() {
@@ -249,7 +259,7 @@ fn the_page_says_what_limits_the_vendors_set() {
             .find_map(|flag| flag.split_once("-kube-api-qps="));
         limits.insert(vendor.name, limit.map(|(_, limit)| limit.to_owned()));
     }
-    let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| [")).collect();
+    let rows = rows(&page);
     assert_eq!(rows.len(), limits.len());
     for limit in limits.into_values() {
         let words = limit.map_or("| no limit |".to_owned(), |limit| format!("| {limit} a second"));
@@ -262,6 +272,27 @@ fn the_page_says_what_limits_the_vendors_set() {
             .count();
         assert_eq!(said, if number == "50" { 2 } else { 1 }, "{number}");
     }
+}
+
+/// A second `--http-endpoint` takes the place of the vendor's, and whatever asks that port fails.
+#[test]
+fn the_page_says_which_vendors_have_a_port_for_metrics() {
+    let page = read(&of_repository("docs/install/DROP-IN-RECIPES.md"));
+    let port = |vendor: &Vendor| {
+        let mut flags = vendor.arguments.iter();
+        let port = flags.find_map(|flag| flag.strip_prefix("--http-endpoint=:"));
+        port.unwrap_or("none").to_owned()
+    };
+    let mut given: Vec<String> = Vendor::all().iter().map(port).collect();
+    let in_row = |row: &str| {
+        let cell = row.rsplit("| ").next()?;
+        cell.split([';', ',', ' ']).next().map(str::to_owned)
+    };
+    let mut told: Vec<String> = rows(&page).into_iter().filter_map(in_row).collect();
+    given.sort();
+    told.sort();
+    assert_eq!(told, given);
+    assert!(given.iter().any(|port| port != "none"));
 }
 
 #[test]

@@ -13,7 +13,8 @@ use crate::support::proxy::{Cut, Fault, Seen};
 
 #[tokio::test]
 async fn what_a_watch_does_not_tell_is_found() -> Result<()> {
-    let front = Front::new().await?;
+    // A page that hangs is given up after four times as long.
+    let front = Front::with_timeout("3s").await?;
     let driver = front.driver("seen", "1s").await?;
     for (number, cut) in [Cut::Gone, Cut::End, Cut::Reset].into_iter().enumerate() {
         in_a_gap(&front, &driver, number, cut).await?;

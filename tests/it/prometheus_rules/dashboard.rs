@@ -96,7 +96,24 @@ fn each_query_keeps_clusters_apart() {
     }
 }
 
-/// What the test above is worth.
+/// A process that two jobs scrape has two series of each gauge, and counts once. Counters are told by their rate.
+#[test]
+fn a_gauge_of_several_replicas_counts_processes() {
+    let mut count = 0;
+    for [title, expression, _] in targets(&dashboard()) {
+        for word in ["sum by (", "count by ("] {
+            let added = expression.split(word).skip(1);
+            let added = added.filter_map(|rest| Some(rest.split_once(") ")?.1));
+            for added in added.filter(|added| !["(rate(", "(increase("].iter().any(|rate| added.starts_with(rate))) {
+                assert!(added.starts_with("(max by ("), "{title}: {expression}");
+                count += 1;
+            }
+        }
+    }
+    assert!(count >= 8, "{count} sums");
+}
+
+/// What the test above of clusters is worth.
 #[test]
 fn a_query_that_mixes_clusters_is_found() {
     for (expression, found) in [

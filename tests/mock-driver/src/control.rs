@@ -21,11 +21,6 @@ pub enum ControlCommand {
     Rule(Rule),
     /// Removes all rules.
     ClearRules,
-    /// Lets a call go on that a rule holds until it is released.
-    Release {
-        /// Number of the call.
-        call: u64,
-    },
     /// Makes a volume of that id unless there is one.
     CreateVolume {
         /// Volume id.
@@ -151,10 +146,6 @@ pub(super) enum Reply {
 pub(super) fn apply(shared: &MockShared, command: ControlCommand) -> Result<Reply, CommandError> {
     match command {
         ControlCommand::DropConnections => Ok(Reply::DropConnections),
-        ControlCommand::Release { call } => {
-            shared.release(call);
-            Ok(Reply::Done)
-        }
         ControlCommand::Calls => Ok(Reply::Value(serde_json::json!(shared.calls.records()))),
         ControlCommand::Dump => Ok(Reply::Value(dump(shared))),
         command => shared.change(|state| change(state, command)).map(|()| Reply::Done),
@@ -207,10 +198,7 @@ fn change(state: &mut MockState, command: ControlCommand) -> Result<(), CommandE
             known(backend.set_condition(&volume, abnormal, message), volume)?;
         }
         // Answered in `apply` without a change of the state.
-        ControlCommand::DropConnections
-        | ControlCommand::Release { .. }
-        | ControlCommand::Calls
-        | ControlCommand::Dump => {}
+        ControlCommand::DropConnections | ControlCommand::Calls | ControlCommand::Dump => {}
     }
     Ok(())
 }

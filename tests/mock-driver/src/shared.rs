@@ -16,9 +16,6 @@ use super::facts::{Describe, MockFacts, deadline_ms};
 use super::script::{Rule, Script, ScriptAction, ScriptedAnswer};
 use super::settings::MockSettings;
 
-/// So long a call waits to be released at most: a test that forgets to do so ends.
-const HELD_AT_MOST: Duration = Duration::from_mins(10);
-
 /// What the mock driver is and has now.
 pub(super) struct MockState {
     pub settings: MockSettings,
@@ -26,6 +23,8 @@ pub(super) struct MockState {
     pub script: Script,
     /// What CreateVolume, which holds the lock, answers instead of what it made.
     pub answer: Option<ScriptedAnswer>,
+    /// The calls that were released.
+    pub released: BTreeSet<u64>,
 }
 
 /// The state that all connections and the handle share; it outlives a restart of the server.
@@ -34,8 +33,6 @@ pub(super) struct MockShared {
     pub calls: Arc<CallLog>,
     /// Counts changes of the state, so that nobody has to poll for one.
     changes: watch::Sender<u64>,
-    /// The calls that were released.
-    released: watch::Sender<BTreeSet<u64>>,
 }
 
 /// Closes the connection that a request came by; the server puts it into the request's extensions.
@@ -53,12 +50,12 @@ impl MockShared {
             backend: Backend::default(),
             script: Script::default(),
             answer: None,
+            released: BTreeSet::new(),
         };
         Arc::new(Self {
             state: Mutex::new(state),
             calls: Arc::new(calls),
             changes: watch::Sender::new(0),
-            released: watch::Sender::default(),
         })
     }
 
@@ -81,16 +78,14 @@ impl MockShared {
 
     /// Lets a call go on that waits to be released, now or later.
     pub fn release(&self, call: u64) {
-        self.released.send_modify(|released| {
-            released.insert(call);
-        });
+        self.change(|state| state.released.insert(call));
     }
 
+    /// Whoever gave the call up ends the wait.
     async fn until_released(&self, call: u64) {
-        let mut released = self.released.subscribe();
-        let is_released = released.wait_for(|released| released.contains(&call));
+        let mut changes = self.changes();
         // The sender lives as long as this.
-        drop(tokio::time::timeout(HELD_AT_MOST, is_released).await);
+        while !self.read(|state| state.released.contains(&call)) && changes.changed().await.is_ok() {}
     }
 
     /// The rule for a call, and how long it takes.

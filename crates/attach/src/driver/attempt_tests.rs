@@ -24,6 +24,7 @@ mod releases;
 mod secrets;
 mod traces;
 mod truth;
+mod unsent;
 
 use api::{Api, serve};
 

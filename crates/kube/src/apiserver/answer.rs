@@ -46,13 +46,20 @@ pub(super) struct About<'n> {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct MetaStatusWire {
-    kind: Option<String>,
+pub(super) struct MetaStatusWire {
+    pub kind: Option<String>,
     status: Option<String>,
     message: Option<String>,
     reason: Option<String>,
     details: Option<DetailsWire>,
-    code: Option<u16>,
+    pub code: Option<u16>,
+}
+
+impl MetaStatusWire {
+    /// What it says in words; nothing of what is no object.
+    pub fn words(&self) -> Option<&str> {
+        self.message.as_deref().filter(|message| !message.is_empty())
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -190,14 +197,10 @@ impl<'n> About<'n> {
     pub fn classify_failure(&self, status: StatusCode, body: &[u8]) -> (ApiErrorKind, String) {
         let parsed: MetaStatusWire = serde_json::from_slice(body).unwrap_or_default();
         let kind = ApiErrorKind::of_status(status.as_u16());
-        let words = parsed
-            .message
-            .as_deref()
-            .filter(|message| !message.is_empty())
-            .map(plain);
+        let words = parsed.words().map(plain);
         let message = match &words {
             Some(words) => words.clone().into_owned(),
-            None => format!("the API server answered {status}"),
+            None => wordless(status),
         };
         if kind != ApiErrorKind::NotFound || self.names.name.is_none() || self.says_object_is_gone(&parsed) {
             return (kind, message);
@@ -267,6 +270,11 @@ impl std::fmt::Display for About<'_> {
 /// A text as a segment of a path, or as a value of a query.
 pub(super) fn encoded(text: &str) -> String {
     utf8_percent_encode(text, ENCODED).to_string()
+}
+
+/// That an answer says nothing but its status.
+pub(super) fn wordless(status: StatusCode) -> String {
+    format!("the API server answered {status}")
 }
 
 /// That nothing came within this time.

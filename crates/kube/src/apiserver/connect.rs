@@ -77,7 +77,11 @@ pub fn connect_counted(
 }
 
 fn pings(watches: Option<&WatchConnection>) -> Pings {
-    watches.map_or(Pings::REQUESTS, |_| Pings::WATCHES)
+    if watches.is_some() {
+        Pings::WATCHES
+    } else {
+        Pings::REQUESTS
+    }
 }
 
 /// As [`connect_counted`], over connections of this kind, which are made with that client certificate.
@@ -97,7 +101,7 @@ where
     let longest = watches.map_or(ANSWER, |watches| watches.answer);
     let answers = watches.map(|watches| watches.answers.clone()).unwrap_or_default();
     let url = config.cluster_url.to_string();
-    let failed = |source| ConnectError::Setup(url.clone(), Box::new(source));
+    let failed = |error| ConnectError::setup(&url, error);
     let mut config = config.clone();
     // The connection sends the token: kube would send what stands around that of a file as well, and asks a plugin for no other one while
     // the API server refuses the one that it gave.

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use csi_attacher_kubeconfig::{LoadError, PodError, ServerError};
+use csi_attacher_kubeconfig::{LoadError, PodError, ServerError, ValueError};
 use thiserror::Error;
 
 /// Why there is no client, or no newer client certificate or token. Never quotes a key, a token, what a plugin printed, or the
@@ -69,4 +69,17 @@ pub enum ConnectError {
     /// Credentials for this API server cannot be set up.
     #[error("cannot set up the connection to {0}: {1}")]
     Setup(String, #[source] Box<kube::Error>),
+    /// The same, for a reason that kube would quote values with.
+    #[error("cannot set up the connection to {0}: {1}")]
+    Credentials(String, ValueError),
+}
+
+impl ConnectError {
+    /// Why kube does not set up the connection to this URL.
+    pub(super) fn setup(url: &str, error: kube::Error) -> Self {
+        match ValueError::of(&error) {
+            Some(value) => Self::Credentials(url.to_owned(), value),
+            None => Self::Setup(url.to_owned(), Box::new(error)),
+        }
+    }
 }

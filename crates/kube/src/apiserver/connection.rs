@@ -273,9 +273,9 @@ pub(super) fn copy(request: &Request<Body>) -> Option<Request<Body>> {
     Some(copy)
 }
 
-/// Whether a request was certainly not processed: it was refused (`REFUSED_STREAM`), it is one of those that a GOAWAY of the API
+/// Whether a request was certainly not processed: it was refused (`REFUSED_STREAM`), it is one of those that a GOAWAY of the
 /// server leaves out (RFC 9113, 6.8), or it was never sent.
-fn is_unprocessed(error: &(dyn StdError + 'static)) -> bool {
+pub fn is_unprocessed(error: &(dyn StdError + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {
         if let Some(error) = error.downcast_ref::<h2::Error>() {

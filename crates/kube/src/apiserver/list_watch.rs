@@ -24,6 +24,7 @@ use super::answer::unanswered;
 use super::connection::{CountedByCaller, RetryOf, copy};
 use super::flow::retry_after::{RequestKind, RetryAfterGate, page_retry_after, retry_after};
 use super::pages::{KnownLists, PageContent, ReadBody, content_of, limit_of, parameter, read, with_limit};
+use super::refusal::refusal;
 use super::requests::{KIND_OF_METADATA_LIST, METADATA_LIST, METADATA_ONLY};
 use crate::error_chain;
 use crate::objects::{NodeLabelsWire, ResourceVersion};
@@ -235,9 +236,10 @@ where
             }
             let again = limit.map(|limit| with_limit(&request, limit)).transpose()?;
             let response = self.inner.call(request).await.map_err(Into::into)?;
-            let status = response.status().as_u16();
-            self.gate
-                .record_response(kind, Some(status), rule(status, response.headers()));
+            self.record(kind, &response, rule);
+            if !response.status().is_success() {
+                return refusal(response).await;
+            }
             // A page is read as a whole anyway.
             let (head, body) = response.into_parts();
             let body = match (read(body, limit).await?, again, limit) {
@@ -252,9 +254,7 @@ where
                     return Err(format!("the answer has more than {} MiB", most >> 20).into());
                 }
             };
-            if head.status.is_success()
-                && let Some(content) = content_of(&body).await
-            {
+            if let Some(content) = content_of(&body).await {
                 check_list(kind, &content)?;
                 if is_followed {
                     self.answers.listed(kind, content.version);
@@ -265,6 +265,28 @@ where
             }
             return Ok(Response::from_parts(head, Full::new(body)));
         }
+    }
+
+    /// The answer to a watch: its events, or why it is refused.
+    async fn watch(
+        &mut self,
+        kind: &RequestKind,
+        request: Request<Body>,
+    ) -> Result<Response<Either<B, Full<Bytes>>>, BoxError> {
+        let response = self.inner.call(request).await.map_err(Into::into)?;
+        self.record(kind, &response, retry_after);
+        if response.status().is_success() {
+            return Ok(response.map(Either::Left));
+        }
+        let refused = refusal(response).await?;
+        Ok(refused.map(Either::Right))
+    }
+
+    /// Takes in what an answer asks to wait.
+    fn record(&self, kind: &RequestKind, answer: &Response<B>, rule: RetryAfterRule) {
+        let status = answer.status().as_u16();
+        self.gate
+            .record_response(kind, Some(status), rule(status, answer.headers()));
     }
 }
 
@@ -371,25 +393,18 @@ where
             sleep_until(service.begun.turn(&selected)).await;
             wait_for_turn(&service.gate, &kind, &mut request).await;
             let longest = service.longest;
-            let answer = async { service.inner.call(request).await.map_err(Into::<BoxError>::into) };
-            let response = in_time(longest, answer).await?;
-            let status = response.status();
-            service.gate.record_response(
-                &kind,
-                Some(status.as_u16()),
-                retry_after(status.as_u16(), response.headers()),
-            );
-            if !status.is_success() {
-                // Why it is refused ends at once.
-                return Ok(response.map(|body| Either::Right(Either::Left(body))));
-            }
-            if whole {
+            let response = in_time(longest, service.watch(&kind, request)).await?;
+            if whole && response.status().is_success() {
                 service.answers.accepted(&kind);
             }
             let ends = lasts.map(|lasts| Instant::now() + lasts.saturating_sub(EARLY));
-            Ok(response.map(|body| {
-                let inner = Box::pin(body);
-                Either::Left(Timely { inner, ends })
+            Ok(response.map(|body| match body {
+                Either::Left(events) => {
+                    let inner = Box::pin(events);
+                    Either::Left(Timely { inner, ends })
+                }
+                // It ends at once, and is not cut off.
+                Either::Right(refused) => Either::Right(Either::Right(refused)),
             }))
         })
     }

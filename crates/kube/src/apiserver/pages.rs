@@ -91,6 +91,18 @@ where
         Some(1) => MAX_OBJECT,
         Some(_) => MAX_PAGE,
     };
+    Ok(match read_beginning(body, most).await? {
+        (body, true) => ReadBody::Complete(body),
+        (_, false) => ReadBody::TooLarge(most),
+    })
+}
+
+/// Reads at most so many bytes; and whether that is all.
+pub(super) async fn read_beginning<B>(body: B, most: usize) -> Result<(Bytes, bool), BoxError>
+where
+    B: HttpBody<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
     let mut body: Pin<Box<B>> = Box::pin(body);
     let mut read = Vec::new();
     while let Some(frame) = body.frame().await {
@@ -98,10 +110,11 @@ where
             read.extend_from_slice(&data);
         }
         if read.len() > most {
-            return Ok(ReadBody::TooLarge(most));
+            read.truncate(most);
+            return Ok((read.into(), false));
         }
     }
-    Ok(ReadBody::Complete(read.into()))
+    Ok((read.into(), true))
 }
 
 /// The value of a parameter of a list or watch.

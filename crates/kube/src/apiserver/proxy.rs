@@ -17,7 +17,7 @@ use rustls::ClientConfig;
 use thiserror::Error;
 use tokio::net::TcpStream;
 use tower::util::BoxCloneSyncService;
-use tower::{BoxError, Service, ServiceExt};
+use tower::{BoxError, Service, ServiceExt, service_fn};
 
 use super::connect_error::ConnectError;
 
@@ -119,6 +119,10 @@ fn port_of(uri: &Uri) -> u16 {
     uri.port_u16().unwrap_or(usual)
 }
 
+/// What hyper-util, whose error has no public type, says of a SOCKS proxy that does not take user and password. hyper-util offers nothing else
+/// beside them; Go's client offers to come without, and a proxy that asks nobody who he is takes that only.
+const WANTS_NO_USER: &str = "server does not support user/pass authentication";
+
 type Stream = MaybeHttpsStream<TokioIo<TcpStream>>;
 
 /// Opens the connections that TLS is spoken over.
@@ -141,11 +145,20 @@ pub(super) fn dialer(tcp: HttpConnector, proxy: Option<&Uri>, tls: &ClientConfig
     let user = proxy.authority().and_then(credentials);
     match scheme {
         "socks5" | "socks5h" => {
-            let socks = SocksV5::new(address, tcp);
-            let socks = match user {
-                Some((user, password)) => socks.with_auth(user, password),
-                None => socks,
-            };
+            let open = SocksV5::new(address, tcp);
+            let signed_in = user.map(|(user, password)| open.clone().with_auth(user, password));
+            let socks = service_fn(move |server: Uri| {
+                let (signed_in, open) = (signed_in.clone(), open.clone());
+                async move {
+                    if let Some(signed_in) = signed_in {
+                        let outcome = signed_in.oneshot(server.clone()).await;
+                        if !matches!(&outcome, Err(error) if error.to_string().contains(WANTS_NO_USER)) {
+                            return outcome;
+                        }
+                    }
+                    open.oneshot(server).await
+                }
+            });
             through(authority, socks.map_response(Stream::Http))
         }
         "https" => {

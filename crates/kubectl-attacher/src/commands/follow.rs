@@ -3,11 +3,18 @@
 use csi_attacher_model::objects::{Attachment, VolumeAttachmentWire};
 use futures::StreamExt;
 use futures::stream::LocalBoxStream;
+use http::Request;
 use kube::api::{Patch, PatchParams};
+use kube::client::Body;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use serde_json::json;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, sleep_until};
+use tower::service_fn;
 
 use super::{Context, tell};
 use crate::error::{PluginError, Result};
@@ -16,6 +23,10 @@ use crate::observed::{Gap, GapReason};
 
 /// Who writes, in `managedFields` and Events.
 pub(super) const MANAGER: &str = "kubectl-attacher";
+
+/// Between the starts of two watches. One whose stream ends is begun again at once, and an API server that ends every one of them would be
+/// asked without a pause.
+const START_INTERVAL: Duration = Duration::from_millis(800);
 
 /// HTTP: the credentials do not count, and they do not allow it.
 const UNAUTHORIZED: u16 = 401;
@@ -91,7 +102,7 @@ pub(super) struct Watch {
 impl Watch {
     /// Of all, or of those that the configuration selects.
     pub(super) fn new(client: Client, config: watcher::Config) -> Self {
-        let api = Api::<VolumeAttachmentWire>::all(client);
+        let api = Api::<VolumeAttachmentWire>::all(paced(client));
         Self {
             stream: watcher(api, config).default_backoff().boxed_local(),
             is_listed: false,
@@ -129,6 +140,28 @@ impl Watch {
     }
 }
 
+/// The same client, with pauses between watches. kube pauses after errors alone, and the end of a stream is none.
+fn paced(client: Client) -> Client {
+    let namespace = client.default_namespace().to_owned();
+    let last = Arc::new(Mutex::new(None::<Instant>));
+    let service = service_fn(move |request: Request<Body>| {
+        let (client, last) = (client.clone(), Arc::clone(&last));
+        async move {
+            let query = request.uri().query().unwrap_or_default();
+            let is_watch = query.split('&').any(|pair| pair.starts_with("watch="));
+            if is_watch {
+                let mut last = last.lock().await;
+                if let Some(last) = *last {
+                    sleep_until(last + START_INTERVAL).await;
+                }
+                *last = Some(Instant::now());
+            }
+            client.send(request).await
+        }
+    });
+    Client::new(service, namespace)
+}
+
 /// Why a watch failed, and whether that stays so: credentials that do not count any more, or a missing permission.
 fn failure(error: &watcher::Error) -> (PluginError, bool) {
     let of = |error: &kube::Error| match error {
@@ -163,7 +196,6 @@ mod tests {
     use super::*;
     use crate::api_server_fixture::{Answer, ApiServerFixture, attachment, list};
     use crate::error::{EXIT_ERROR, EXIT_UNKNOWN};
-    use std::time::Duration;
 
     /// An API server that answers a list and a watch so.
     fn server(listed: Answer, watched: u16) -> ApiServerFixture {
@@ -224,5 +256,26 @@ mod tests {
             told = failed(&mut watch) => panic!("told again: {told:?}"),
             () = asked_again => {}
         }
+    }
+
+    #[tokio::test]
+    async fn a_watch_that_ends_at_once_is_not_begun_without_a_pause() {
+        let server = ApiServerFixture::start(|_, query| {
+            let seen = attachment("csi-1");
+            if query.contains("watch=") {
+                Ok(json!({"type": "MODIFIED", "object": seen}))
+            } else {
+                Ok(list(&[seen]))
+            }
+        });
+        let mut watch = watch(&server);
+        let events = async { while matches!(watch.next().await, Ok(Ok(_))) {} };
+        let began = Instant::now();
+        let ended = tokio::time::timeout(2 * START_INTERVAL, events).await;
+        assert!(ended.is_err(), "it goes on");
+        let requests = server.requests();
+        let watches = requests.iter().filter(|request| request.contains("watch=")).count();
+        let most = 1.0 + began.elapsed().as_secs_f64() / START_INTERVAL.as_secs_f64();
+        assert!(watches >= 1 && watches as f64 <= most, "{requests:?}");
     }
 }

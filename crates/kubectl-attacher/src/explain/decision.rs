@@ -32,19 +32,31 @@ pub(super) enum NextStep {
 
 /// Asks the rules. None when an object that they need could not be read.
 pub(super) fn next_step(scene: &Scene, attachment: &Arc<Attachment>) -> Option<NextStep> {
-    let by_volume = matches!(attachment.source, AttachmentSource::PersistentVolume(_));
-    if (by_volume && scene.volume.is_unknown()) || scene.csi_node.is_unknown() {
-        return None;
-    }
     let (facts, policy) = (scene.driver.facts(), scene.driver.policy());
-    let snapshot = Snapshot {
+    let snapshot = snapshot(scene, attachment, &facts)?;
+    let step = ask(&snapshot, &facts, &policy, SecretState::NotLoaded);
+    Some(step)
+}
+
+/// Whether the volume may be at another machine than that of the Node object ([`decide::on_other_machine`]). None when an object that says so
+/// could not be read.
+pub(crate) fn is_on_other_machine(scene: &Scene, attachment: &Arc<Attachment>) -> Option<bool> {
+    let (facts, policy) = (scene.driver.facts(), scene.driver.policy());
+    let snapshot = snapshot(scene, attachment, &facts)?;
+    let observed = observe(&snapshot, &facts, &policy, SecretState::NotLoaded);
+    Some(decide::on_other_machine(&observed).is_some())
+}
+
+/// What the rules decide from. None when an object that they need could not be read.
+fn snapshot(scene: &Scene, attachment: &Arc<Attachment>, facts: &DriverFacts) -> Option<Snapshot> {
+    let by_volume = matches!(attachment.source, AttachmentSource::PersistentVolume(_));
+    let is_known = (!by_volume || !scene.volume.is_unknown()) && !scene.csi_node.is_unknown();
+    is_known.then(|| Snapshot {
         attachment: Arc::clone(attachment),
         volume: scene.volume.found().cloned(),
         node: scene.csi_node.found().map(|node| Arc::new(node.drivers.clone())),
-        neighbours: neighbours(scene, attachment, &facts),
-    };
-    let step = ask(&snapshot, &facts, &policy, SecretState::NotLoaded);
-    Some(step)
+        neighbours: neighbours(scene, attachment, facts),
+    })
 }
 
 /// What the operator's findings are made of, where nothing but the VolumeAttachment was read: the node is taken for what it was.

@@ -66,12 +66,21 @@ fn foreign(scene: &Scene, attachment: &Attachment) -> Diagnosis {
 
 /// The finalizer of a driver that nobody serves.
 fn unserved(attachment: &Attachment, finalizer: &str, driver: &str) -> Diagnosis {
-    let summary = format!(
-        "finalizer {finalizer} keeps the VolumeAttachment, and no attacher serves driver {driver}: nobody detaches the volume \
-         from node {}",
-        attachment.node
-    );
-    orphan(summary, driver, &format!("va {}", attachment.name)).since(attachment.deleting)
+    let kept = |by: &str| {
+        let node = &attachment.node;
+        format!(
+            "{by} keeps the VolumeAttachment, and no attacher serves driver {driver}: nobody detaches the volume from node {node}"
+        )
+    };
+    if attachment.finalizers.contains(finalizer) {
+        let summary = kept(&format!("finalizer {finalizer}"));
+        return orphan(summary, driver, &format!("va {}", attachment.name)).since(attachment.deleting);
+    }
+    // Somebody took ours off before the detach.
+    Diagnosis::new(Case::OrphanFinalizer, kept(&attachment.finalizers.to_string()))
+        .next("nothing, until an attacher serves the driver")
+        .advise(format!("have driver {driver} served again by an AttacherConfig"))
+        .since(attachment.deleting)
 }
 
 fn failing(scene: &Scene, attachment: &Attachment, code: Option<i32>) -> Diagnosis {
@@ -95,6 +104,12 @@ fn failing(scene: &Scene, attachment: &Attachment, code: Option<i32>) -> Diagnos
     let diagnosis = with_refusal(attachment, diagnosis);
     if is_of_sidecar {
         return diagnosis;
+    }
+    if !attachment.finalizers.contains(&scene.driver.facts().finalizer) {
+        let others = &attachment.finalizers;
+        return diagnosis.advise(format!(
+            "if the volume is not attached, check the controllers that set {others}"
+        ));
     }
     diagnosis.run(
         "if the detach can never finish, show the evidence and ask for a release",

@@ -18,7 +18,7 @@ mod steps;
 pub(crate) mod tests;
 
 pub use case::Case;
-pub(crate) use decision::finding_input;
+pub(crate) use decision::{finding_input, is_on_other_machine};
 pub(crate) use last::current_error;
 pub use release::volume_release;
 pub use report::{

@@ -10,6 +10,7 @@ use std::fmt::Display;
 use std::time::Duration;
 use tower::util::MapRequestLayer;
 
+use super::reader::words;
 use crate::cli::GlobalOptions;
 use crate::error::{PluginError, Result};
 
@@ -59,7 +60,7 @@ fn client(mut config: Config) -> Result<Client> {
         // The token of a file goes before that of a plugin.
         config.auth_info.exec = None;
     }
-    let builder = ClientBuilder::try_from(config).map_err(unusable)?;
+    let builder = ClientBuilder::try_from(config).map_err(|error| unusable(words(&error)))?;
     let Some(token) = token else {
         return Ok(builder.build());
     };
@@ -199,5 +200,37 @@ mod tests {
         };
         let error = connect(&options).await.err().unwrap().to_string();
         assert!(error.contains("failed to read kubeconfig"), "{error}");
+    }
+
+    /// `csi_attacher_kubeconfig` has the forms of it.
+    #[tokio::test]
+    async fn no_error_quotes_credentials() {
+        let exec = json!({ "exec": {
+            "apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never",
+            "command": "sh", "args": ["-c", "echo 'token: @s3cret'"],
+        } });
+        for (user, words) in [
+            (exec, "the command that gives credentials printed none that can be read"),
+            (json!({ "client-key-data": "s3cret%" }), "client-key-data is not base64"),
+            (json!(["s3cret"]), "failed to parse kubeconfig YAML"),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            let kubeconfig = json!({
+                "apiVersion": "v1", "kind": "Config", "current-context": "c",
+                "contexts": [{ "name": "c", "context": { "cluster": "k", "user": "u" } }],
+                "clusters": [{ "name": "k", "cluster": {
+                    "server": "http://api", "certificate-authority-data": "Cg==",
+                } }],
+                "users": [{ "name": "u", "user": user }],
+            });
+            let file = folder.path().join("kubeconfig");
+            std::fs::write(&file, kubeconfig.to_string()).unwrap();
+            let options = GlobalOptions {
+                kubeconfig: Some(file),
+                ..GlobalOptions::default()
+            };
+            let error = connect(&options).await.err().unwrap().to_string();
+            assert!(error.contains(words) && !error.contains("s3cret"), "{error}");
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Single reads, in pages, whose failures are kept as gaps.
 
+use csi_attacher_kubeconfig::ValueError;
 use kube::api::{ListParams, ObjectList};
 use kube::core::{NamespaceResourceScope, PartialObjectMeta};
 use kube::{Api, Client, Resource};
@@ -191,8 +192,11 @@ fn gap<K: Readable>(verb: &'static str, api: &Api<K>, error: &kube::Error) -> Ga
     }
 }
 
-/// An error of the client, with its causes.
+/// An error of the client, with its causes, and without the values that kube quotes.
 pub fn words(error: &kube::Error) -> String {
+    if let Some(value) = ValueError::of(error) {
+        return value.to_string();
+    }
     if let kube::Error::Api(status) = error {
         return status.message.clone();
     }

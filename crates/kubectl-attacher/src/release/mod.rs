@@ -7,13 +7,14 @@
 mod tests;
 
 use csi_attacher_model::api::names::finalizer_name;
-use csi_attacher_model::decide::{self, ReleaseProof, VolumeAction, is_claimed};
+use csi_attacher_model::decide::{self, ReleaseProof, VolumeAction, is_claimed, is_detaching};
 use csi_attacher_model::findings::age;
 use csi_attacher_model::objects::Attachment;
 use jiff::Timestamp;
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::explain::{Service, service};
+use crate::explain::{Service, is_on_other_machine, service};
 use crate::observed::{Lookup, NodeRecord, PodRecord, Scene};
 
 /// How an object is released.
@@ -54,12 +55,23 @@ pub fn attachment(scene: &Scene, facts: &ReleaseFacts) -> Result<ReleaseWay, Ref
     };
     let finalizer = finalizer_name(&attachment.attacher);
     if !attachment.finalizers.contains(&finalizer) {
+        if is_detaching(attachment, &finalizer) {
+            let who = match service(&scene.driver, scene.now) {
+                Service::Operator { .. } => "the operator goes on detaching",
+                _ => "nobody detaches the volume",
+            };
+            return Err(format!(
+                "somebody took the finalizer {finalizer} off VolumeAttachment {name}, and {} keeps it; {who}: if the volume is not attached, \
+                 remove those",
+                attachment.finalizers
+            ));
+        }
         return Err(format!(
             "VolumeAttachment {name} does not carry the finalizer {finalizer}: the attacher holds it no more"
         ));
     }
     in_use(scene, attachment, facts)?;
-    let proof = proof(scene, facts.confirmed);
+    let proof = proof(scene, attachment, facts.confirmed);
     match service(&scene.driver, scene.now) {
         Service::Operator { .. } => Ok(ReleaseWay::AskOperator(proof)),
         Service::Sidecar(holder) => Err(format!(
@@ -104,10 +116,11 @@ fn in_use(scene: &Scene, attachment: &Attachment, facts: &ReleaseFacts) -> Resul
     Ok(())
 }
 
-/// What makes a release safe. A Node object that is missing is no proof: the machine may be running.
-fn proof(scene: &Scene, confirmed: bool) -> Option<ReleaseProof> {
+/// What makes a release safe. A Node object that is missing is no proof: the machine may be running. Nor is the taint of another machine,
+/// which only the operator is asked about: it says which one.
+fn proof(scene: &Scene, attachment: &Arc<Attachment>, confirmed: bool) -> Option<ReleaseProof> {
     let tainted = scene.node.found().is_some_and(|node| node.out_of_service.is_some());
-    if tainted {
+    if tainted && !(confirmed && is_on_other_machine(scene, attachment) != Some(false)) {
         Some(ReleaseProof::OutOfServiceTaint)
     } else {
         confirmed.then_some(ReleaseProof::Confirmed)
@@ -117,7 +130,7 @@ fn proof(scene: &Scene, confirmed: bool) -> Option<ReleaseProof> {
 /// Nobody serves the driver. What the driver lists cannot be asked for here.
 fn direct(
     scene: &Scene,
-    attachment: &Attachment,
+    attachment: &Arc<Attachment>,
     deleted: Timestamp,
     proof: Option<ReleaseProof>,
     quiet_for: Duration,
@@ -157,6 +170,12 @@ fn direct(
             "VolumeAttachment {} has the volume on node {}, so the confirmation that it is attached nowhere is wrong",
             other.name, other.node
         ));
+    }
+    if proof == Some(ReleaseProof::OutOfServiceTaint) && is_on_other_machine(scene, attachment) != Some(false) {
+        return Err(
+            "the out-of-service taint is that of the machine that has the name of the node now, and the volume may be at a former one"
+                .to_owned(),
+        );
     }
     if scene.node.is_unknown() {
         return Err("the Node could not be read, so the volume may be in use".to_owned());

@@ -36,6 +36,13 @@ fn tainted(name: &str) -> Lookup<NodeRecord> {
     })
 }
 
+/// The node is tainted, and another machine than at the attach.
+fn moved(scene: &mut Scene) {
+    scene.node = tainted("node1");
+    let published = json!({"metadata": {"annotations": {"csi.alpha.kubernetes.io/node-id": "id-of-yesterday"}}});
+    scene.attachment = Lookup::Found(attachment(both(detaching(3_600), &published)));
+}
+
 fn facts(confirmed: bool) -> ReleaseFacts {
     ReleaseFacts {
         users: Lookup::Found(Vec::new()),
@@ -51,6 +58,10 @@ fn the_operator_is_asked() {
     assert_eq!(judge(&served(|_| {}), &facts(true)), ask(Some(ReleaseProof::Confirmed)));
     let taint = served(|scene| scene.node = tainted("node1"));
     assert_eq!(judge(&taint, &facts(false)), ask(Some(ReleaseProof::OutOfServiceTaint)));
+    // The taint is that of another machine, which the operator says; the person says more.
+    let other = served(moved);
+    assert_eq!(judge(&other, &facts(false)), ask(Some(ReleaseProof::OutOfServiceTaint)));
+    assert_eq!(judge(&other, &facts(true)), ask(Some(ReleaseProof::Confirmed)));
 }
 
 #[test]
@@ -59,6 +70,9 @@ fn where_nobody_serves_the_driver_proof_is_needed() {
     let taint = orphan(|scene| scene.node = tainted("node1"));
     assert_eq!(judge(&taint, &facts(false)), patch(ReleaseProof::OutOfServiceTaint));
     assert_eq!(judge(&orphan(|_| {}), &facts(true)), patch(ReleaseProof::Confirmed));
+    let other = orphan(moved);
+    assert!(judge(&other, &facts(false)).unwrap_err().contains("a former one"));
+    assert_eq!(judge(&other, &facts(true)), patch(ReleaseProof::Confirmed));
     let gone = orphan(|scene| scene.node = Lookup::Missing);
     assert!(
         judge(&gone, &facts(false))
@@ -91,10 +105,18 @@ fn refusals_of_attachments() {
         (
             "not held by us",
             served(|scene| {
-                let edit = both(detaching(3_600), &json!({"metadata": {"finalizers": ["a/b"]}}));
-                scene.attachment = Lookup::Found(attachment(edit));
+                let edit = json!({"metadata": {"finalizers": ["a/b"]}, "status": {"attached": false}});
+                scene.attachment = Lookup::Found(attachment(both(detaching(3_600), &edit)));
             }),
             "does not carry the finalizer",
+        ),
+        (
+            "not held by us any more, and not detached",
+            served(|scene| {
+                let edit = json!({"metadata": {"finalizers": ["a/b"]}});
+                scene.attachment = Lookup::Found(attachment(both(detaching(3_600), &edit)));
+            }),
+            "goes on detaching",
         ),
         (
             "mounted",

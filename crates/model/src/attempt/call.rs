@@ -153,15 +153,14 @@ impl Attempt {
         }
     }
 
-    /// Calls ControllerUnpublishVolume at the place of this number, or records that all places are free of the volume. A failure at one
-    /// place keeps the volume at no other.
+    /// Calls ControllerUnpublishVolume at the place of this number, or records that all places are free of the volume.
     fn unpublish_at(&mut self, view: &dyn View, number: usize) -> Step {
         if let Some(place) = self.places.get(number).cloned() {
             self.phase = Phase::Unpublished { number };
             return self.call(Call::Unpublish { place, anew: false });
         }
-        if let Some((number, failure)) = self.not_detached.take() {
-            return self.still_attached(view, number, failure);
+        if let Some((failure, cause)) = self.not_detached.take() {
+            return self.record_failure(view, failure, cause);
         }
         let Some(inputs) = self.inputs.clone() else {
             return self.end(Verdict::Failed);
@@ -175,7 +174,8 @@ impl Attempt {
         self.record(view, Recorded::Unpublished)
     }
 
-    /// The driver has answered to ControllerUnpublishVolume at the place of this number.
+    /// The driver has answered to ControllerUnpublishVolume at the place of this number. A refusal at one place keeps the volume at no
+    /// other: the driver may refuse for ever, as the volume was never there. What may succeed later is waited for.
     pub(super) fn unpublished(&mut self, view: &dyn View, number: usize, answer: Result<StringMap, CallEnd>) -> Step {
         let Some(place) = self.places.get(number).cloned() else {
             return self.end(Verdict::Failed);
@@ -192,21 +192,21 @@ impl Attempt {
                 }
             }
             Err(failure) => {
-                self.not_detached.get_or_insert((number, failure));
+                let is_refused = failure.code.is_some_and(decide::is_final);
+                let current = self.places.first().unwrap_or(&place);
+                let failed = if number > 0 {
+                    let failure = of_former(&failure, &self.name, place.borrow(), current.borrow());
+                    (failure, FailureCause::FormerNode)
+                } else {
+                    (failure, FailureCause::Other)
+                };
+                if !is_refused {
+                    return self.record_failure(view, failed.0, failed.1);
+                }
+                self.not_detached.get_or_insert(failed);
             }
         }
         self.unpublish_at(view, number + 1)
-    }
-
-    /// The driver did not confirm the detach from the place of this number.
-    fn still_attached(&mut self, view: &dyn View, number: usize, failure: Failure) -> Step {
-        match (self.places.first(), self.places.get(number)) {
-            (Some(current), Some(place)) if number > 0 => {
-                let failure = of_former(&failure, &self.name, place.borrow(), current.borrow());
-                self.record_failure(view, failure, FailureCause::FormerNode)
-            }
-            _ => self.record_failure(view, failure, FailureCause::Other),
-        }
     }
 
     /// The evidence about a request to release is there. The places are held until the finalizer is gone: a call that begins meanwhile

@@ -78,8 +78,8 @@ pub struct Attempt {
     may_be_on_record: bool,
     /// Places where nobody else may call meanwhile.
     places: Vec<OwnedVolumeOnNode>,
-    /// The first of them, by its number, from which the driver did not take the volume.
-    not_detached: Option<(usize, Failure)>,
+    /// Why the driver did not take the volume from the first of them where it did not.
+    not_detached: Option<(Failure, FailureCause)>,
     /// The Publish whose outcome is not on record.
     publish: Option<Publish>,
     /// What happened, with what it was decided from.
@@ -415,8 +415,8 @@ impl Attempt {
         }
     }
 
-    /// Ends the attempt for which the Lease was lost. Nothing failed and nothing is written: others may work for the driver by
-    /// now. The next holder of the Lease observes everything again, this process too.
+    /// Ends the attempt for which the Lease was lost, or the connection before a call was sent. Nothing failed and nothing
+    /// is written: others may work for the driver by now. The next holder of the Lease observes everything again, this process too.
     fn lease_lost(&mut self, lost: LeaseLost) -> Step {
         self.note(Note::LeaseLost(lost));
         self.end(Verdict::LeaseLost)

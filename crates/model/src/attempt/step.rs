@@ -171,15 +171,15 @@ pub enum Call {
 pub enum CallEnd {
     /// The driver, or the connection to it, says no.
     Failed(Failure),
-    /// The Lease was lost.
+    /// The Lease was lost, or the connection before the call was sent. Nothing failed.
     LeaseLost(LeaseLost),
 }
 
-/// What the loss of the Lease did to a call.
+/// What the loss of the Lease did to a call, or that of the connection before it was sent.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum LeaseLost {
     /// The driver was not asked.
-    #[error("this replica lost the Lease of the driver; the call was not sent")]
+    #[error("the call was not sent: the Lease of the driver was lost, or the connection took no more calls")]
     NotStarted,
     /// The driver may still do what it was asked to, as after a broken connection.
     #[error("the Lease of the driver is over, so that the call was cancelled")]
@@ -231,6 +231,6 @@ pub enum Verdict {
     AwaitDetach(Arc<str>),
     /// Another call is in the way, as [`Event::Occupied`] has it.
     AwaitCall(Option<Arc<str>>),
-    /// The Lease was lost.
+    /// The Lease was lost, or the connection before a call was sent.
     LeaseLost,
 }

@@ -28,24 +28,29 @@ pub(super) fn requested<'a>(observed: &Observed<'a>) -> Option<Action<'a>> {
     };
     // Only what the driver was asked for and did not do needs a person.
     attachment.detach_error.as_ref()?;
-    let known = published_volume::published_volume(attachment, observed.volume)
-        .and_then(|(volume_id, _)| published_volume::places(observed, volume_id));
-    let (confirmed, places) = known.unwrap_or_default();
+    let (confirmed, places) = places(observed);
     Some(Action::JudgeRelease(ReleasePlan {
         request,
-        other_machine: places.iter().copied().find(|place| !is_of_node(observed, place)),
         places: confirmed.into_iter().chain(places).collect(),
     }))
 }
 
-/// Whether a place is at the machine for which the Node object stands now. A node may have come back under its name as another machine
-/// while the former one runs on.
-fn is_of_node(observed: &Observed<'_>, place: &VolumeOnNode<'_>) -> bool {
-    let known = match observed.node {
+/// Where the volume is not, as a person confirmed, and where it may be; nowhere when that is not known.
+fn places<'a>(observed: &Observed<'a>) -> (Vec<VolumeOnNode<'a>>, Vec<VolumeOnNode<'a>>) {
+    let known = published_volume::published_volume(observed.attachment, observed.volume)
+        .and_then(|(volume_id, _)| published_volume::places(observed, volume_id));
+    known.unwrap_or_default()
+}
+
+/// A place where the volume may be and for which the Node object, and so its out-of-service taint, does not speak: a node may have come
+/// back under its name as another machine while the former one runs on.
+pub fn on_other_machine<'a>(observed: &Observed<'a>) -> Option<VolumeOnNode<'a>> {
+    let node_id = match observed.node {
         NodeEntry::Registered(node_id) => Some(node_id),
         NodeEntry::Missing | NodeEntry::WithoutDriver | NodeEntry::BlankId => observed.attachment.node_id.as_deref(),
     };
-    known == Some(place.node_id)
+    let (_, places) = places(observed);
+    places.into_iter().find(|place| Some(place.node_id) != node_id)
 }
 
 /// Whether a request is for this object and this deletion of it.
@@ -64,7 +69,8 @@ fn check(attachment: &Attachment, note: &ReleaseNote) -> Result<ReleaseRequest, 
     Ok(request)
 }
 
-fn is_answered(note: &ReleaseNote) -> bool {
+/// Whether a request was refused.
+pub(super) fn is_answered(note: &ReleaseNote) -> bool {
     let answer = note
         .answer
         .as_deref()
@@ -136,7 +142,7 @@ pub fn judge_release(
         ListedEvidence::NotThereDoubtful(doubt) => doubt.words().to_owned(),
     };
     match (plan.request.proof, &evidence.elsewhere) {
-        (Some(ReleaseProof::OutOfServiceTaint), _) => match plan.other_machine {
+        (Some(ReleaseProof::OutOfServiceTaint), _) => match on_other_machine(observed) {
             Some(place) => Err(ReleaseRefusal::OtherMachine(quoted(place.node_id))),
             None => Ok(ReleaseBasis::OutOfServiceTaint),
         },

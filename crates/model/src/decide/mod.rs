@@ -52,7 +52,7 @@ pub use calls::{
 pub use command::{command_word, is_plain_command};
 pub use driver_facts::{Capabilities, DriverFacts, ReleaseWithoutCall};
 pub use fingerprint::{attachment_fingerprint, volume_fingerprint};
-pub use judge_release::{check_age, judge_release, release_answer};
+pub use judge_release::{check_age, judge_release, on_other_machine, release_answer};
 pub use message::{MAX_ERROR_BYTES, cut, plain, shown_error, shown_handle};
 pub use observed::{
     Claimant, DetachWait, Neighbours, NodeEntry, Observed, OrphanPolicy, Policy, PublishSecrets, SecretState,
@@ -119,8 +119,8 @@ pub fn publish_secret<'a>(observed: &Observed<'a>) -> Result<Option<&'a crate::o
 /// The cheap first rungs of [`attachment`]: a start with 50,000 attached volumes queues none of them.
 pub fn needs_work(attachment: &Attachment, volume: Option<&Volume>, driver: &DriverFacts) -> bool {
     if attachment.deleting.is_some() {
-        let needs_call = driver.capabilities.publish_unpublish && is_detaching(attachment, &driver.finalizer);
-        return needs_call || attachment.finalizers.contains(&driver.finalizer);
+        return attachment.finalizers.contains(&driver.finalizer)
+            || (driver.capabilities.publish_unpublish && is_detaching(attachment, &driver.finalizer));
     }
     !attachment.attached
         || (driver.capabilities.publish_unpublish

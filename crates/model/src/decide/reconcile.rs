@@ -60,6 +60,9 @@ pub enum NotComparable {
     /// A repair would be refused: its volume or node is not known, or it cannot be attached or detached as things are.
     #[error(transparent)]
     Refused(#[from] Refusal),
+    /// A repair would do nothing: its volume is for one node, and attached to another one as well.
+    #[error("the volume is attached to another node as well")]
+    InUseElsewhere,
     /// The driver may list its volume under another handle.
     #[error(transparent)]
     Handle(#[from] RepairError),
@@ -70,19 +73,16 @@ pub enum NotComparable {
 pub fn expectation(observed: &Observed<'_>) -> Result<Option<Expectation>, NotComparable> {
     let (attachment, driver) = (observed.attachment, observed.driver);
     let is_served = attachment.attacher == driver.name && driver.capabilities.publish_unpublish;
-    if !is_served || has_lost_finalizer(attachment, &driver.finalizer) {
-        return Ok(None);
-    }
-    if !is_settled(attachment, &driver.finalizer) {
+    let is_worked_on =
+        || has_lost_finalizer(attachment, &driver.finalizer) || !is_settled(attachment, &driver.finalizer);
+    if !is_served || is_worked_on() {
         return Ok(None);
     }
     let wanted = match attachment.deleting {
         None => DesiredState::Published,
         Some(_) => DesiredState::Unpublished,
     };
-    if !is_repairable(observed)? {
-        return Ok(None);
-    }
+    check_repair(observed)?;
     let (handle, _) = published_volume(attachment, observed.volume)?;
     // The sidecar's order: what the node says now, else what was noted.
     let noted = attachment.node_id.as_deref();
@@ -100,9 +100,9 @@ pub fn expectation(observed: &Observed<'_>) -> Result<Option<Expectation>, NotCo
     }))
 }
 
-/// Whether a repair would call the driver, or why it would be refused. A refused one changes nothing at the driver, and leaves an error on what is attached:
+/// Why a repair would be refused, or call nothing. A refused one changes nothing at the driver, and leaves an error on what is attached:
 /// that makes the outcome of its attach look unknown when a person asks for its release.
-fn is_repairable(observed: &Observed<'_>) -> Result<bool, Refusal> {
+fn check_repair(observed: &Observed<'_>) -> Result<(), NotComparable> {
     let forced = Observed {
         forced: true,
         // Whether there is a Secret shows only when it is read, and what is refused after that is to be known now.
@@ -110,19 +110,20 @@ fn is_repairable(observed: &Observed<'_>) -> Result<bool, Refusal> {
         ..*observed
     };
     match (super::attachment(&forced), observed.volume) {
-        (Action::Refuse(refusal), _) => Err(refusal),
+        (Action::Refuse(refusal), _) => Err(refusal.into()),
+        (Action::Ignore(_), _) => Err(NotComparable::InUseElsewhere),
         // A repair would protect the volume first, and may be refused after that.
         (Action::ProtectVolume(_), Some(volume)) => {
             let protected = Volume {
                 finalizers: Finalizers::new([&*observed.driver.finalizer]),
                 ..volume.clone()
             };
-            is_repairable(&Observed {
+            check_repair(&Observed {
                 volume: Some(&protected),
                 ..*observed
             })
         }
-        (action, _) => Ok(!matches!(action, Action::Ignore(_))),
+        _ => Ok(()),
     }
 }
 

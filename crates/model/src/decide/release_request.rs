@@ -130,8 +130,6 @@ pub struct ReleasePlan<'a> {
     pub request: ReleaseRequest,
     /// Every place where the volume may be; empty when that is not known.
     pub places: Vec<VolumeOnNode<'a>>,
-    /// One of them that is not known to be of the machine of the Node object, and of which no person said that the volume is not there.
-    pub other_machine: Option<VolumeOnNode<'a>>,
 }
 
 /// What the driver lists about the places.

@@ -82,6 +82,7 @@ pub enum RolePhase {
 
 /// Which waits of a claim are over. The clock is outside.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "each says of one wait that it is over")]
 pub struct Waited {
     /// The class has been missing, or that of another provisioner, or what the call is made from not been known as it is, for 10 seconds:
     /// it is told.

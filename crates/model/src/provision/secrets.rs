@@ -272,10 +272,8 @@ fn may_resolve_to(template: &str, context: &TemplateContext<'_>, name: &str) -> 
     let rest = name.strip_prefix(&**first).and_then(|rest| rest.strip_suffix(&**last));
     // Each where it is found first after the one before.
     let mut between = between.iter();
-    rest.is_some_and(|rest| {
-        let end = between.try_fold(rest, |rest, part| Some(rest.split_once(&**part)?.1));
-        end.is_some()
-    })
+    let end = rest.and_then(|rest| between.try_fold(rest, |rest, part| Some(rest.split_once(&**part)?.1)));
+    end.is_some()
 }
 
 /// So much of a resolved template is kept, in bytes.

@@ -57,16 +57,20 @@ pub(crate) async fn run(work: &DriverContext, run: &Run<WorkKey>, key: &ClaimKey
         work.unsaved.set(key, None);
     }
     shell.leave_open(verdict);
-    result_of(verdict)
+    result_of(work, run, verdict)
 }
 
 /// What a verdict means for the queue.
-pub(crate) fn result_of(verdict: Verdict) -> RunResult {
+pub(crate) fn result_of(work: &DriverContext, run: &Run<WorkKey>, verdict: Verdict) -> RunResult {
     match verdict {
         Verdict::Done => RunResult::Done,
         Verdict::Rest(rest) => RunResult::RequeueAfter(rest),
         Verdict::Failed { fingerprint } => RunResult::FailedWith { fingerprint },
         Verdict::Waits { fingerprint } => RunResult::Waits { fingerprint },
+        // Only the connection was in the way: it is tried again after its backoff, or when the driver is connected again.
+        Verdict::LeaseLost if work.client().may_start() => RunResult::Waits {
+            fingerprint: run.fingerprint,
+        },
         Verdict::LeaseLost => RunResult::RequeueAfter(LEASE_LOST_REST),
     }
 }

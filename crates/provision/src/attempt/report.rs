@@ -159,7 +159,7 @@ fn call_failed(shell: &mut Shell<'_>, claim: &Claim, outcome: &CreateOutcome, fa
 
 /// An attempt failed for another reason than an error of CreateVolume. Without a delay it is made again after its backoff.
 fn failed(shell: &mut Shell<'_>, claim: &Claim, kind: &'static str, message: &str, delay: Option<Duration>) {
-    let delay = Some(delay.unwrap_or_else(|| shell.run.retry_delay));
+    let delay = Some(delay.unwrap_or(shell.run.retry_delay));
     let note = event::failed(message, false, shell.attempt(), delay);
     record(shell, claim, ProvisionEventReason::ProvisioningFailed, kind, note);
     tell_failure(shell, claim, kind, None, message, delay, true);

@@ -39,5 +39,5 @@ pub(crate) async fn run(work: &DriverContext, run: &Run<WorkKey>, key: &VolumeKe
     shell.end(&attempt);
     shell.keep(&attempt);
     shell.leave_open(verdict);
-    result_of(verdict)
+    result_of(work, run, verdict)
 }

@@ -9,6 +9,7 @@ mod settings;
 mod sharers;
 mod told;
 mod traces;
+mod unsent;
 mod waits;
 
 use csi_attacher_proto::v1::{self, controller_server::Controller, controller_server::ControllerServer};

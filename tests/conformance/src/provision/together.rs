@@ -98,14 +98,17 @@ const DISTURBED_AFTER: usize = 50;
 /// whoever works among the deletions.
 async fn replicas(t: Test) -> Outcome {
     t.env.attacher.stop().await?;
+    let served = served_by_replicas(&t).await;
+    let left = t.driver_is_left().await;
+    t.env.attacher.again()?;
+    served.and(Ok(left?))
+}
+
+async fn served_by_replicas(t: &Test) -> Outcome {
     t.driver_is_left().await?;
     let replicas = ["one", "two", "three"].map(|name| t.env.replica(name));
-    let replicas = replicas.into_iter().collect::<Result<Vec<_>, _>>()?;
-    let served = one_volume_each(&t).await;
-    drop(replicas);
-    t.driver_is_left().await?;
-    t.env.attacher.again()?;
-    served
+    let _replicas = replicas.into_iter().collect::<Result<Vec<_>, _>>()?;
+    one_volume_each(t).await
 }
 
 async fn one_volume_each(t: &Test) -> Outcome {

@@ -69,7 +69,6 @@ fn every_command_can_be_written_and_read() {
     let commands = [
         ControlCommand::Rule(Rule::any().action(ScriptAction::DropConnectionAfterWork)),
         ControlCommand::Rule(Rule::any().until_released()),
-        ControlCommand::Release { call: 7 },
         ControlCommand::CreateVolume {
             volume: text("v"),
             capacity_bytes: Some(5),

@@ -281,7 +281,7 @@ async fn a_held_call_is_answered_once_it_is_released_and_may_be_given_up() {
     calls[2].abort();
     let ended = bounded(mock.wait_for_call(|call| call.outcome == CallResult::Cancelled)).await;
     assert_eq!((ended.id, mock.in_flight().now), (2, 1));
-    mock.apply(crate::control::ControlCommand::Release { call: 0 }).unwrap();
+    mock.release(0);
     bounded(mock.wait_for_call(|call| call.id == 0 && call.outcome == Answered)).await;
     assert_eq!(mock.published(), pairs(&[("v1", "n1"), ("v2", "n1")]));
 }

@@ -53,7 +53,7 @@ impl<T: std::fmt::Debug> Kept<T> {
 
 /// What of an attempt decides nothing in these worlds: how long it rests, what it failed with, since when it waits (there is no time), what
 /// it told once already, and how many of the steps it took that an attempt may take; no attempt of these worlds comes near to that number.
-const UNDECISIVE: [&str; 10] = [
+const UNDECISIVE: [&str; 11] = [
     " rests: ",
     " steps: ",
     " save_at: ",
@@ -61,6 +61,7 @@ const UNDECISIVE: [&str; 10] = [
     " saved_since: ",
     " saved_by: ",
     " class_missing_since: ",
+    " node_missing_since: ",
     " is_told: ",
     " leak_is_told: ",
     " needs_topology: ",

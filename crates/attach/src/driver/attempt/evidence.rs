@@ -47,6 +47,9 @@ impl Shell<'_> {
         let listing = Listing::about(release_expectations(observed, &plan.places));
         let listing = listing.with_nodes(work.context.store.node_ids(&work.facts.name));
         let listed = work.list_turns.evidence(listing, || work.page_call(), limits).await?;
+        if listed != ListedEvidence::NotThere {
+            return Ok(listed);
+        }
         let doubt = if work.status.has_lasting_mismatches() {
             ListingDoubt::Contradicts
         } else if !settings.reconcile_sync.enabled {
@@ -56,10 +59,7 @@ impl Shell<'_> {
         } else {
             return Ok(listed);
         };
-        Ok(match listed {
-            ListedEvidence::NotThere => ListedEvidence::NotThereDoubtful(doubt),
-            listed => listed,
-        })
+        Ok(ListedEvidence::NotThereDoubtful(doubt))
     }
 
     /// Other attachments of the volume that are claimed or attached: one on the same machine, and one on another node.

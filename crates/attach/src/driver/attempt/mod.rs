@@ -102,6 +102,12 @@ fn take_verdict(
             }
             RunResult::RequeueAfter(rest)
         }
+        // Only the connection was in the way: it is tried again after its backoff, or when the driver is connected again.
+        Verdict::LeaseLost if work.client().may_start() => {
+            let observed = attempt.observed(&*shell);
+            let fingerprint = observed.map(|observed| decide::attachment_fingerprint(&observed));
+            fingerprint.map_or(RunResult::Failed, |fingerprint| RunResult::Waits { fingerprint })
+        }
         Verdict::LeaseLost => RunResult::RequeueAfter(LEASE_LOST_REST),
     }
 }

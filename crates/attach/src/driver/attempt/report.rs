@@ -188,7 +188,7 @@ fn vanished(shell: &Shell<'_>, publish: &Publish, what: Vanished) {
     events::deleted_event(shell.work, &publish.snapshot, shell.span.traceparent(), what);
 }
 
-/// Nothing failed: others may work for the driver by now.
+/// Nothing failed: others may work for the driver by now, or the connection took no more calls.
 fn lease_lost(shell: &mut Shell<'_>, lost: LeaseLost) {
     match lost {
         LeaseLost::NotStarted => log_about!(debug, shell, shell.name, "{lost}"),
@@ -328,7 +328,7 @@ fn success(shell: &mut Shell<'_>, snapshot: &Snapshot) {
     let attachment = &snapshot.attachment;
     let start = attachment.deleting.or(attachment.created);
     let took = start.map(clock::since).unwrap_or_default();
-    if operation == Operation::Detach {
+    if operation == Operation::Detach && attachment.finalizers.contains(&shell.work.facts.finalizer) {
         shell.span.set(attr::FINALIZER_ACTION, "removed");
     }
     let driver = &*shell.work.facts.name;

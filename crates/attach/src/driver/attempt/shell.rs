@@ -35,7 +35,10 @@ use crate::telemetry::trace::Span;
 use crate::telemetry::traced;
 use crate::telemetry::w3c;
 use crate::traces::{AttemptResult, PublishParameters, SharedLifecycle};
-use csi_attacher_runtime::fence::FencedClient;
+use csi_attacher_runtime::fence::{CallFailure, FencedClient};
+
+/// So many times in a row an attempt may end because its call was not sent before that counts as a failure.
+const LASTING_WAITS: u32 = 3;
 
 /// The effects of one attempt.
 pub(in crate::driver) struct Shell<'w> {
@@ -472,6 +475,10 @@ impl<'w> Shell<'w> {
 
     /// Calls the driver. A change of its deadline counts from the next call on, not from the next attempt.
     async fn call(&mut self, attempt: &Attempt, call: Call) -> Result<StringMap, CallEnd> {
+        // What is taken back from a VolumeAttachment that is gone has tries of its own, each over the connection that stands then. And what no
+        // connection takes for long is told, though it was not sent.
+        let is_told = matches!(call, Call::Unpublish { anew: true, .. })
+            || self.run.is_some_and(|run| run.waits() >= LASTING_WAITS);
         let timeouts = self.work.config.borrow().timeouts.clone();
         let secret = self.secret.of(attempt.secret()).cloned();
         let outcome = match call {
@@ -508,7 +515,10 @@ impl<'w> Shell<'w> {
                 answer.map(|()| StringMap::default())
             }
         };
-        outcome.map_err(CallEnd::from)
+        outcome.map_err(|failure| match failure {
+            CallFailure::Driver(error) if is_told => CallEnd::Failed(Failure::from(&error)),
+            failure => CallEnd::from(failure),
+        })
     }
 
     /// Logs that a call is made, and counts it for `callsPerSecond`.

@@ -100,7 +100,7 @@ async fn a_call_that_is_cut_off_is_told_to_nobody() {
 
 /// A Publish that is under way when its attachment vanishes. The API server can lose our finalizer, when it is added while the object is
 /// being deleted.
-async fn vanished(stage: &AttemptFixture) {
+pub(super) async fn vanished(stage: &AttemptFixture) {
     let publish = Rule::on(PUBLISH).times(1);
     stage.driver.script(publish.delay(Duration::from_secs(1)));
     stage.volume(&json!({"finalizers": [FINALIZER]}));

@@ -74,6 +74,8 @@ impl ListTurns {
             let evidence = match &ended {
                 Ok(()) => Ok(listing.evidence()),
                 Err(ListError::Call(CallFailure::Lease(lost))) => Err(*lost),
+                // It says nothing, and the request is not to be answered by it.
+                Err(ListError::Call(CallFailure::Driver(error))) if error.unsent => Err(LeaseLost::NotStarted),
                 Err(error) => Ok(ListedEvidence::Failed(error.to_string())),
             };
             // Whoever asked may be gone.

@@ -1,19 +1,23 @@
-//! What kube makes of watches that are refused or cut off: it resumes those that ended in time, and tells of others.
+//! What kube makes of lists and watches that are refused, and of watches that are cut off: it resumes those that ended in time, and tells of
+//! others.
 
 use futures::StreamExt as _;
 use http::{Request, Response};
 use http_body_util::{Full, StreamBody};
 use hyper::body::{Body as HttpBody, Bytes, Frame};
-use kube::api::WatchParams;
+use kube::api::{ListParams, WatchParams};
 use kube::client::Body;
 use kube::{Api, Client};
 use serde_json::json;
 use std::io::{self, ErrorKind};
 use std::pin::pin;
 use std::time::Duration;
+use tokio::time::Instant;
 use tower::{BoxError, Service};
 
 use crate::apiserver::list_watch::ListWatchService;
+use crate::apiserver::refusal::BODY_TIMEOUT;
+use crate::error_chain::chain;
 use crate::objects::VolumeAttachmentWire;
 use crate::watch_answers::WatchAnswers;
 
@@ -44,6 +48,127 @@ async fn a_watch_that_is_refused_says_why() {
         matches!(&refused, Some(kube::Error::Api(status)) if status.code == 429),
         "{refused:?}"
     );
+}
+
+/// The errors of a list and of a watch.
+async fn refused(api: &Api<VolumeAttachmentWire>) -> [kube::Error; 2] {
+    let listed = api.list(&ListParams::default().limit(500)).await;
+    let watched = api.watch(&WatchParams::default(), "1").await;
+    [listed.err(), watched.err()].map(|error| error.expect("it is refused"))
+}
+
+/// An answer of this status and body, for each request.
+fn answering(status: u16, location: Option<&'static str>, body: String) -> Api<VolumeAttachmentWire> {
+    attachments(tower::service_fn(move |_: Request<Body>| {
+        let mut answer = Response::builder().status(status);
+        if let Some(location) = location {
+            answer = answer.header("location", location);
+        }
+        let answer = answer.body(Full::<Bytes>::from(body.clone()));
+        async move { answer.map_err(io::Error::other) }
+    }))
+}
+
+/// Something on the way may answer in the place of the API server. The number decides what is done, and says what to do.
+#[tokio::test(start_paused = true)]
+async fn what_is_no_status_counts_by_its_number() {
+    let page = format!("<html>\n{}", "x".repeat(2 << 20));
+    let shown = format!("<html> {}", "x".repeat(1017));
+    for (status, body, reason, message) in [
+        (
+            429,
+            r#"{"message":"API rate limit exceeded"}"#,
+            "TooManyRequests",
+            "API rate limit exceeded",
+        ),
+        (
+            403,
+            r#"{"error":{"code":403}}"#,
+            "Forbidden",
+            r#"{"error":{"code":403}}"#,
+        ),
+        (401, "", "Unauthorized", "the API server answered 401 Unauthorized"),
+        (404, "404 page not found\n", "NotFound", "404 page not found"),
+        (
+            403,
+            r#"{"kind":"Status","message":"without a code"}"#,
+            "Forbidden",
+            "without a code",
+        ),
+        (
+            403,
+            r#"{"kind":"Status","code":200,"message":"of another code"}"#,
+            "Forbidden",
+            "of another code",
+        ),
+        (
+            500,
+            r#"{"kind":"Status","code":403,"status":"No","message":"of no status"}"#,
+            "InternalError",
+            "of no status",
+        ),
+        (502, "[1,\r\n2]", "Unknown", "[1,  2]"),
+        (503, &*page, "ServiceUnavailable", &*shown),
+        // The word of the API server stays.
+        (
+            403,
+            r#"{"kind":"Status","code":403,"reason":"Own","message":"its words"}"#,
+            "Own",
+            "its words",
+        ),
+    ] {
+        for error in refused(&answering(status, None, body.to_owned())).await {
+            let kube::Error::Api(told) = &error else {
+                panic!("{status} {body:.80}: {error}");
+            };
+            let told = (told.code, &*told.reason, &*told.message);
+            assert_eq!(told, (status, reason, message), "{body:.80}");
+        }
+    }
+}
+
+/// kube would take it for a watch without events, which it begins again at once, without end.
+#[tokio::test(start_paused = true)]
+async fn a_redirect_is_an_error_that_names_the_host_alone() {
+    for (status, location, wanted) in [
+        (
+            302,
+            Some("https://me:s3cret@login.example.com:8443/realm?token=s3cret"),
+            "the answer 302 Found leads to the host login.example.com; check what is between",
+        ),
+        (
+            307,
+            Some("/login?token=s3cret"),
+            "the answer is 307 Temporary Redirect; check what is between",
+        ),
+        (301, None, "the answer is 301 Moved Permanently; check what is between"),
+        (304, None, "the answer is 304 Not Modified; check what is between"),
+    ] {
+        for error in refused(&answering(status, location, String::new())).await {
+            let told = chain(&error);
+            assert!(
+                told.contains(wanted) && !told.contains("s3cret"),
+                "{location:?}: {told}"
+            );
+        }
+    }
+}
+
+/// It would hold up the kind for as long as the connection stands.
+#[tokio::test(start_paused = true)]
+async fn a_refusal_that_does_not_end_is_not_waited_for() {
+    let api = attachments(tower::service_fn(|_: Request<Body>| async {
+        let endless = StreamBody::new(futures::stream::pending::<io::Result<Frame<Bytes>>>());
+        Response::builder().status(403).body(endless).map_err(io::Error::other)
+    }));
+    let began = Instant::now();
+    for error in refused(&api).await {
+        assert!(
+            matches!(&error, kube::Error::Api(status) if status.is_forbidden()),
+            "{error}"
+        );
+    }
+    assert_eq!(began.elapsed().as_secs(), 2 * BODY_TIMEOUT.as_secs());
 }
 
 /// An end of file among the causes of an error, or in its words, would pass for an end in time.

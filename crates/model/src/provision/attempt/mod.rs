@@ -303,9 +303,8 @@ impl ClaimAttempt {
         let class = view.class(&claim.class);
         let known = self.knows_lists(view, &creation);
         let surroundings = Surroundings::of(view, &claim);
-        let classes = (class.as_deref(), known);
-        let misses_node = surroundings.misses_node(&claim);
-        let waited = self.waited(view, &claim, &marker, classes, misses_node, saved.as_deref());
+        let found = (class.as_deref(), known, &surroundings);
+        let waited = self.waited(view, &claim, &marker, found, saved.as_deref());
         let written = marker.recorded().is_some_and(|known| *known.writer == *policy.identity);
         let is_of_other = marker.may_be_open() && !written;
         let is_marked_by_other = is_of_other && (marker.is_recorded() || !self.memory.mark_is_stripped);
@@ -392,8 +391,7 @@ impl ClaimAttempt {
         view: &impl ClaimView,
         claim: &Claim,
         marker: &MarkerState,
-        (class, known): (Seen<&StorageClass>, (bool, bool)),
-        misses_node: bool,
+        (class, known, surroundings): (Seen<&StorageClass>, (bool, bool), &Surroundings),
         saved: Seen<&Volume>,
     ) -> Waited {
         let now = view.now();
@@ -415,6 +413,7 @@ impl ClaimAttempt {
             since.map_or(Duration::ZERO, |since| elapsed(since, now))
         };
         let for_class = since(&mut self.memory.class_missing_since, is_missing) >= CLASS_TIMEOUT;
+        let misses_node = surroundings.misses_node(claim);
         let for_node = since(&mut self.memory.node_missing_since, misses_node) >= NODE_TIMEOUT;
         let for_binding = since(&mut self.memory.saved_since, is_saved) >= BINDING_TIMEOUT;
         // A marker that cannot be read does not say since when; one that can may be from before a call that was refused.

@@ -275,9 +275,9 @@ fn save_fails(error: ApiError) -> impl Fn(&ClaimStep, &mut Cluster) -> Option<Cl
 }
 
 /// It was carried out, and the answer is lost.
-fn save_is_lost(body: &Value, cluster: &mut Cluster) -> Option<ClaimEvent> {
+fn save_is_lost(body: &Value, cluster: &mut Cluster) -> ClaimEvent {
     cluster.post(body);
-    Some(ClaimEvent::Saved(Err(error(ApiErrorKind::Unknown))))
+    ClaimEvent::Saved(Err(error(ApiErrorKind::Unknown)))
 }
 
 fn patch_fails(error: ApiError) -> impl Fn(&ClaimStep, &mut Cluster) -> Option<ClaimEvent> {
@@ -789,7 +789,7 @@ fn a_volume_that_is_recorded_for_its_end_is_not_told_as_provisioned() {
                     cluster.delete();
                     None
                 }
-                ClaimStep::Save(body) if is_lost => save_is_lost(body, cluster),
+                ClaimStep::Save(body) if is_lost => Some(save_is_lost(body, cluster)),
                 _ => None,
             });
             assert_eq!((play.saved(), play.recorded()), (0, vec![reason]), "{policy} {is_lost}");
@@ -799,7 +799,7 @@ fn a_volume_that_is_recorded_for_its_end_is_not_told_as_provisioned() {
     play.attempt(|step, cluster| match step {
         ClaimStep::Save(body) => {
             cluster.delete();
-            save_is_lost(body, cluster)
+            Some(save_is_lost(body, cluster))
         }
         _ => None,
     });
@@ -816,7 +816,7 @@ fn a_volume_that_another_has_as_well_is_saved_and_told() {
         play.cluster.owner = Some("pv-2".into());
         for _ in 0..2 {
             play.attempt(|step, cluster| match step {
-                ClaimStep::Save(body) if is_lost => save_is_lost(body, cluster),
+                ClaimStep::Save(body) if is_lost => Some(save_is_lost(body, cluster)),
                 _ => None,
             });
             assert_eq!((play.saved(), shared(&play)), (1, 1), "{is_lost}");
@@ -925,7 +925,7 @@ fn a_save_that_was_carried_out_without_an_answer_is_found() {
 fn a_save_is_told_once_though_nothing_that_was_asked_about_it_was_answered() {
     let mut play = Play::of(Cluster::new());
     let verdict = play.attempt(|step, cluster| match step {
-        ClaimStep::Save(body) => save_is_lost(body, cluster),
+        ClaimStep::Save(body) => Some(save_is_lost(body, cluster)),
         ClaimStep::ReadVolume(_) => Some(ClaimEvent::Read(Err(error(ApiErrorKind::Unknown)))),
         _ => None,
     });

@@ -295,6 +295,7 @@ proptest! {
     #[test]
     fn what_is_missing_never_takes_the_marker_off(changes in prop::collection::vec(0..5_usize, 0..5)) {
         let mut world = world().delayed().marked_with(&marker_json());
+        world.waited.for_node = true;
         for change in changes {
             world = match change {
                 0 => world.without_class(),

@@ -16,13 +16,15 @@ pub fn play<World>(
     decide: fn(&World) -> String,
 ) -> usize {
     let mut names = BTreeSet::new();
-    let mut decided = "";
+    let (mut decided, mut is_played) = ("", true);
     let lines = table.lines().map(str::trim);
     for line in lines.filter(|line| !line.is_empty() && !line.starts_with("//")) {
         let Some((name, words)) = line.split_once(" | ") else {
+            assert!(std::mem::replace(&mut is_played, false), "no world under {decided}");
             decided = line;
             continue;
         };
+        is_played = true;
         assert!(names.insert(name), "a name is used twice: {name}");
         let world = words.split(", ").fold(begin(), change);
         let found = decide(&world);
@@ -31,7 +33,7 @@ pub fn play<World>(
             None => assert_eq!(found, decided, "{name}"),
         }
     }
-    assert!(!names.is_empty(), "a table without worlds");
+    assert!(is_played && !names.is_empty(), "no world under {decided}");
     names.len()
 }
 

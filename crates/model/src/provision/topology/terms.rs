@@ -77,9 +77,7 @@ pub fn allowed_terms(class: &StorageClass) -> Result<Vec<Segment>, ProvisionRefu
         if bytes > MAX_TERMS_SIZE {
             return Err(ProvisionRefusal::SegmentsTooLarge(bytes));
         }
-        if count > 0 {
-            terms.extend(product(term));
-        }
+        terms.extend(product(term, count));
         within(MULTIPLIED_OUT, terms.len())?;
     }
     Ok(terms.into_iter().filter(|term| !term.is_empty()).collect())
@@ -105,20 +103,16 @@ fn largest(term: &[TopologyExpression]) -> usize {
     kept_size(entries)
 }
 
-fn product(term: &[TopologyExpression]) -> Vec<Segment> {
-    let mut combinations: Vec<BTreeMap<Box<str>, Box<str>>> = vec![BTreeMap::new()];
-    for expression in term {
-        let with = |combination: &BTreeMap<Box<str>, Box<str>>| {
-            let combination = combination.clone();
-            expression.values.iter().map(move |value| {
-                let mut longer = combination.clone();
-                longer.insert(expression.key.clone(), value.clone());
-                longer
-            })
-        };
-        combinations = combinations.iter().flat_map(with).collect();
-    }
-    combinations.into_iter().map(Segment::from).collect()
+/// So many combinations of the values of a term; of a key that stands there twice the last value counts.
+fn product(term: &[TopologyExpression], count: usize) -> impl Iterator<Item = Segment> {
+    (0..count).map(move |mut number| {
+        let entries = term.iter().filter_map(|expression| {
+            let at = number % expression.values.len();
+            number /= expression.values.len();
+            Some((expression.key.clone(), expression.values.get(at)?.clone()))
+        });
+        Segment::from(entries.collect::<BTreeMap<_, _>>())
+    })
 }
 
 /// Whether a class allows a topology: all expressions of one of its terms hold there. The topology may have more keys than the term.

@@ -90,6 +90,7 @@ async fn a_comparison_that_failed_is_told() {
         code: Code::Aborted,
         message: "token expired".to_owned(),
         transport: false,
+        unsent: false,
     };
     for error in [ListError::Call(call.into()), ListError::RepeatedToken] {
         begun(stage.engine.work(), ANY).failed(&error);

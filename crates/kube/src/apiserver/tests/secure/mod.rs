@@ -374,6 +374,15 @@ async fn what_is_wrong_with_a_kubeconfig_is_said_without_its_secrets() {
             "is not the key of the first certificate",
         ),
         (
+            at().trusts(&authority.certificate).user(
+                "auth-provider",
+                serde_json::json!({
+                    "name": "gcp", "config": { "cmd-path": "cat", "cmd-args": format!("/nowhere/{secret}") },
+                }),
+            ),
+            "the command that gives credentials ended with exit status: 1",
+        ),
+        (
             at().user("token", secret).user("tokenFile", "/nowhere"),
             "tokenFile /nowhere of the kubeconfig: No such file",
         ),

@@ -119,6 +119,11 @@ impl Proxy {
         let parts = [&[1, 2], USER.as_bytes(), &[11], PASSWORD.as_bytes()];
         assert_eq!(sign_in, parts.concat());
         stream.write_all(&[1, 0]).await.unwrap();
+        self.socks_request(stream).await;
+    }
+
+    /// What follows once it is settled who asks.
+    async fn socks_request(self, mut stream: TcpStream) {
         let mut request = vec![0; 5 + "api.example.com".len() + 2];
         stream.read_exact(&mut request).await.unwrap();
         assert_eq!(request[..5], [5, 1, 0, 3, 15]);
@@ -153,6 +158,38 @@ async fn the_api_server_is_reached_through_each_kind_of_proxy() {
         assert_eq!(ask(&client).await, Ok("@api.example.com".to_owned()), "{scheme}");
         assert_eq!(*proxy.asked.lock(), [asked], "{scheme}");
     }
+}
+
+/// As by Go's client.
+#[tokio::test]
+async fn a_socks_proxy_that_wants_no_user_is_asked_without_one() {
+    let authority = Authority::new("root", P256);
+    let server = Server::start(acceptor(&authority.issue(&["api.example.com"], P256), None)).await;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let proxy = Proxy {
+        server: server.address,
+        asked: Arc::default(),
+    };
+    let serving = proxy.clone();
+    tokio::spawn(async move {
+        // No method that is offered will do; then the one without a user does (RFC 1928, 3).
+        for (offered, chosen) in [(2, 255), (0, 0)] {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut greeting = [0; 3];
+            stream.read_exact(&mut greeting).await.unwrap();
+            assert_eq!(greeting, [5, 1, offered]);
+            stream.write_all(&[5, chosen]).await.unwrap();
+            if chosen == 0 {
+                serving.clone().socks_request(stream).await;
+            }
+        }
+    });
+    let kubeconfig = Kubeconfig::new(API).trusts(&authority.certificate);
+    let kubeconfig = kubeconfig.cluster("proxy-url", format!("socks5://{IN_URL}@{address}"));
+    let client = kubeconfig.connect().await.unwrap();
+    assert_eq!(ask(&client).await, Ok("@api.example.com".to_owned()));
+    assert_eq!(*proxy.asked.lock(), ["api.example.com"]);
 }
 
 #[tokio::test]

@@ -506,6 +506,7 @@ impl Course {
 
     fn attempt(&mut self, code: Option<i32>) {
         let before = selected(&self.play).cloned();
+        self.play.cluster.wait(NODE_TIMEOUT);
         let (_, asked) = called(&mut self.play, code);
         if let Some(asked) = &asked {
             let first = first(Some(asked));

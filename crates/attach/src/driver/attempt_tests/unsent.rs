@@ -1,0 +1,70 @@
+//! Calls that were certainly not sent, as their connection took no more: the driver failed at nothing, and nothing is
+//! written.
+
+use std::sync::atomic::AtomicUsize;
+
+use tonic::ConnectError;
+use tonic::body::Body;
+
+use super::lease::vanished;
+use super::*;
+use crate::cache::AttacherKey;
+
+/// A connection that takes no call, and how many were tried over it.
+fn taking_no_call() -> (FencedClient, Arc<AtomicUsize>) {
+    let tried = Arc::<AtomicUsize>::default();
+    let count = tried.clone();
+    let refusing = tower::service_fn(move |_: http::Request<Body>| {
+        count.fetch_add(1, Ordering::SeqCst);
+        let error = ConnectError("the connection to the driver was lost".into());
+        std::future::ready(Err::<http::Response<Body>, _>(error))
+    });
+    let client = CsiClient::new(DriverConnection::in_process(refusing), Metrics::default());
+    (FencedClient::new(client, None), tried)
+}
+
+impl AttemptFixture {
+    /// The driver is connected again.
+    fn is_connected_again(&self) {
+        let connection = DriverConnection::new(&self.settings.borrow().endpoint);
+        let client = CsiClient::new(connection, self.metrics.clone());
+        self.engine.resume(FencedClient::new(client, None), true);
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_was_not_sent_is_no_failure_and_runs_again_over_the_next_connection() {
+    let stage = AttemptFixture::with(Api::default(), DRIVER, |spec| {
+        spec.backoff.initial = "1h".parse().unwrap();
+        spec.backoff.max = "1h".parse().unwrap();
+    })
+    .await;
+    let (client, tried) = taking_no_call();
+    stage.engine.resume(client, true);
+    stage.volume(&json!({"finalizers": [FINALIZER]}));
+    stage.nodes(1);
+    stage.attachment("va0", "n0", &json!({}));
+    let key = AttacherKey::Attachment("va0".into());
+    eventually(|| tried.load(Ordering::SeqCst) > 0 && stage.engine.queue().is_held(&key)).await;
+    let claim = ("va0".to_owned(), 200);
+    assert_eq!(stage.patches(), [claim.clone()], "the claim and nothing else");
+
+    stage.is_connected_again();
+    stage.attached("va0").await;
+    assert_eq!(stage.calls(PUBLISH), 1);
+    assert_eq!(stage.patches(), [claim, ("va0/status".to_owned(), 200)]);
+    assert_eq!(error_of(&stage.api, "attachError"), None);
+}
+
+/// Nobody asks for that detach again.
+#[tokio::test]
+async fn what_vanished_is_taken_back_though_a_call_was_not_sent() {
+    let stage = AttemptFixture::retrying_fast().await;
+    vanished(&stage).await;
+    let (client, tried) = taking_no_call();
+    stage.engine.resume(client, false);
+    eventually(|| tried.load(Ordering::SeqCst) > 0).await;
+    assert_eq!(stage.calls(UNPUBLISH), 0);
+    stage.is_connected_again();
+    stage.called(UNPUBLISH).await;
+}

@@ -1,0 +1,274 @@
+//! Why a kubeconfig cannot be used.
+//!
+//! Must not let a value through. Errors of kube quote: the lines around a mistake in YAML, the wrong character of base64, a whole line of PEM, all
+//! that a credential plugin printed, and the URL of a proxy with its password.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::process::ExitStatus;
+
+use kube::client::AuthError;
+use kube::config::{KubeconfigError, LoadDataError};
+use thiserror::Error;
+
+use crate::server::ServerError;
+
+/// Why a kubeconfig cannot be used. Neither it nor its sources quote a value.
+#[derive(Debug, Error)]
+pub enum LoadError {
+    /// These files cannot be used, for a reason that quotes names of files, contexts and clusters at most.
+    #[error("kubeconfig {0}: {1}")]
+    Kubeconfig(String, #[source] KubeconfigError),
+    /// A value in these files cannot be used, or they have none that can be read.
+    #[error("kubeconfig {0}: {1}")]
+    Value(String, ValueError),
+    /// The API server of these files cannot be asked.
+    #[error("server in kubeconfig {0} {1}")]
+    Server(String, #[source] ServerError),
+    /// The file with the token cannot be used.
+    #[error("tokenFile {path} of the kubeconfig: {1}", path = .0.display())]
+    TokenFile(PathBuf, #[source] std::io::Error),
+}
+
+impl LoadError {
+    /// What kube says of these files.
+    pub(crate) fn new(files: String, error: KubeconfigError) -> Self {
+        match ValueError::in_kubeconfig(&error) {
+            Some(value) => Self::Value(files, value),
+            None => Self::Kubeconfig(files, error),
+        }
+    }
+}
+
+/// What is wrong with a value, in the place of an error of kube that quotes it.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum ValueError {
+    /// It is no YAML, or a value has another type than its field.
+    #[error("failed to parse kubeconfig YAML{0}")]
+    Syntax(Place),
+    /// The data of this field is not base64.
+    #[error("{0} is not base64")]
+    Base64(&'static str),
+    /// The CA data is none.
+    #[error("certificate-authority has no certificates in PEM form")]
+    NoCertificates,
+    /// The credential plugin, or another command that gives a token, failed.
+    #[error("the command that gives credentials ended with {0}")]
+    Command(ExitStatus),
+    /// The same gave nothing that can be used.
+    #[error("the command that gives credentials printed none that can be read")]
+    Printed,
+    /// The proxy cannot be used.
+    #[error("proxy-url of the kubeconfig, or HTTPS_PROXY, names a proxy, and none of its kind is supported")]
+    Proxy,
+}
+
+impl ValueError {
+    /// What stands in the place of this error; none where it quotes no value.
+    pub fn of(error: &kube::Error) -> Option<Self> {
+        match error {
+            kube::Error::InferKubeconfig(error) => Self::in_kubeconfig(error),
+            kube::Error::Auth(error) => Self::in_credentials(error),
+            // A token that ends is replaced on the way of a request.
+            kube::Error::Service(error) => error.downcast_ref::<AuthError>().and_then(Self::in_credentials),
+            kube::Error::ProxyProtocolUnsupported { .. } | kube::Error::ProxyProtocolDisabled { .. } => {
+                Some(Self::Proxy)
+            }
+            _ => None,
+        }
+    }
+
+    fn in_kubeconfig(error: &KubeconfigError) -> Option<Self> {
+        use KubeconfigError::{
+            LoadCertificateAuthority, LoadClientCertificate, LoadClientKey, Parse, ParseCertificates,
+        };
+        use LoadDataError::DecodeBase64;
+        match error {
+            Parse(error) => {
+                let place = error.location().map(|place| (place.line(), place.column()));
+                Some(Self::Syntax(Place(place)))
+            }
+            ParseCertificates(_) => Some(Self::NoCertificates),
+            LoadCertificateAuthority(DecodeBase64(_)) => Some(Self::Base64("certificate-authority-data")),
+            LoadClientCertificate(DecodeBase64(_)) => Some(Self::Base64("client-certificate-data")),
+            LoadClientKey(DecodeBase64(_)) => Some(Self::Base64("client-key-data")),
+            _ => None,
+        }
+    }
+
+    fn in_credentials(error: &AuthError) -> Option<Self> {
+        match error {
+            AuthError::AuthExecRun { out, .. } => Some(Self::Command(out.status)),
+            AuthError::AuthExecParse(_) | AuthError::ParseTokenKey(_) | AuthError::MalformedTokenExpirationDate(_) => {
+                Some(Self::Printed)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The line and column at which a text cannot be parsed, if they are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place(Option<(u64, u64)>);
+
+impl fmt::Display for Place {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some((line, column)) => write!(formatter, " at line {line}, column {column}"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as StdError;
+
+    use kube::Client;
+    use kube::config::Config;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::find::find;
+
+    const CANARY: &str = "qZxVkJwYbH";
+    /// The canary between the words BEGIN and END of a certificate.
+    const CANARY_AS_PEM: &str = "LS0tLS1CRUdJTiBxWnhWa0p3WWJILS0tLS0KQUFBQQotLS0tLUVORCBDRVJUSUZJQ0FURS0tLS0tCg==";
+
+    /// All that can be printed of an error and its causes, without any part of the canary in it.
+    fn printed(error: &(dyn StdError + 'static)) -> String {
+        let causes = std::iter::successors(Some(error), |error| (*error).source());
+        let text: String = causes.map(|error| format!("{error} {error:?} {error:#?}\n")).collect();
+        for at in 0..CANARY.len() - 3 {
+            let part = &CANARY[at..at + 4];
+            assert!(!text.contains(part), "{part}: {text}");
+        }
+        text
+    }
+
+    /// The configuration that this text is, as YAML.
+    async fn config(text: &str) -> Result<Config, LoadError> {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("kubeconfig");
+        std::fs::write(&file, text).unwrap();
+        find(Some(&file), None)?.unwrap().config().await
+    }
+
+    /// A kubeconfig with these fields of the user, which begin in line 13.
+    fn with_lines(user: &str) -> String {
+        let lines = [
+            "apiVersion: v1",
+            "kind: Config",
+            "current-context: c",
+            "contexts:",
+            "- name: c",
+            "  context: {cluster: k, user: u}",
+            "clusters:",
+            "- name: k",
+            "  cluster: {server: 'https://api'}",
+            "users:",
+            "- name: u",
+            "  user:",
+            user,
+            "",
+        ];
+        lines.join("\n")
+    }
+
+    fn with_fields(cluster: &Value, user: &Value) -> String {
+        let mut cluster = cluster.clone();
+        cluster["server"] = json!("https://api");
+        json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "contexts": [{ "name": "c", "context": { "cluster": "k", "user": "u" } }],
+            "clusters": [{ "name": "k", "cluster": cluster }],
+            "users": [{ "name": "u", "user": user }],
+        })
+        .to_string()
+    }
+
+    #[tokio::test]
+    async fn a_kubeconfig_that_cannot_be_parsed_is_not_quoted() {
+        for user in [
+            format!("    password: {CANARY}: x"),
+            format!("    password:\n      {CANARY}: x"),
+            format!("    token: @{CANARY}"),
+            format!("    password: *{CANARY}"),
+            format!("    token: {CANARY}\n   username: me"),
+            format!("    token: {CANARY}\n    token: {CANARY}"),
+            format!("    - {CANARY}"),
+            format!("    token: [{CANARY}]"),
+            format!("    token: \"{CANARY}"),
+            format!("    exec: {CANARY}"),
+        ] {
+            let error = config(&with_lines(&user)).await.err().unwrap();
+            let text = printed(&error);
+            assert!(
+                text.contains("/kubeconfig: failed to parse kubeconfig YAML"),
+                "{user}: {text}"
+            );
+            assert!(error.source().is_none(), "{user}");
+        }
+        let error = config(&with_lines("    token: @abc")).await.err().unwrap();
+        assert!(error.to_string().contains(" YAML at line 13, column "), "{error}");
+    }
+
+    #[tokio::test]
+    async fn data_that_cannot_be_used_is_not_quoted() {
+        for (data, words) in [
+            (format!("{CANARY}%"), "certificate-authority-data is not base64"),
+            (CANARY_AS_PEM.to_owned(), "certificate-authority has no certificates"),
+        ] {
+            let text = with_fields(&json!({ "certificate-authority-data": data }), &json!({}));
+            let error = config(&text).await.err().unwrap();
+            assert!(printed(&error).contains(words), "{error}");
+        }
+    }
+
+    /// What kube says only when it makes a client.
+    #[tokio::test]
+    async fn credentials_that_cannot_be_used_are_not_quoted() {
+        let exec = |script: String| {
+            json!({ "exec": {
+                "apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never",
+                "command": "sh", "args": ["-c", script], "env": [{ "name": "SECRET", "value": CANARY }],
+            } })
+        };
+        let (none, key) = (json!({}), format!("{CANARY}%"));
+        for (cluster, user, words) in [
+            (
+                none.clone(),
+                json!({ "client-key-data": key }),
+                "client-key-data is not base64",
+            ),
+            (
+                none.clone(),
+                json!({ "client-certificate-data": key }),
+                "client-certificate-data is not base64",
+            ),
+            (
+                none.clone(),
+                exec(format!("echo {CANARY}; echo {CANARY} >&2; exit 3")),
+                "ended with exit status: 3",
+            ),
+            (
+                none,
+                exec(format!("echo 'token: @{CANARY}'")),
+                "printed none that can be read",
+            ),
+            (
+                json!({ "proxy-url": format!("http://me:{CANARY}@proxy") }),
+                json!({}),
+                "names a proxy",
+            ),
+        ] {
+            let mut cluster = cluster;
+            // CA data without a certificate: the machine may have none either.
+            cluster["certificate-authority-data"] = json!("Cg==");
+            let config = config(&with_fields(&cluster, &user)).await.unwrap();
+            let error = Client::try_from(config).err().unwrap();
+            let value = ValueError::of(&error).unwrap();
+            assert!(printed(&value).contains(words), "{value}");
+        }
+    }
+}
