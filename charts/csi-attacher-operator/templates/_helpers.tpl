@@ -49,6 +49,28 @@ app.kubernetes.io/instance: {{ .Release.Name | toYaml }}
 {{- toYaml $labels }}
 {{- end }}
 
+{{/*
+Annotations of the pods. Cluster Autoscaler removes no node whose pods have an emptyDir, unless they name it as one without data: those of the
+sockets. A hostPath is not named, as the pods need its node.
+*/}}
+{{- define "csi-attacher-operator.podAnnotations" -}}
+{{- $annotations := dict }}
+{{- $sockets := list }}
+{{- range $name, $driver := .Values.drivers }}
+{{- if $driver.container }}
+{{- $sockets = append $sockets (printf "socket-%s" $name) }}
+{{- end }}
+{{- end }}
+{{- with $sockets }}
+{{- $_ := set $annotations "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes" (join "," .) }}
+{{- end }}
+{{- /* Not merged, which would take an empty text for nothing. */}}
+{{- range $key, $value := .Values.podAnnotations }}
+{{- $_ := set $annotations $key $value }}
+{{- end }}
+{{- toYaml $annotations }}
+{{- end }}
+
 {{- define "csi-attacher-operator.serviceAccountName" -}}
 {{- if .Values.serviceAccount.create }}
 {{- .Values.serviceAccount.name | default (include "csi-attacher-operator.fullname" .) }}

@@ -4,6 +4,7 @@
 //! Reads see our own writes: the object that the API server returned goes straight into the cache, and older copies that the watch still
 //! delivers are dropped by their version. Must not decide anything and must not call anything but the watches.
 
+use jiff::Timestamp;
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
@@ -11,10 +12,11 @@ use std::ops::Bound;
 use std::sync::Arc;
 use tokio::sync::watch;
 
+use crate::clock;
 use crate::key::{ClaimCause, ClaimKey};
 use crate::nodes::NodeListener;
 use crate::objects::{Claim, ClaimReference, PersistentVolumeClaimWire, StorageClass, StorageClassWire, Volume};
-use crate::provision::{MarkerState, OwningClaim, Seen, is_of_volume, named_claim};
+use crate::provision::{MarkerState, OwningClaim, Seen, is_of_volume, may_be_asked_for, named_claim};
 use crate::reflect::{CachedKind, Kind, Lists, ObjectTable, Origin, Sink, Tables};
 use crate::shared_names::SharedNames;
 use crate::volumes::VolumeListener;
@@ -68,6 +70,8 @@ pub struct Index {
     open_of_node: KeysByName,
     /// All claims that name a PersistentVolume, by the hash of its name: thousands are bound, and a few bytes are enough for each.
     bound: BTreeSet<(u64, Arc<str>)>,
+    /// Since when the volume of an open claim is asked for, by UID, where that was not so when the claim was seen first.
+    asked: HashMap<Arc<str>, Timestamp>,
     names: SharedNames,
 }
 
@@ -99,6 +103,11 @@ fn is_open(claim: &Claim) -> bool {
     claim.volume_name.is_none() || claim.marker_at.is_some()
 }
 
+/// Who is asked for the volume of a claim: kube-controller-manager asks when there is a class.
+fn asked(claim: &Claim) -> Option<&str> {
+    claim.provisioner.as_deref().filter(|_| may_be_asked_for(claim))
+}
+
 impl Index {
     fn marked(&self, driver: &str) -> usize {
         let open = self.open.values().filter_map(|name| self.claims.get(name));
@@ -106,7 +115,24 @@ impl Index {
             .count()
     }
 
+    /// Notes when a claim that is known begins to ask a provisioner for its volume, or another one than before. That is forgotten when the
+    /// claim is not open any more.
+    fn note_asked(&mut self, previous: &Claim, current: Option<&Arc<Claim>>) {
+        match current.filter(|current| current.uid == previous.uid && is_open(current)) {
+            Some(current) if asked(current).is_some_and(|now| asked(previous) != Some(now)) => {
+                self.asked.insert(Arc::from(&*current.uid), clock::now());
+            }
+            Some(_) => {}
+            None => {
+                self.asked.remove(&*previous.uid);
+            }
+        }
+    }
+
     fn relink(&mut self, previous: Option<&Arc<Claim>>, current: Option<&Arc<Claim>>) {
+        if let Some(previous) = previous {
+            self.note_asked(previous, current);
+        }
         let bound = |claim: &Arc<Claim>| Some((hash(claim.volume_name.as_deref()?), claim.key.clone()));
         let (former, now) = (previous.and_then(bound), current.and_then(bound));
         if former != now {
@@ -292,6 +318,11 @@ impl Store {
             None if self.0.lists.is_synced() => Seen::Gone,
             None => Seen::Unknown,
         }
+    }
+
+    /// Since when the volume of a claim is asked for, as this process has seen; none where that was so when it saw the claim first.
+    pub(crate) fn asked_since(&self, key: &ClaimKey) -> Option<Timestamp> {
+        self.0.index.read().asked.get(&*key.uid).copied()
     }
 
     /// What is known of the claim that a PersistentVolume names. Where claims are not watched at the moment, the cache proves nothing.
@@ -612,6 +643,36 @@ mod tests {
         ] {
             assert!(named(other).is_empty(), "{other}");
         }
+    }
+
+    /// It is noted when that changes, and for no longer than there may be work for the claim.
+    #[test]
+    fn since_when_a_claim_is_asked_for_is_known_where_that_was_not_so_from_the_start() {
+        let store = Store::default();
+        let take = |version: u64, class: &str, provisioner: Option<&str>, volume: Option<&str>| {
+            let mut record = claim("a", None);
+            record.resource_version.0 = version;
+            (record.class, record.provisioner) = (class.into(), provisioner.map(Into::into));
+            record.volume_name = volume.map(Into::into);
+            let key = ClaimKey::of(&record);
+            store.take_copy(record, Origin::Watch);
+            store.asked_since(&key).is_some()
+        };
+        let driver = Some("csi.test");
+        assert!(!take(8, "", driver, None), "there is no class");
+        assert!(!take(9, "good", None, None), "nobody is asked");
+        assert!(take(10, "good", driver, None));
+        assert!(take(11, "good", driver, None));
+        assert!(!take(12, "good", driver, Some("pv")), "it is bound");
+        let store = Store::default();
+        let mut record = claim("b", None);
+        (record.class, record.provisioner) = ("good".into(), driver.map(Into::into));
+        let key = ClaimKey::of(&record);
+        for version in 8..10 {
+            record.resource_version.0 = version;
+            store.take_copy(record.clone(), Origin::Watch);
+        }
+        assert_eq!(store.asked_since(&key), None, "it was so from the start");
     }
 
     /// What it was told.

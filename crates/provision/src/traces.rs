@@ -70,15 +70,18 @@ pub(crate) struct Beginning {
 
 impl Beginning {
     /// That of a volume which a claim wants of a driver, and which is seen for the first time; or `again`, after another one was saved or
-    /// given up.
-    pub fn of_claim(claim: &Claim, driver: &str, again: bool) -> Self {
-        // With delayed binding the wish begins when a node is selected, of which no object has the time. A process that has ended may have
-        // begun with it: its marker says when.
-        let created = claim.created.filter(|_| claim.selected_node.is_none() && !again);
+    /// given up. `asked` is since when it is asked for, where this process saw the claim before that.
+    pub fn of_claim(claim: &Claim, driver: &str, asked: Option<Timestamp>, again: bool) -> Self {
+        // With delayed binding the wish begins when a node is selected, and else when there is a class, of which no object has the time. A
+        // process that has ended may have begun with it: its marker says when.
+        let is_by_claim = claim.selected_node.is_none() && !again;
+        let asked = asked.filter(|_| is_by_claim);
+        let created = claim.created.filter(|_| is_by_claim && asked.is_none());
         let marked = || marked_since(claim, driver).filter(|_| !again);
         let now = clock::now();
+        let at = created.or_else(|| asked.into_iter().chain(marked()).min());
         Self {
-            at: created.or_else(marked).map_or(now, |at| at.min(now)),
+            at: at.map_or(now, |at| at.min(now)),
             from_object: created.is_some(),
         }
     }
@@ -346,8 +349,11 @@ mod tests {
             .unwrap()
             .into();
         let day = Duration::from_hours(24);
-        assert!(Beginning::of_claim(&claim, "csi.test", false).elapsed() > day);
-        assert!(Beginning::of_claim(&claim, "csi.test", true).elapsed() < day);
+        assert!(Beginning::of_claim(&claim, "csi.test", None, false).elapsed() > day);
+        assert!(Beginning::of_claim(&claim, "csi.test", None, true).elapsed() < day);
+        // Nor what is asked for later.
+        let asked = Some(clock::now());
+        assert_eq!(asked, Some(Beginning::of_claim(&claim, "csi.test", asked, false).at()));
     }
 
     /// Or what is stuck would begin anew with each leader.
@@ -369,7 +375,10 @@ mod tests {
         let claim: Claim = serde_json::from_value::<PersistentVolumeClaimWire>(object)
             .unwrap()
             .into();
-        let since = |driver, again| Beginning::of_claim(&claim, driver, again).at().to_string();
+        let since = |driver, again| {
+            let begun = Beginning::of_claim(&claim, driver, None, again);
+            begun.at().to_string()
+        };
         assert_eq!(since("csi.test", false), "2020-01-02T00:00:00Z");
         for now in [since("csi.test", true), since("other.test", false)] {
             assert!(*now > *"2026", "{now}");

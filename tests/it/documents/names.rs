@@ -54,6 +54,10 @@ struct Known {
 /// Words and fields of Kubernetes and other programs.
 const WORDS_OF_OTHERS: &[&str] = &[
     "ContainerCreating",
+    // Of the charts of Longhorn and of the EBS driver.
+    "CSI_ATTACHER_IMAGE",
+    "controller.enableMetrics",
+    "privateRegistry.registryUrl",
     "FailedAttachVolume",
     "FailedMount",
     "HonorPVReclaimPolicy",

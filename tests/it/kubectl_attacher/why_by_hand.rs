@@ -64,7 +64,7 @@ async fn what_no_controller_resolves() -> Result<()> {
     asked
         .why("attached-twice", "va", "why-twice", 3, &["AttachedTwice"])
         .await?;
-    // kube-controller-manager asks for no detach of a driver that needs no attach.
+    // No Node lists the volume, so kube-controller-manager does not know of it.
     let plain = world.unconfigured_driver("why-left", |builder| builder).await?;
     asked.fixtures().csi_driver(&plain.name, false).await?;
     asked.fixtures().persistent_volume(&plain.volume("why-left")).await?;

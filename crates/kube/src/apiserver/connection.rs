@@ -1,11 +1,13 @@
-//! Connections to the API server, which are replaced when they are dead.
+//! Connections to the API server, which are replaced when they are dead, or lead to an API server that refuses everything.
 //!
 //! When a load balancer dies or a network is cut, no FIN arrives: packets are lost and the connection looks open. Three
 //! things detect that: HTTP/2 pings, also on an idle connection, so that a watch ends with an error; a request that was
 //! cancelled without an answer, after which the next request uses a new connection, because a proxy may answer pings and
-//! nothing else; and a timeout for connecting. One more thing makes a new connection: a new client certificate, as an API server looks at
-//! that of a connection with each request. Certificate and token are read again after an answer 401, be
-//! they of files or of a plugin.
+//! nothing else; and a timeout for connecting. A new client certificate makes a new connection too, as an API server looks at that of a
+//! connection with each request. Certificate and token are read again after an answer 401, be they of files or of a plugin.
+//!
+//! Where several API servers have one address, one of them may answer pings, and every request with 401 or 5xx. A load balancer chooses
+//! once for each connection, so that only a new one leads to another API server.
 //!
 //! An API server allows a connection so many streams, and hyper takes no request at all while one waits for a stream. So each connection
 //! gets fewer requests than that: watches keep their streams for minutes, and must not hold up a renewal of a Lease.
@@ -19,6 +21,7 @@
 use std::error::Error as StdError;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -37,6 +40,7 @@ use tracing::info;
 
 use super::tls::{Identity, explain};
 use crate::telemetry::Metrics;
+use crate::window::Window;
 
 /// A silence after which a ping is sent, and how long its answer may take. The answer comes from the HTTP/2 layer of the API
 /// server, which waits for no handler and sends it before all data. Whatever is received puts the next ping off. No object depends
@@ -95,6 +99,11 @@ const CONNECTION_WINDOW: u32 = 8 << 20;
 /// So many requests at a time go over one connection: half of the streams that kube-apiserver allows where nothing else is set
 /// (`--http2-max-streams-per-connection`).
 const MAX_STREAMS: usize = 50;
+/// After so many answers of 5xx in a row over a connection its API server counts as out of order. Fewer may be about what was asked for,
+/// such as a webhook that cannot be called.
+const MAX_SERVER_ERRORS: usize = 5;
+/// Within so many seconds connections are replaced once, at most, for what their API server refuses: each of them may refuse it.
+const REFUSAL_INTERVAL: u64 = 5;
 
 /// On a request: `Requests` counts it, with the time of its whole exchange and with its span.
 #[derive(Clone, Copy, Debug)]
@@ -122,6 +131,17 @@ struct Current<C> {
     number: u64,
     /// The client certificate that they are made with, by its number.
     identity: u64,
+    /// When they were replaced for what their API server refused.
+    refusals: Window<1, REFUSAL_INTERVAL>,
+}
+
+/// Why connections are replaced.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    /// A request got no answer.
+    Silence,
+    /// The API server refuses whatever is asked, with this status.
+    Refusal(StatusCode),
 }
 
 /// One connection, which is opened when it is needed.
@@ -129,7 +149,33 @@ struct Current<C> {
 struct SharedConnection<C> {
     http: HyperClient<C, Body>,
     /// Each request under way holds a clone.
-    streams: Arc<()>,
+    streams: Arc<Streams>,
+}
+
+/// What the requests over one connection share.
+#[derive(Debug, Default)]
+struct Streams {
+    /// How many answers of 5xx came since the last one that was none.
+    server_errors: AtomicUsize,
+}
+
+impl Streams {
+    /// Takes in the status of an answer: why another API server is to be asked, if so. What one refuses with another status it has decided.
+    fn take_status(&self, status: StatusCode) -> Option<Fault> {
+        let is_refusal = match status {
+            StatusCode::UNAUTHORIZED => true,
+            // Who has too much to do is neither in order nor out of order.
+            StatusCode::TOO_MANY_REQUESTS => false,
+            _ if status.is_server_error() => {
+                self.server_errors.fetch_add(1, Ordering::Relaxed) + 1 >= MAX_SERVER_ERRORS
+            }
+            _ => {
+                self.server_errors.store(0, Ordering::Relaxed);
+                false
+            }
+        };
+        is_refusal.then_some(Fault::Refusal(status))
+    }
 }
 
 impl<C> SharedConnection<C> {
@@ -146,6 +192,19 @@ impl<C: Clone> Current<C> {
         self.number += 1;
     }
 
+    /// Whether the connections may be replaced now for this.
+    fn may_renew(&mut self, fault: Fault) -> bool {
+        let now = Instant::now();
+        match fault {
+            Fault::Silence => true,
+            Fault::Refusal(_) if self.refusals.next_free(now) > now => false,
+            Fault::Refusal(_) => {
+                self.refusals.count(now);
+                true
+            }
+        }
+    }
+
     /// The first connection that has a free stream, else a new one. The stream is in use as long as the `streams` of the answer.
     fn take_stream(&mut self, open: impl FnOnce() -> HyperClient<C, Body>) -> SharedConnection<C> {
         if let Some(free) = self.connections.iter().find(|known| known.has_free_stream()) {
@@ -153,7 +212,7 @@ impl<C: Clone> Current<C> {
         }
         let opened = SharedConnection {
             http: open(),
-            streams: Arc::new(()),
+            streams: Arc::default(),
         };
         self.connections.push(opened.clone());
         opened
@@ -163,7 +222,7 @@ impl<C: Clone> Current<C> {
 /// The body of an answer, whose stream is in use until it is dropped.
 pub(super) struct StreamedBody {
     inner: Incoming,
-    _stream: Arc<()>,
+    _stream: Arc<Streams>,
 }
 
 impl HttpBody for StreamedBody {
@@ -192,6 +251,7 @@ impl<C: Connect + Clone> ApiServerConnection<C> {
             connections: Vec::new(),
             number: 0,
             identity: identity.number(),
+            refusals: Window::default(),
         };
         Self {
             connector,
@@ -216,12 +276,18 @@ impl<C: Connect + Clone> ApiServerConnection<C> {
     }
 
     /// Lets the next request take a new connection, unless others took the place of these already.
-    fn replace(&self, number: u64) {
+    fn replace(&self, number: u64, fault: Fault) {
         let mut current = self.current.lock();
-        if current.number == number {
-            current.renew();
-            drop(current);
-            info!("the API server did not answer a request; the next one takes a new connection");
+        if current.number != number || !current.may_renew(fault) {
+            return;
+        }
+        current.renew();
+        drop(current);
+        match fault {
+            Fault::Silence => info!("the API server did not answer a request; the next one takes a new connection"),
+            Fault::Refusal(status) => {
+                info!(%status, "the API server refuses requests; the next one takes a new connection");
+            }
         }
     }
 }
@@ -254,9 +320,13 @@ impl<C: Connect + Clone + Send + Sync + 'static> ApiServerConnection<C> {
         };
         let answer = answer.await;
         pending.answered = true;
-        let status = answer.as_ref().map(Response::status);
-        if status.is_ok_and(|status| status == StatusCode::UNAUTHORIZED) {
-            self.identity.refused();
+        if let Ok(status) = answer.as_ref().map(Response::status) {
+            if status == StatusCode::UNAUTHORIZED {
+                self.identity.refused();
+            }
+            if let Some(fault) = stream.take_status(status) {
+                self.replace(number, fault);
+            }
         }
         let streamed = |inner| StreamedBody { inner, _stream: stream };
         answer.map(|answer| answer.map(streamed))
@@ -345,7 +415,7 @@ struct PendingRequest<C: Connect + Clone> {
 impl<C: Connect + Clone> Drop for PendingRequest<C> {
     fn drop(&mut self) {
         if !self.answered && self.since.elapsed() >= UNANSWERED {
-            self.connection.replace(self.number);
+            self.connection.replace(self.number, Fault::Silence);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use csi_attacher_model::api::condition::{ConditionReason, ConditionType};
 use csi_attacher_model::decide::{Refusal, grpc_code as codes, is_final};
-use csi_attacher_model::findings::age;
+use csi_attacher_model::findings::{DETACH_FOLLOWS, age};
 use csi_attacher_model::objects::{Attachment, Operation, VolumeError};
 use jiff::Timestamp;
 use std::sync::Arc;
@@ -60,21 +60,24 @@ fn inconsistent(scene: &Scene, attachment: &Attachment, diagnosis: Diagnosis) ->
     {
         return diagnosis
             .since(other.created)
-            .next("nothing: no controller resolves this")
+            .next("nothing while pods on both nodes use the volume: kube-controller-manager requests a detach only from a node without them")
             .run(
                 "find out which node has it in use, and delete the VolumeAttachment of the other one",
                 format!("kubectl attacher why va {}", other.name),
             );
     }
     let diagnosis = diagnosis.since(attachment.created);
-    let diagnosis = if diagnosis.case == Case::DriverNotOnNode {
-        let waiting = diagnosis.next("nothing, until the kubelet registers the driver on the node");
-        check_node_plugin(scene, node, waiting)
-    } else {
-        diagnosis.next("nothing: no controller resolves this")
+    let diagnosis = match diagnosis.case {
+        Case::DriverNotOnNode => {
+            let waiting = diagnosis.next("nothing, until the kubelet registers the driver on the node");
+            check_node_plugin(scene, node, waiting)
+        }
+        // After a restart kube-controller-manager knows it only from a pod that uses it.
+        Case::InlineLeftOver => diagnosis.next("nothing: no controller resolves this"),
+        _ => diagnosis.next(DETACH_FOLLOWS),
     };
     diagnosis.run(
-        "find out whether a pod on the node uses the volume; once none does, deleting the VolumeAttachment requests the detach",
+        "find out whether a pod on the node uses the volume; if none does and the VolumeAttachment stays, deleting it requests the detach",
         format!("kubectl get pods --all-namespaces --field-selector spec.nodeName={node}"),
     )
 }

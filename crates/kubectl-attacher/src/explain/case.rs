@@ -66,7 +66,7 @@ cases! {
     ClaimMissing Blocked,
     /// The claim has no PersistentVolume.
     ClaimNotBound Blocked,
-    /// The PersistentVolume does not exist. If the volume is attached, no controller requests its detach.
+    /// The PersistentVolume does not exist. If the volume is attached, kube-controller-manager requests its detach once no pod on the node uses it and it is unmounted.
     VolumeMissing Blocked,
     /// The PersistentVolume is being deleted and is not attached any more.
     VolumeDeleting Blocked,
@@ -92,7 +92,7 @@ cases! {
     UsedOnOtherNode Blocked,
     /// The volume is being detached from another node.
     WaitingForDetach Blocked,
-    /// The volume is mounted on another node, and kube-controller-manager waits up to 6 minutes for the unmount.
+    /// The volume is in use on another node, and kube-controller-manager waits for its unmount. Only of a node that is gone or not Ready it goes on without one, up to 6 minutes after the last pod that uses the volume is gone.
     WaitingForUnmount Blocked,
     /// The other node has the out-of-service taint; the volume is detached from it without a confirmed unmount.
     OutOfServiceTaint Blocked,

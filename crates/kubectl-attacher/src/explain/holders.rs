@@ -2,7 +2,7 @@
 
 use csi_attacher_model::api::names::finalizer_name;
 use csi_attacher_model::objects::Attachment;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use super::Case;
 use super::last::{current_error, last_attempt, last_error};
@@ -11,9 +11,6 @@ use super::steps::not_visible;
 use crate::observed::{Holder, HolderPod, Lookup, Scene};
 use csi_attacher_model::findings::age;
 use csi_attacher_model::objects::Operation;
-
-/// For how long kube-controller-manager waits for an unmount that nobody confirms.
-const MAX_WAIT_FOR_UNMOUNT: SignedDuration = SignedDuration::from_mins(6);
 
 /// No VolumeAttachment for this node: another node has the volume, or nobody has requested it.
 pub(super) fn without_attachment(scene: &Scene) -> Diagnosis {
@@ -141,28 +138,33 @@ fn wanted(scene: &Scene, holder: &Holder) -> Diagnosis {
         _ => false,
     };
     let running: Vec<&HolderPod> = pods.iter().filter(|pod| pod.deleting.is_none()).collect();
-    let unready = !holder.node.is_unknown() && !holder.node.found().is_some_and(crate::observed::NodeRecord::is_ready);
-    if unready {
+    let in_use = mounted || !pods.is_empty();
+    let is_down = match &holder.node {
+        Lookup::Found(node) => in_use && !node.is_ready(),
+        Lookup::Missing => true,
+        Lookup::Unknown => false,
+    };
+    if is_down {
         return unready_node(holder, pods);
     }
     if !running.is_empty() {
         return used(node, &running);
     }
-    if mounted || !pods.is_empty() {
+    if in_use {
         let since = pods.iter().filter_map(|pod| pod.deleting).min();
         return unmounting(node, pods, since);
     }
-    let pods = if holder.pods.is_unknown() {
-        "its pods could not be listed"
+    let (pods, when) = if holder.pods.is_unknown() {
+        ("its pods could not be listed", "once no pod on it uses the volume")
     } else {
-        "no pod on that node uses it any more"
+        ("no pod on that node uses it any more", "at once")
     };
     let diagnosis = Diagnosis::new(
         Case::WaitingForDetach,
         format!("the volume is attached to node {node} and may be attached to one node only; {pods}"),
     )
     .since(holder.attachment.created)
-    .next(format!("kube-controller-manager requests the detach from node {node}"));
+    .next(format!("kube-controller-manager requests the detach from node {node} {when}"));
     follow(diagnosis, &holder.attachment)
 }
 
@@ -219,39 +221,44 @@ fn unmounting(node: &str, pods: &[HolderPod], since: Option<Timestamp>) -> Diagn
 fn unready_node(holder: &Holder, pods: &[HolderPod]) -> Diagnosis {
     let node = &holder.attachment.node;
     let names: Vec<&str> = pods.iter().map(|pod| pod.name.as_str()).collect();
+    let names = names.join(", ");
     let record = holder.node.found();
     let state = if record.is_some() {
         "is not Ready"
     } else {
         "does not exist"
     };
-    let deleted = pods.iter().filter_map(|pod| pod.deleting).min();
-    let all_deleted = pods.iter().all(|pod| pod.deleting.is_some());
-    let next = if all_deleted {
-        "kube-controller-manager requests the detach without a confirmed unmount 6 minutes after it first wanted it"
+    // A pod whose containers were last reported as running counts until its object is gone, and the 6 minutes begin then.
+    let next = if pods.is_empty() {
+        "kube-controller-manager requests the detach without a confirmed unmount, up to 6 minutes after the last pod that \
+         uses the volume is gone"
             .to_owned()
     } else if record.is_none() {
         format!("kube-controller-manager deletes the pods of node {node}, and requests the detach 6 minutes later")
     } else {
+        let first = if pods.iter().any(|pod| pod.deleting.is_none()) {
+            "the pods on the node are deleted when their toleration of the taint ends (5 minutes by default); then "
+        } else {
+            ""
+        };
         format!(
-            "the pods on node {node} are deleted when their toleration of the taint ends (5 minutes by default); 6 minutes later \
-             kube-controller-manager requests the detach"
+            "{first}pod {names} stays Terminating while node {node} is not Ready, and kube-controller-manager requests nothing \
+             until the pod object is gone: the node comes back, the Node is deleted, or it gets the out-of-service taint"
         )
     };
-    let until = deleted.and_then(|deleted| deleted.checked_add(MAX_WAIT_FOR_UNMOUNT).ok());
-    let until = until.map_or_else(String::new, |until| format!(", about {until}"));
-    let of = if names.is_empty() {
+    let of = if pods.is_empty() {
         String::new()
     } else {
-        format!(", where pod {} used it", names.join(", "))
+        format!(", where pod {names} used it")
     };
+    let deleted = pods.iter().filter_map(|pod| pod.deleting).min();
     let since = record.and_then(|node| node.ready.as_ref().and_then(|ready| ready.since));
     let diagnosis = Diagnosis::new(
         Case::WaitingForUnmount,
         format!("the volume is attached to node {node}{of}, and that node {state}, so nobody confirms the unmount"),
     )
     .since(deleted.or(since))
-    .next(format!("{next}{until}"));
+    .next(next);
     if record.is_none() {
         // A Node that does not exist cannot be described, and takes no taint.
         let diagnosis = diagnosis.advise(format!(

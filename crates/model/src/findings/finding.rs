@@ -25,7 +25,7 @@ named! {
         AttachStuck = "attach_stuck",
         /// A detach has lasted too long.
         DetachStuck = "detach_stuck",
-        /// The PersistentVolume is gone: the attach/detach controller ignores the VolumeAttachment for ever.
+        /// The PersistentVolume is gone: kube-controller-manager knows what is attached only by the Node, once it was restarted.
         VolumeGone = "volume_gone",
         /// The node has no CSINode (any more).
         NodeGone = "node_gone",
@@ -34,7 +34,7 @@ named! {
         /// An in-line volume that its pod does not use any more: after a restart the attach/detach controller knows in-line
         /// volumes only from the pods that use them, and never asks for this detach.
         InlineLeftOver = "inline_left_over",
-        /// The CSIDriver says that attaching is not required: nobody will ask for the detach.
+        /// The CSIDriver says that attaching is not required: the attachment ends with the pods that use the volume.
         LeftOver = "left_over",
         /// The CSIDriver says that attaching is not required: nobody makes VolumeAttachments for this driver.
         AttachNotRequired = "attach_not_required",

@@ -7,6 +7,11 @@ use crate::objects::Attachment;
 /// How the field managers of kubectl begin: `kubectl-patch`, `kubectl-edit`.
 const KUBECTL: &str = "kubectl";
 
+/// What becomes of an attachment that is left over: kube-controller-manager knows it by itself, or by `status.volumesAttached` of the Node.
+/// Where it was restarted, and the Node is gone or does not list the volume, nobody requests the detach.
+pub const DETACH_FOLLOWS: &str =
+    "kube-controller-manager requests the detach once no pod on the node uses the volume and it is unmounted";
+
 /// What is wrong with one VolumeAttachment, and what a person should do.
 pub fn finding_message(kind: FindingKind, input: &FindingInput<'_>) -> String {
     let attachment = input.attachment;
@@ -30,10 +35,7 @@ pub fn finding_message(kind: FindingKind, input: &FindingInput<'_>) -> String {
             )
         }
         FindingKind::AttachStuck | FindingKind::DetachStuck => stuck(attachment, &input.driver.finalizer),
-        FindingKind::VolumeGone => format!(
-            "VolumeAttachment {name}: PersistentVolume {volume} was deleted, and the attach/detach controller permanently \
-             ignores the attachment to node {node}; delete the VolumeAttachment once no pod on the node uses the volume"
-        ),
+        FindingKind::VolumeGone => left_over(attachment, &format!("PersistentVolume {volume} was deleted")),
         FindingKind::NodeGone => format!(
             "VolumeAttachment {name}: node {node} has no CSINode; if the node is permanently gone, delete its Node object or \
              this VolumeAttachment"
@@ -50,10 +52,9 @@ pub fn finding_message(kind: FindingKind, input: &FindingInput<'_>) -> String {
                 None => "the node has no CSINode any more".to_owned(),
             }
         ),
-        FindingKind::LeftOver | FindingKind::AttachNotRequired => format!(
-            "VolumeAttachment {name}: CSIDriver {driver} has attachRequired false, so no controller will request to detach the \
-             volume from node {node}; delete the VolumeAttachment once no pod on the node uses the volume"
-        ),
+        FindingKind::LeftOver | FindingKind::AttachNotRequired => {
+            left_over(attachment, &format!("CSIDriver {driver} has attachRequired false"))
+        }
         FindingKind::CSIDriverMissing => format!("there is no CSIDriver {driver}"),
         // They are never about an attachment.
         FindingKind::PossibleLeak
@@ -65,6 +66,14 @@ pub fn finding_message(kind: FindingKind, input: &FindingInput<'_>) -> String {
         | FindingKind::ClassMissing
         | FindingKind::MarkerOfAnotherDriver => kind.as_str().to_owned(),
     }
+}
+
+fn left_over(attachment: &Attachment, why: &str) -> String {
+    let Attachment { name, node, .. } = attachment;
+    format!(
+        "VolumeAttachment {name}: {why}, and the attachment to node {node} is left over; {DETACH_FOLLOWS}; delete the \
+         VolumeAttachment by hand only if it stays after that"
+    )
 }
 
 /// The other VolumeAttachment may name another PersistentVolume.

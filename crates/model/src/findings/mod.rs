@@ -1,5 +1,5 @@
-//! What is wrong with attachments and does not resolve by itself: stuck ones, ones whose volume or node is gone, ones that
-//! nobody will ever ask to detach.
+//! What is wrong with attachments and may not resolve by itself: stuck ones, ones whose volume or node is gone, ones that
+//! are left over.
 //!
 //! It is pure: observed records and the time go in, findings come out. [`findings()`] judges one VolumeAttachment; a
 //! [`FindingsPass`] goes through all of a driver's, remembers in a [`FindingHistory`] since when each finding has been there, counts,
@@ -14,7 +14,7 @@ mod note;
 mod pass;
 
 pub use finding::{FindingInput, FindingKind, age, findings, is_for_one_node};
-pub use message::finding_message;
+pub use message::{DETACH_FOLLOWS, finding_message};
 pub use note::FailureNote;
 pub use pass::{FindingHistory, FindingState, FindingsPass, FindingsSummary, NewFinding, StuckAttachment};
 

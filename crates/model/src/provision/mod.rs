@@ -62,7 +62,8 @@ pub use fingerprint::{claim_fingerprint, volume_fingerprint};
 pub use marker::{Marker, MarkerState, RecordedArguments, marked_since};
 pub use observed::{CallSecret, ObservedClaim, ObservedVolume, OwningClaim, ProvisionerSecretState, RolePhase, Waited};
 pub use ownership::{
-    is_of_volume, is_own_claim, is_own_class, is_own_volume, is_released, needs_claim_work, needs_volume_work,
+    is_of_volume, is_own_claim, is_own_class, is_own_volume, is_released, may_be_asked_for, needs_claim_work,
+    needs_volume_work,
 };
 pub use parameters::{ClassParameters, MAX_PARAMETERS};
 pub use patch::ClaimWrite;

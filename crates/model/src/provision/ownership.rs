@@ -17,7 +17,7 @@ pub fn is_own_claim(claim: &Claim, driver: &ProvisionerFacts) -> bool {
 
 /// Whether kube-controller-manager may ask a provisioner for the volume of a claim. It binds one that names a PersistentVolume, or no class,
 /// to what there is: where that has the annotation of a provisioner, somebody else put it there, as a restore does.
-pub(super) fn may_be_asked_for(claim: &Claim) -> bool {
+pub fn may_be_asked_for(claim: &Claim) -> bool {
     claim.volume_name.is_none() && !claim.class.is_empty()
 }
 

@@ -141,9 +141,11 @@ impl Shell<'_> {
     }
 
     fn begun(&self, claim: &Claim) -> Beginning {
-        let (driver, is_again) = (&self.look.work.facts.name, self.progress.is_again());
-        let begun = self.progress.begun;
-        begun.unwrap_or_else(|| Beginning::of_claim(claim, driver, is_again))
+        let (work, is_again) = (self.look.work, self.progress.is_again());
+        self.progress.begun.unwrap_or_else(|| {
+            let asked = work.context.store.asked_since(self.look.key);
+            Beginning::of_claim(claim, &work.facts.name, asked, is_again)
+        })
     }
 
     /// Patches the claim, and takes the answer into the cache.

@@ -130,3 +130,61 @@ async fn a_wait_for_another_reason_is_shown() {
     pass(600).await;
     assert_eq!(code().as_deref(), Some("SecretForbidden"));
 }
+
+/// Whether claim "a" fails, and has been pending for too long.
+fn is_stuck(world: &World) -> bool {
+    let (stuck_after, now) = (world.context.stuck_after, crate::clock::now());
+    let mut trouble = None;
+    world.engine().queue().remember_all(|key, memory| {
+        trouble = key.pending(memory).trouble(stuck_after, now);
+    });
+    let (_, is_old) = trouble.unwrap();
+    is_old
+}
+
+/// It had none, or one that was not there: kube-controller-manager asks for the volume when there is a class, and the driver has not failed
+/// before. The next engine goes by the same.
+#[tokio::test(start_paused = true)]
+async fn a_claim_whose_class_comes_late_is_stuck_by_the_time_from_then_on() {
+    for has_name in [false, true] {
+        let mut world = World::started(&json!({}));
+        let created = crate::clock::now().to_string();
+        world.claim("a", "");
+        world.change_claim("a", |claim| {
+            claim["metadata"]["creationTimestamp"] = created.into();
+            if has_name {
+                claim["metadata"]["annotations"] = json!({});
+                claim["spec"]["storageClassName"] = "good".into();
+            }
+        });
+        pass(3600).await;
+        world.driver.failures.lock().extend([tonic::Code::Internal; 100]);
+        world.change_claim("a", |claim| {
+            claim["metadata"]["annotations"]["volume.kubernetes.io/storage-provisioner"] = DRIVER.into();
+            claim["spec"]["storageClassName"] = "good".into();
+        });
+        pass(10).await;
+        assert!(!is_stuck(&world), "{has_name}");
+        world.engine.take().unwrap().drain().await;
+        world.start();
+        pass(500).await;
+        assert!(!is_stuck(&world), "{has_name}");
+        pass(150).await;
+        assert!(is_stuck(&world), "{has_name}");
+    }
+}
+
+/// As of a driver that nobody worked for until now.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_was_asked_for_from_the_start_is_stuck_by_its_creation() {
+    let mut world = World::new();
+    world.class("good", &json!({}));
+    let created = crate::clock::now().to_string();
+    world.claim("a", "good");
+    world.change_claim("a", |claim| claim["metadata"]["creationTimestamp"] = created.into());
+    pass(3600).await;
+    world.driver.failures.lock().extend([tonic::Code::Internal; 100]);
+    world.start();
+    pass(10).await;
+    assert!(is_stuck(&world));
+}

@@ -1,9 +1,10 @@
-//! Connections that are swallowed: nothing more comes over them, and nobody says so. The clock is paused.
+//! Connections that are swallowed: nothing more comes over them, and nobody says so. And those that lead to an API server which refuses
+//! everything. The clock is paused.
 
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Bytes, Frame};
 use kube::Client;
@@ -21,17 +22,28 @@ const LONG: Duration = Duration::from_mins(10);
 const MINUTE: Duration = Duration::from_mins(1);
 
 /// Answers with the number of the connection. `/hang` is not answered by the first connection; `/watch` says one thing and
-/// goes on.
+/// goes on. A path that is a status, such as `/401`, is answered with it by the first connection.
 fn network() -> Network {
-    Network::new(|number, request: Request<Body>| async move {
+    refusing(1)
+}
+
+/// The same, where the first connections, so many, answer with the status of the path.
+fn refusing(connections: usize) -> Network {
+    Network::new(move |number, request: Request<Body>| async move {
         let text = Bytes::from(number.to_string());
-        match request.uri().path() {
+        let path = request.uri().path();
+        match path {
             "/hang" if number == 0 => std::future::pending().await,
             "/watch" => {
                 let first = stream::iter([Ok::<_, std::io::Error>(Frame::data(text))]);
                 Response::new(StreamBody::new(first.chain(stream::pending())).boxed_unsync())
             }
-            _ => Response::new(Full::new(text).map_err(|never| match never {}).boxed_unsync()),
+            _ => {
+                let status = StatusCode::from_bytes(path.trim_start_matches('/').as_bytes()).ok();
+                let mut answer = Response::new(Full::new(text).map_err(|never| match never {}).boxed_unsync());
+                *answer.status_mut() = status.filter(|_| number < connections).unwrap_or_default();
+                answer
+            }
         }
     })
 }
@@ -42,13 +54,20 @@ async fn send(client: &Client, path: &str) -> Result<Response<Body>, kube::Error
 
 /// The number of the connection by which a request is answered.
 async fn get(client: &Client, path: &str) -> Result<usize, String> {
+    ask(client, path).await.map(|(_, number)| number)
+}
+
+/// The status of the answer to a request, and the number of its connection.
+async fn ask(client: &Client, path: &str) -> Result<(u16, usize), String> {
     let response = send(client, path).await.map_err(|error| error.to_string())?;
+    let status = response.status().as_u16();
     let body = response
         .into_body()
         .collect()
         .await
         .map_err(|error| error.to_string())?;
-    Ok(String::from_utf8(body.to_bytes().to_vec()).unwrap().parse().unwrap())
+    let number = String::from_utf8(body.to_bytes().to_vec()).unwrap();
+    Ok((status, number.parse().unwrap()))
 }
 
 /// A network, and a client that was answered over its first connection.
@@ -222,4 +241,107 @@ async fn an_attempt_to_connect_that_hangs_is_given_up() {
     assert!(lost.is_err(), "{lost:?}");
     assert_eq!(get(&client, "/").await, Ok(1));
     assert!(begun.elapsed() <= REPLACED, "{:?}", begun.elapsed());
+}
+
+/// One of several API servers behind an address, which answers pings. What runs over the connection goes on.
+#[tokio::test(start_paused = true)]
+async fn an_api_server_that_refuses_everything_is_left() {
+    let rows: [(&[u16], usize); 9] = [
+        (&[401], 1),
+        (&[500; 5], 1),
+        (&[500, 502, 503, 504, 500], 1),
+        (&[503, 503, 503, 503, 429, 503], 1),
+        (&[500; 4], 0),
+        (&[500, 500, 500, 500, 200, 500], 0),
+        (&[500, 500, 500, 500, 404, 500], 0),
+        (&[400, 403, 404, 405, 409, 410, 422], 0),
+        (&[429; 20], 0),
+    ];
+    for (statuses, next) in rows {
+        for is_of_watches in [false, true] {
+            let network = network();
+            let client = if is_of_watches {
+                network.watch_client()
+            } else {
+                network.client()
+            };
+            let mut watch = send(&client, "/watch").await.unwrap().into_body();
+            assert!(watch.frame().await.unwrap().is_ok());
+            for status in statuses {
+                let answer = ask(&client, &format!("/{status}")).await;
+                assert_eq!(answer, Ok((*status, 0)), "{statuses:?}");
+            }
+            assert_eq!(ask(&client, "/500").await.unwrap().1, next, "{statuses:?}");
+            assert!(timeout(MINUTE, watch.frame()).await.is_err(), "{statuses:?}");
+            assert_eq!(network.opened(), next + 1, "{statuses:?}");
+        }
+    }
+}
+
+/// Many that were sent together are refused together.
+#[tokio::test(start_paused = true)]
+async fn many_requests_that_are_refused_together_cost_one_connection() {
+    for path in ["/401", "/503"] {
+        let (network, client) = connected().await;
+        let all = futures::future::join_all((0..20).map(|_| get(&client, path)));
+        assert_eq!(all.await, vec![Ok(0); 20]);
+        assert_eq!(ask(&client, path).await, Ok((200, 1)));
+        assert_eq!(network.opened(), 2);
+    }
+}
+
+/// The load balancer may choose another one that is out of order.
+#[tokio::test(start_paused = true)]
+async fn a_second_api_server_that_refuses_is_left_after_a_pause() {
+    let network = refusing(2);
+    let client = network.client();
+    assert_eq!(ask(&client, "/401").await, Ok((401, 0)));
+    for _ in 0..9 {
+        assert_eq!(ask(&client, "/401").await, Ok((401, 1)));
+        sleep(Duration::from_millis(500)).await;
+    }
+    sleep(Duration::from_millis(600)).await;
+    assert_eq!(ask(&client, "/401").await, Ok((401, 1)));
+    assert_eq!(ask(&client, "/401").await, Ok((200, 2)));
+}
+
+/// The API server is down, or the token is wrong.
+#[tokio::test(start_paused = true)]
+async fn api_servers_that_all_refuse_cost_a_connection_in_five_seconds_at_most() {
+    for path in ["/401", "/503"] {
+        let network = refusing(usize::MAX);
+        let client = network.client();
+        let begun = Instant::now();
+        while begun.elapsed() < MINUTE {
+            assert!(ask(&client, path).await.is_ok());
+            sleep(Duration::from_millis(100)).await;
+        }
+        // The first one, and one in 5 s.
+        let opened = network.opened();
+        assert!((11..=13).contains(&opened), "{path} {opened}");
+    }
+}
+
+/// Requests that take long fill a connection, and the others go over one to another API server meanwhile.
+#[tokio::test(start_paused = true)]
+async fn successes_over_another_connection_do_not_hide_an_api_server_that_refuses() {
+    let (network, client) = connected().await;
+    let hang = || {
+        let client = client.clone();
+        tokio::spawn(async move { get(&client, "/hang").await })
+    };
+    // Less than what counts as silence, all in all.
+    let moment = || sleep(Duration::from_millis(10));
+    let mut hanging: Vec<_> = (0..50).map(|_| hang()).collect();
+    for _ in 0..5 {
+        moment().await;
+        assert_eq!(ask(&client, "/").await, Ok((200, 1)));
+        hanging.swap_remove(0).abort();
+        moment().await;
+        assert_eq!(ask(&client, "/500").await, Ok((500, 0)));
+        hanging.push(hang());
+    }
+    moment().await;
+    assert_eq!(ask(&client, "/").await, Ok((200, 2)));
+    assert_eq!(network.opened(), 3);
 }

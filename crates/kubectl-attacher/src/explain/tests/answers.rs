@@ -166,7 +166,10 @@ fn answers_of_the_driver() {
                 scene.driver.csi_driver = Lookup::Found(CsiDriverRecord { attach_required: false });
             }),
             Case::LeftOver,
-            &["no controller will request to detach the volume"],
+            &[
+                "\"next\":\"kube-controller-manager requests the detach once no pod on the node uses the volume",
+                "delete the VolumeAttachment by hand only if it stays after that",
+            ],
         ),
     ]);
 }

@@ -433,7 +433,7 @@ fn attached_and_not_what_it_stands_for() {
 
 /// The conditions and runbooks send people here for each finding about what is attached, whoever serves the driver.
 #[test]
-fn attached_and_no_controller_resolves_it() {
+fn attached_and_its_volume_or_node_is_gone() {
     let attached = || json!({"status": {"attached": true}});
     let found = |edit: &dyn Fn(&mut Scene)| {
         with(|scene| {
@@ -450,7 +450,12 @@ fn attached_and_no_controller_resolves_it() {
             "the PersistentVolume is gone",
             found(&|scene| scene.volume = Lookup::Missing),
             Case::VolumeMissing,
-            &["PersistentVolume pv1 was deleted", "spec.nodeName=node1"],
+            &[
+                "PersistentVolume pv1 was deleted",
+                "\"next\":\"kube-controller-manager requests the detach once no pod on the node uses the volume",
+                "delete the VolumeAttachment by hand only if it stays after that",
+                "spec.nodeName=node1",
+            ],
         ),
         row(
             "the node is gone",
@@ -512,7 +517,10 @@ fn an_inline_volume_is_left_over() {
             "its node is gone",
             found(&|scene| scene.csi_node = Lookup::Missing),
             Case::InlineLeftOver,
-            &["the inline volume is left over on node node1"],
+            &[
+                "the inline volume is left over on node node1",
+                "no controller resolves this",
+            ],
         ),
         row(
             "it is wanted on another node",
@@ -524,7 +532,11 @@ fn an_inline_volume_is_left_over() {
             "it is attached to another node as well",
             found(&|scene| scene.holders = elsewhere(attached())),
             Case::AttachedTwice,
-            &["data may be damaged", "kubectl attacher why va csi-2"],
+            &[
+                "data may be damaged",
+                "requests a detach only from a node without them",
+                "kubectl attacher why va csi-2",
+            ],
         ),
     ]);
 }

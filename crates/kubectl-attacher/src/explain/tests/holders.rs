@@ -17,15 +17,19 @@ fn held(node: NodeRecord, pods: &[(&str, Option<i64>)]) -> crate::observed::Scen
     unrequested(|scene| scene.holders = Lookup::Found(vec![holder(attached(), node, pods)]))
 }
 
+/// The node, whose kubelet says that it has the volume mounted.
+fn mounted(node: NodeRecord) -> NodeRecord {
+    NodeRecord {
+        volumes_in_use: vec!["kubernetes.io/csi/ssd.csi.test^h1".to_owned()],
+        ..node
+    }
+}
+
 #[test]
 fn who_has_the_volume() {
     let tainted = NodeRecord {
         out_of_service: Some(Some(before(20))),
         ..unready("node2")
-    };
-    let mounted = NodeRecord {
-        volumes_in_use: vec!["kubernetes.io/csi/ssd.csi.test^h1".to_owned()],
-        ..node("node2")
     };
     play(vec![
         row(
@@ -40,25 +44,9 @@ fn who_has_the_volume() {
         ),
         row(
             "the old pod ends",
-            held(mounted, &[("shop/web-0", Some(15))]),
+            held(mounted(node("node2")), &[("shop/web-0", Some(15))]),
             Case::WaitingForUnmount,
             &["still mounted on node node2", "of pod shop/web-0"],
-        ),
-        row(
-            "unready node: six minutes",
-            held(unready("node2"), &[("shop/web-0", Some(60))]),
-            Case::WaitingForUnmount,
-            &[
-                "6 minutes",
-                "2026-01-01T12:05:00Z",
-                "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute",
-            ],
-        ),
-        row(
-            "unready node, pods still there",
-            held(unready("node2"), &[("shop/web-0", None)]),
-            Case::WaitingForUnmount,
-            &["5 minutes by default"],
         ),
         row(
             "out-of-service taint",
@@ -70,7 +58,10 @@ fn who_has_the_volume() {
             "nobody uses it",
             held(node("node2"), &[]),
             Case::WaitingForDetach,
-            &["no pod on that node uses it any more"],
+            &[
+                "no pod on that node uses it any more",
+                "requests the detach from node node2 at once",
+            ],
         ),
         row(
             "being detached",
@@ -146,6 +137,73 @@ fn who_has_the_volume() {
             &["may be attached to another node"],
         ),
     ]);
+}
+
+/// kube-controller-manager wants the volume there until the last pod object is gone, and waits for the unmount from then on.
+#[test]
+fn a_node_that_is_not_ready() {
+    let (deleted, running) = ([("shop/web-0", Some(60))], [("shop/web-0", None)]);
+    let down = |pods| held(mounted(unready("node2")), pods);
+    let unlisted = |node| {
+        let mut other = holder(attached(), node, &[]);
+        other.pods = Lookup::Unknown;
+        unrequested(|scene| scene.holders = Lookup::Found(vec![other]))
+    };
+    let terminating = &[
+        "pod shop/web-0 stays Terminating while node node2 is not Ready",
+        "requests nothing until the pod object is gone",
+        "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute",
+    ];
+    play(vec![
+        row("its pod is deleted", down(&deleted), Case::WaitingForUnmount, terminating),
+        row(
+            "its pod is deleted, and the volume is not mounted",
+            held(unready("node2"), &deleted),
+            Case::WaitingForUnmount,
+            terminating,
+        ),
+        row(
+            "its pod is not deleted yet",
+            down(&running),
+            Case::WaitingForUnmount,
+            &[
+                "5 minutes by default",
+                "then pod shop/web-0 stays Terminating while node node2 is not Ready",
+            ],
+        ),
+        row(
+            "its pod is gone",
+            down(&[]),
+            Case::WaitingForUnmount,
+            &["up to 6 minutes after the last pod that uses the volume is gone"],
+        ),
+        row(
+            "its pod is gone, and the volume is not mounted",
+            held(unready("node2"), &[]),
+            Case::WaitingForDetach,
+            &["requests the detach from node node2 at once"],
+        ),
+        row(
+            "its pods could not be listed",
+            unlisted(mounted(unready("node2"))),
+            Case::WaitingForUnmount,
+            &["up to 6 minutes after the last pod that uses the volume is gone"],
+        ),
+        row(
+            "its pods could not be listed, and the volume is not mounted",
+            unlisted(unready("node2")),
+            Case::WaitingForDetach,
+            &["requests the detach from node node2 once no pod on it uses the volume"],
+        ),
+    ]);
+    // Nor is a volume on a Ready node ever detached by force.
+    let ready = held(mounted(node("node2")), &deleted);
+    for scene in [down(&deleted), down(&running), ready] {
+        let said = serde_json::to_string(&chain(&scene).diagnosis).unwrap();
+        for time in ["6 minutes", "12:05"] {
+            assert!(!said.contains(time), "{time}: {said}");
+        }
+    }
 }
 
 /// Whoever has the volume by now: what a pod that ended needs is nothing.
@@ -226,10 +284,16 @@ fn nothing_is_asked_of_a_node_that_does_not_exist() {
     play(vec![
         row("its pod is deleted", gone(Some(60)), Case::WaitingForUnmount, parts),
         row("its pod is still there", gone(None), Case::WaitingForUnmount, parts),
+        row(
+            "its pod will be deleted",
+            gone(None),
+            Case::WaitingForUnmount,
+            &["deletes the pods of node node2, and requests the detach 6 minutes later"],
+        ),
     ]);
     for scene in [gone(Some(60)), gone(None)] {
         let said = serde_json::to_string(&chain(&scene).diagnosis).unwrap();
-        for word in ["describe node", "out-of-service", "toleration"] {
+        for word in ["describe node", "out-of-service", "toleration", "12:05"] {
             assert!(!said.contains(word), "{word}: {said}");
         }
     }

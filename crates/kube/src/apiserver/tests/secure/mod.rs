@@ -335,6 +335,7 @@ async fn a_server_without_a_scheme_is_asked_over_http_without_credentials() {
 }
 
 #[tokio::test]
+#[allow(clippy::too_many_lines, reason = "a table")]
 async fn what_is_wrong_with_a_kubeconfig_is_said_without_its_secrets() {
     let authority = Authority::new("root", P256);
     let (me, other) = (authority.issue(&["me"], P256), authority.issue(&["other"], P256));
