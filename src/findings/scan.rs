@@ -111,8 +111,8 @@ pub(super) fn of_driver(survey: &mut FindingsPass<'_>, name: &str, csi_driver: &
         }
         CsiDriverLookup::Found(object) if !object.attach_required && !provisions => {
             let text = format!(
-                "CSIDriver {name} has attachRequired false: nobody makes VolumeAttachments for this driver, and nobody \
-                 asks to detach what is still attached; the driver needs no AttacherConfig once none are left"
+                "CSIDriver {name} has attachRequired false: nobody makes VolumeAttachments for this driver; it needs no \
+                 AttacherConfig once what is still attached is detached"
             );
             survey.found(FindingKind::AttachNotRequired, &object.uid, None, || text.clone());
         }

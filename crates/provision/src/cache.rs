@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::ops::Bound;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::clock;
@@ -103,6 +104,9 @@ fn is_open(claim: &Claim) -> bool {
     claim.volume_name.is_none() || claim.marker_at.is_some()
 }
 
+/// kube-controller-manager asks so soon where nothing is missing.
+const ASKED_SOON: Duration = Duration::from_secs(10);
+
 /// Who is asked for the volume of a claim: kube-controller-manager asks when there is a class.
 fn asked(claim: &Claim) -> Option<&str> {
     claim.provisioner.as_deref().filter(|_| may_be_asked_for(claim))
@@ -115,11 +119,12 @@ impl Index {
             .count()
     }
 
-    /// Notes when a claim that is known begins to ask a provisioner for its volume, or another one than before. That is forgotten when the
-    /// claim is not open any more.
+    /// Notes when a claim that is known begins to ask a provisioner for its volume, or another one than before, long after its creation.
+    /// That is forgotten when the claim is not open any more.
     fn note_asked(&mut self, previous: &Claim, current: Option<&Arc<Claim>>) {
+        let is_late = |claim: &Claim| claim.created.is_none_or(|created| clock::since(created) > ASKED_SOON);
         match current.filter(|current| current.uid == previous.uid && is_open(current)) {
-            Some(current) if asked(current).is_some_and(|now| asked(previous) != Some(now)) => {
+            Some(current) if is_late(current) && asked(current).is_some_and(|now| asked(previous) != Some(now)) => {
                 self.asked.insert(Arc::from(&*current.uid), clock::now());
             }
             Some(_) => {}

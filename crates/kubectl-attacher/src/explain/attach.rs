@@ -60,7 +60,10 @@ fn inconsistent(scene: &Scene, attachment: &Attachment, diagnosis: Diagnosis) ->
     {
         return diagnosis
             .since(other.created)
-            .next("nothing while pods on both nodes use the volume: kube-controller-manager requests a detach only from a node without them")
+            .next(
+                "nothing while pods on both nodes use the volume: kube-controller-manager requests a detach only \
+                 from a node without them",
+            )
             .run(
                 "find out which node has it in use, and delete the VolumeAttachment of the other one",
                 format!("kubectl attacher why va {}", other.name),
@@ -77,7 +80,8 @@ fn inconsistent(scene: &Scene, attachment: &Attachment, diagnosis: Diagnosis) ->
         _ => diagnosis.next(DETACH_FOLLOWS),
     };
     diagnosis.run(
-        "find out whether a pod on the node uses the volume; if none does and the VolumeAttachment stays, deleting it requests the detach",
+        "find out whether a pod on the node uses the volume; if none does and the VolumeAttachment stays, deleting it \
+         requests the detach",
         format!("kubectl get pods --all-namespaces --field-selector spec.nodeName={node}"),
     )
 }

@@ -92,7 +92,7 @@ cases! {
     UsedOnOtherNode Blocked,
     /// The volume is being detached from another node.
     WaitingForDetach Blocked,
-    /// The volume is in use on another node, and kube-controller-manager waits for its unmount. Only of a node that is gone or not Ready it goes on without one, up to 6 minutes after the last pod that uses the volume is gone.
+    /// The volume is in use on another node, and kube-controller-manager waits for the unmount. Without one it detaches only where that node is gone or not Ready, up to 6 minutes after the last pod that uses the volume is gone.
     WaitingForUnmount Blocked,
     /// The other node has the out-of-service taint; the volume is detached from it without a confirmed unmount.
     OutOfServiceTaint Blocked,

@@ -139,12 +139,8 @@ fn wanted(scene: &Scene, holder: &Holder) -> Diagnosis {
     };
     let running: Vec<&HolderPod> = pods.iter().filter(|pod| pod.deleting.is_none()).collect();
     let in_use = mounted || !pods.is_empty();
-    let is_down = match &holder.node {
-        Lookup::Found(node) => in_use && !node.is_ready(),
-        Lookup::Missing => true,
-        Lookup::Unknown => false,
-    };
-    if is_down {
+    let is_unready = holder.node.found().is_some_and(|node| !node.is_ready());
+    if holder.node.is_missing() || (is_unready && in_use) {
         return unready_node(holder, pods);
     }
     if !running.is_empty() {
@@ -164,7 +160,9 @@ fn wanted(scene: &Scene, holder: &Holder) -> Diagnosis {
         format!("the volume is attached to node {node} and may be attached to one node only; {pods}"),
     )
     .since(holder.attachment.created)
-    .next(format!("kube-controller-manager requests the detach from node {node} {when}"));
+    .next(format!(
+        "kube-controller-manager requests the detach from node {node} {when}"
+    ));
     follow(diagnosis, &holder.attachment)
 }
 
@@ -228,10 +226,10 @@ fn unready_node(holder: &Holder, pods: &[HolderPod]) -> Diagnosis {
     } else {
         "does not exist"
     };
-    // A pod whose containers were last reported as running counts until its object is gone, and the 6 minutes begin then.
+    // A pod whose containers were last reported as running counts until its object is gone: the 6 minutes begin then.
     let next = if pods.is_empty() {
-        "kube-controller-manager requests the detach without a confirmed unmount, up to 6 minutes after the last pod that \
-         uses the volume is gone"
+        "kube-controller-manager requests the detach without a confirmed unmount, up to 6 minutes after the last \
+         pod that uses the volume is gone"
             .to_owned()
     } else if record.is_none() {
         format!("kube-controller-manager deletes the pods of node {node}, and requests the detach 6 minutes later")
@@ -242,20 +240,16 @@ fn unready_node(holder: &Holder, pods: &[HolderPod]) -> Diagnosis {
             ""
         };
         format!(
-            "{first}pod {names} stays Terminating while node {node} is not Ready, and kube-controller-manager requests nothing \
-             until the pod object is gone: the node comes back, the Node is deleted, or it gets the out-of-service taint"
+            "{first}pod {names} stays Terminating while node {node} is not Ready, and kube-controller-manager requests \
+             nothing until the pod object is gone: the node comes back, the Node is deleted, or it gets the \
+             out-of-service taint"
         )
-    };
-    let of = if pods.is_empty() {
-        String::new()
-    } else {
-        format!(", where pod {names} used it")
     };
     let deleted = pods.iter().filter_map(|pod| pod.deleting).min();
     let since = record.and_then(|node| node.ready.as_ref().and_then(|ready| ready.since));
     let diagnosis = Diagnosis::new(
         Case::WaitingForUnmount,
-        format!("the volume is attached to node {node}{of}, and that node {state}, so nobody confirms the unmount"),
+        format!("the volume is attached to node {node}, and that node {state}, so nobody confirms the unmount"),
     )
     .since(deleted.or(since))
     .next(next);

@@ -41,7 +41,7 @@ named! {
         DriverNotOnNode,
         /// An in-line volume stays attached though nobody uses it any more.
         InlineLeftOver,
-        /// An attachment of a driver that needs none: nobody will ask for its detach.
+        /// An attachment of a driver that needs none.
         LeftOver,
         /// The CSIDriver says that attaching is not required.
         AttachNotRequired,

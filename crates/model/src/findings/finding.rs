@@ -25,7 +25,7 @@ named! {
         AttachStuck = "attach_stuck",
         /// A detach has lasted too long.
         DetachStuck = "detach_stuck",
-        /// The PersistentVolume is gone: kube-controller-manager knows what is attached only by the Node, once it was restarted.
+        /// The PersistentVolume is gone: once kube-controller-manager was restarted, it knows of the volume only by the Node.
         VolumeGone = "volume_gone",
         /// The node has no CSINode (any more).
         NodeGone = "node_gone",

@@ -7,8 +7,9 @@ use crate::objects::Attachment;
 /// How the field managers of kubectl begin: `kubectl-patch`, `kubectl-edit`.
 const KUBECTL: &str = "kubectl";
 
-/// What becomes of an attachment that is left over: kube-controller-manager knows it by itself, or by `status.volumesAttached` of the Node.
-/// Where it was restarted, and the Node is gone or does not list the volume, nobody requests the detach.
+/// What becomes of an attachment that is left over: kube-controller-manager knows it by itself, or by
+/// `status.volumesAttached` of the Node. Where it was restarted, and the Node is gone or does not list the volume, nobody
+/// requests the detach.
 pub const DETACH_FOLLOWS: &str =
     "kube-controller-manager requests the detach once no pod on the node uses the volume and it is unmounted";
 

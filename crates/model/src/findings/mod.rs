@@ -1,5 +1,5 @@
-//! What is wrong with attachments and may not resolve by itself: stuck ones, ones whose volume or node is gone, ones that
-//! are left over.
+//! What is wrong with attachments and may not resolve by itself: stuck ones, ones whose volume or node is gone, ones
+//! that are left over.
 //!
 //! It is pure: observed records and the time go in, findings come out. [`findings()`] judges one VolumeAttachment; a
 //! [`FindingsPass`] goes through all of a driver's, remembers in a [`FindingHistory`] since when each finding has been there, counts,

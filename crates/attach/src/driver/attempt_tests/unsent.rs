@@ -47,7 +47,11 @@ async fn a_call_that_was_not_sent_is_no_failure_and_runs_again_over_the_next_con
     let key = AttacherKey::Attachment("va0".into());
     eventually(|| tried.load(Ordering::SeqCst) > 0 && stage.engine.queue().is_held(&key)).await;
     let claim = ("va0".to_owned(), 200);
-    assert_eq!(stage.patches(), std::slice::from_ref(&claim), "the claim and nothing else");
+    assert_eq!(
+        stage.patches(),
+        std::slice::from_ref(&claim),
+        "the claim and nothing else"
+    );
 
     stage.is_connected_again();
     stage.attached("va0").await;

@@ -139,28 +139,28 @@ fn who_has_the_volume() {
     ]);
 }
 
-/// kube-controller-manager wants the volume there until the last pod object is gone, and waits for the unmount from then on.
+/// kube-controller-manager wants the volume there until the last pod object is gone, and then waits for the unmount.
 #[test]
 fn a_node_that_is_not_ready() {
     let (deleted, running) = ([("shop/web-0", Some(60))], [("shop/web-0", None)]);
-    let down = |pods| held(mounted(unready("node2")), pods);
+    let down = |pods: &[(&str, Option<i64>)]| held(mounted(unready("node2")), pods);
     let unlisted = |node| {
         let mut other = holder(attached(), node, &[]);
         other.pods = Lookup::Unknown;
         unrequested(|scene| scene.holders = Lookup::Found(vec![other]))
     };
-    let terminating = &[
+    let stays = &[
         "pod shop/web-0 stays Terminating while node node2 is not Ready",
         "requests nothing until the pod object is gone",
         "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute",
     ];
     play(vec![
-        row("its pod is deleted", down(&deleted), Case::WaitingForUnmount, terminating),
+        row("its pod is deleted", down(&deleted), Case::WaitingForUnmount, stays),
         row(
             "its pod is deleted, and the volume is not mounted",
             held(unready("node2"), &deleted),
             Case::WaitingForUnmount,
-            terminating,
+            stays,
         ),
         row(
             "its pod is not deleted yet",
@@ -278,18 +278,13 @@ fn nothing_is_asked_of_a_node_that_does_not_exist() {
     };
     let parts = &[
         "that node does not exist",
+        "deletes the pods of node node2, and requests the detach 6 minutes later",
         "at the cloud or the hypervisor whether machine node2 still runs",
         "kubectl attacher why va csi-2",
     ];
     play(vec![
         row("its pod is deleted", gone(Some(60)), Case::WaitingForUnmount, parts),
         row("its pod is still there", gone(None), Case::WaitingForUnmount, parts),
-        row(
-            "its pod will be deleted",
-            gone(None),
-            Case::WaitingForUnmount,
-            &["deletes the pods of node node2, and requests the detach 6 minutes later"],
-        ),
     ]);
     for scene in [gone(Some(60)), gone(None)] {
         let said = serde_json::to_string(&chain(&scene).diagnosis).unwrap();

@@ -181,11 +181,12 @@ fn words_name_the_object_the_error_and_since_when() {
     }
 }
 
-/// kube-controller-manager knows by the Node what is attached, whatever became of the PersistentVolume and the CSIDriver.
+/// kube-controller-manager knows by the Node what is attached, whatever became of PersistentVolume and CSIDriver.
 #[test]
 fn a_person_deletes_only_what_kube_controller_manager_leaves() {
-    let follows = "and the attachment to node n is left over; kube-controller-manager requests the detach once no pod on the \
-                   node uses the volume and it is unmounted; delete the VolumeAttachment by hand only if it stays after that";
+    let follows = "and the attachment to node n is left over; kube-controller-manager requests the detach once no pod \
+                   on the node uses the volume and it is unmounted; delete the VolumeAttachment by hand only if it \
+                   stays after that";
     for kind in [VolumeGone, LeftOver, FindingKind::AttachNotRequired] {
         let text = well().with_input(|input| finding_message(kind, input));
         assert!(text.ends_with(follows), "{text}");
