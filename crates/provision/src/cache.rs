@@ -122,15 +122,13 @@ impl Index {
     /// Notes when a claim that is known begins to ask a provisioner for its volume, or another one than before, long after its creation.
     /// That is forgotten when the claim is not open any more.
     fn note_asked(&mut self, previous: &Claim, current: Option<&Arc<Claim>>) {
-        let is_late = |claim: &Claim| claim.created.is_none_or(|created| clock::since(created) > ASKED_SOON);
-        match current.filter(|current| current.uid == previous.uid && is_open(current)) {
-            Some(current) if is_late(current) && asked(current).is_some_and(|now| asked(previous) != Some(now)) => {
-                self.asked.insert(Arc::from(&*current.uid), clock::now());
-            }
-            Some(_) => {}
-            None => {
-                self.asked.remove(&*previous.uid);
-            }
+        let Some(current) = current.filter(|current| current.uid == previous.uid && is_open(current)) else {
+            self.asked.remove(&*previous.uid);
+            return;
+        };
+        let is_late = current.created.is_none_or(|created| clock::since(created) > ASKED_SOON);
+        if is_late && asked(current).is_some_and(|now| asked(previous) != Some(now)) {
+            self.asked.insert(Arc::from(&*current.uid), clock::now());
         }
     }
 
@@ -678,6 +676,18 @@ mod tests {
             store.take_copy(record.clone(), Origin::Watch);
         }
         assert_eq!(store.asked_since(&key), None, "it was so from the start");
+        let store = Store::default();
+        record.created = Some(clock::now());
+        for (version, provisioner) in [(8, None), (9, driver)] {
+            record.resource_version.0 = version;
+            record.provisioner = provisioner.map(Into::into);
+            store.take_copy(record.clone(), Origin::Watch);
+        }
+        assert_eq!(
+            store.asked_since(&key),
+            None,
+            "kube-controller-manager asks a moment after the creation"
+        );
     }
 
     /// What it was told.

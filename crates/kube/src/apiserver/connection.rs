@@ -36,7 +36,7 @@ use kube::client::Body;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, timeout};
 use tower::{BoxError, Service};
-use tracing::info;
+use tracing::{debug, info};
 
 use super::tls::{Identity, explain};
 use crate::telemetry::Metrics;
@@ -102,8 +102,9 @@ const MAX_STREAMS: usize = 50;
 /// After so many answers of 5xx in a row over a connection its API server counts as out of order. Fewer may be about what was asked for,
 /// such as a webhook that cannot be called.
 const MAX_SERVER_ERRORS: usize = 5;
-/// Within so many seconds connections are replaced once, at most, for what their API server refuses: each of them may refuse it.
-const REFUSAL_INTERVAL: u64 = 5;
+/// So often in a minute connections are replaced for what their API server refuses. There are mostly three of them, and all may refuse it, as
+/// where a webhook cannot be called or the token is wrong.
+const MAX_REFUSALS: usize = 3;
 
 /// On a request: `Requests` counts it, with the time of its whole exchange and with its span.
 #[derive(Clone, Copy, Debug)]
@@ -132,7 +133,7 @@ struct Current<C> {
     /// The client certificate that they are made with, by its number.
     identity: u64,
     /// When they were replaced for what their API server refused.
-    refusals: Window<1, REFUSAL_INTERVAL>,
+    refusals: Window<MAX_REFUSALS, 60>,
 }
 
 /// Why connections are replaced.
@@ -286,7 +287,7 @@ impl<C: Connect + Clone> ApiServerConnection<C> {
         match fault {
             Fault::Silence => info!("the API server did not answer a request; the next one takes a new connection"),
             Fault::Refusal(status) => {
-                info!(%status, "the API server refuses requests; the next one takes a new connection");
+                debug!(%status, "the API server refuses requests; the next one takes a new connection");
             }
         }
     }

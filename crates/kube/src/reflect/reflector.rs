@@ -111,7 +111,7 @@ where
 
 /// Asks now and then for the version that the API server is at. The API server is behind what it reported before only when it went back to
 /// an older state: then a watch that did not break reports nothing until the versions reach what they were. An error says nothing: a list in
-/// place of a watch that works would fail as well. Where one API server of several refuses, the next question goes to another one.
+/// place of a watch that works would fail as well. Where one API server of several refuses, the connection to it is left soon (`apiserver::connection`).
 async fn compare_versions<K, S: Sink>(api: &Api<K>, sink: &S) -> Infallible
 where
     K: WatchedKind<Record: CachedKind<S::Tables>>,

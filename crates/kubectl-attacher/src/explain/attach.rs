@@ -75,8 +75,9 @@ fn inconsistent(scene: &Scene, attachment: &Attachment, diagnosis: Diagnosis) ->
             let waiting = diagnosis.next("nothing, until the kubelet registers the driver on the node");
             check_node_plugin(scene, node, waiting)
         }
-        // After a restart kube-controller-manager knows it only from a pod that uses it.
-        Case::InlineLeftOver => diagnosis.next("nothing: no controller resolves this"),
+        // After a restart kube-controller-manager knows these only from a Node that lists them.
+        Case::InlineLeftOver | Case::VolumeMissing | Case::LeftOver if scene.node.is_missing() => diagnosis
+            .next("nothing, if kube-controller-manager was restarted since the Node is gone: then no controller resolves this"),
         _ => diagnosis.next(DETACH_FOLLOWS),
     };
     diagnosis.run(

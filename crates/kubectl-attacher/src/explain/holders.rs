@@ -152,6 +152,8 @@ fn wanted(scene: &Scene, holder: &Holder) -> Diagnosis {
     }
     let (pods, when) = if holder.pods.is_unknown() {
         ("its pods could not be listed", "once no pod on it uses the volume")
+    } else if holder.node.is_unknown() || scene.handle().is_none() {
+        ("no pod on that node uses it any more", "once it is unmounted")
     } else {
         ("no pod on that node uses it any more", "at once")
     };
@@ -240,8 +242,8 @@ fn unready_node(holder: &Holder, pods: &[HolderPod]) -> Diagnosis {
             ""
         };
         format!(
-            "{first}pod {names} stays Terminating while node {node} is not Ready, and kube-controller-manager requests \
-             nothing until the pod object is gone: the node comes back, the Node is deleted, or it gets the \
+            "{first}pod {names} stays Terminating while node {node} is not Ready, and if its containers ran, \
+             kube-controller-manager requests nothing until the pod object is gone: the node comes back, the Node is deleted, or it gets the \
              out-of-service taint"
         )
     };

@@ -292,33 +292,27 @@ async fn many_requests_that_are_refused_together_cost_one_connection() {
 
 /// The load balancer may choose another one that is out of order.
 #[tokio::test(start_paused = true)]
-async fn a_second_api_server_that_refuses_is_left_after_a_pause() {
+async fn a_second_api_server_that_refuses_is_left_too() {
     let network = refusing(2);
     let client = network.client();
     assert_eq!(ask(&client, "/401").await, Ok((401, 0)));
-    for _ in 0..9 {
-        assert_eq!(ask(&client, "/401").await, Ok((401, 1)));
-        sleep(Duration::from_millis(500)).await;
-    }
-    sleep(Duration::from_millis(600)).await;
     assert_eq!(ask(&client, "/401").await, Ok((401, 1)));
     assert_eq!(ask(&client, "/401").await, Ok((200, 2)));
 }
 
-/// The API server is down, or the token is wrong.
+/// The API server is down, a webhook cannot be called, or the token is wrong.
 #[tokio::test(start_paused = true)]
-async fn api_servers_that_all_refuse_cost_a_connection_in_five_seconds_at_most() {
+async fn api_servers_that_all_refuse_cost_three_connections_in_a_minute_at_most() {
     for path in ["/401", "/503"] {
         let network = refusing(usize::MAX);
         let client = network.client();
         let begun = Instant::now();
-        while begun.elapsed() < MINUTE {
+        while begun.elapsed() < 3 * MINUTE {
             assert!(ask(&client, path).await.is_ok());
             sleep(Duration::from_millis(100)).await;
         }
-        // The first one, and one in 5 s.
-        let opened = network.opened();
-        assert!((11..=13).contains(&opened), "{path} {opened}");
+        // The first one, and three in each minute.
+        assert_eq!(network.opened(), 10, "{path}");
     }
 }
 

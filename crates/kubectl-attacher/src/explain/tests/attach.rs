@@ -488,7 +488,7 @@ fn attached_and_its_volume_or_node_is_gone() {
     }
 }
 
-/// After a restart kube-controller-manager knows inline volumes only from the pods that use them.
+/// After a restart kube-controller-manager knows inline volumes only from Nodes that list them.
 #[test]
 fn an_inline_volume_is_left_over() {
     let csi = json!({"driver": "ssd.csi.test", "volumeHandle": "h1"});
@@ -515,7 +515,7 @@ fn an_inline_volume_is_left_over() {
         row("in use", found(&|_| {}), Case::Attached, &[]),
         row(
             "its node is gone",
-            found(&|scene| scene.csi_node = Lookup::Missing),
+            found(&|scene| (scene.csi_node, scene.node) = (Lookup::Missing, Lookup::Missing)),
             Case::InlineLeftOver,
             &[
                 "the inline volume is left over on node node1",
@@ -526,7 +526,10 @@ fn an_inline_volume_is_left_over() {
             "it is wanted on another node",
             found(&|scene| scene.holders = elsewhere(json!({}))),
             Case::InlineLeftOver,
-            &["a later attachment wants it on node node2"],
+            &[
+                "a later attachment wants it on node node2",
+                "kube-controller-manager requests the detach once",
+            ],
         ),
         row(
             "it is attached to another node as well",
