@@ -11,6 +11,7 @@ mod deletion;
 mod drivers;
 mod election;
 mod gauges;
+mod last_failure;
 mod leaving;
 mod metrics;
 mod plan;

@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 
+use super::last_failure::later;
 use super::provisioning_state::{PendingWork, ProvisioningState};
-use super::status::later;
 use crate::api::condition::{shorten_message, truncate_to_seconds};
 use crate::api::provisioning_status::{
     FailedClaim, OldestClaim, OldestVolume, PendingClaims, PendingVolumes, ProvisioningFailure, ProvisioningStatus,

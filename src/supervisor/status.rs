@@ -22,6 +22,7 @@ use crate::decide::cut;
 use crate::decide::reconcile::Unclaimed;
 use crate::objects::Attachment;
 use crate::runtime::{DriverPhase, DriverState, Plugin, ReconcileSyncResult};
+use crate::supervisor::last_failure::later;
 use csi_attacher_model::findings::{FindingsSummary, StuckAttachment};
 
 /// Everything that a status is made from.
@@ -220,14 +221,6 @@ fn listed_volume(listed: &Unclaimed) -> ListedVolume {
         volume_handle: cut(&listed.handle, MAX_SHOWN).to_owned(),
         node_id: cut(&listed.node_id, MAX_SHOWN).to_owned(),
     }
-}
-
-/// The later one of what failed last here and what is known: another replica may have led since. Its clock may have been ahead, and what
-/// is of a time to come must not hide what fails from now on.
-pub(super) fn later<F>(own: Option<F>, known: Option<F>, time: impl Fn(&F) -> Timestamp, now: Timestamp) -> Option<F> {
-    let Some(own) = own else { return known };
-    let is_later = |known: &F| time(known) > time(&own) && time(known) <= now;
-    known.filter(is_later).or(Some(own))
 }
 
 fn last_failure(driver: &DriverState) -> Option<LastFailure> {

@@ -14,8 +14,8 @@ use crate::cache::{ClaimRoute, Store};
 use crate::clock;
 use crate::csi::Call;
 use crate::decide::DriverFacts;
-use crate::events::{EventRecorder, of_class};
-use crate::failures;
+use crate::deprecated;
+use crate::events::EventRecorder;
 use crate::key::{ClaimCause, ClaimKey, ClaimState, KeyMemory, VolumeKey, WorkKey};
 use crate::lanes::{lane_of, place_of};
 use crate::look::Look;
@@ -23,7 +23,6 @@ use crate::nodes::NodeWatch;
 use crate::objects::{Claim, StorageClass, StorageClassWire, Volume};
 use crate::open_calls::OpenCalls;
 use crate::provision::attempt::{ClaimView, fingerprint, may_call};
-use crate::provision::event::{ProvisionEventReason, deprecated_keys};
 use crate::provision::{
     Creation, NewVolume, ProvisionPolicy, ProvisionerCapabilities, ProvisionerFacts, RolePhase, Seen, VolumeReason,
     deletion, is_own_claim, is_own_volume, last_to_go, needs_claim_work, needs_volume_work,
@@ -424,12 +423,8 @@ impl ClaimRoute for DriverContext {
 
     /// PersistentVolumes that record no Secret of theirs are deleted with that of the class.
     fn class_changed(&self, class: Option<&StorageClass>) {
-        if let Some(class) = class.filter(|class| class.provisioner == self.driver.name)
-            && let Some(note) = deprecated_keys(class)
-        {
-            let reason = ProvisionEventReason::DeprecatedParameters;
-            let subjects = vec![of_class(&class.name, &class.uid)];
-            failures::record(self, &Span::disabled(), reason, "", note, subjects);
+        if let Some(told) = class.and_then(|class| deprecated::event(&self.driver.name, class)) {
+            self.context.events.record(told);
         }
         let mut waiting = Vec::new();
         self.queue.remember_all(|key, memory| {

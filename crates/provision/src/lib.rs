@@ -16,6 +16,7 @@ mod attempt;
 mod cache;
 mod context;
 mod deletion;
+mod deprecated;
 mod engine;
 mod failures;
 mod key;

@@ -11,7 +11,7 @@ use super::driver_facts::{DriverFacts, ReleaseWithoutCall};
 use super::message::shown_handle;
 use super::observed::{DetachWait, NodeEntry, Observed, SecretState};
 use super::refusal::Refusal;
-use super::{is_claimed, judge_release, patch, protect, published_volume, volume, was_called_for};
+use super::{is_claimed, patch, protect, published_volume, release_request, volume, was_called_for};
 use crate::objects::{
     Attachment, AttachmentSource, CsiSource, SecretReference, Volume, VolumeSource, VolumeSpec, is_blank,
 };
@@ -253,7 +253,7 @@ pub fn is_leaving(attachment: &Attachment, finalizer: &str) -> bool {
 /// Somebody else's write may have taken our finalizer off before that, while another finalizer keeps the object: a merge patch replaces
 /// the whole list. What was called for says "attached" until its detach is confirmed, unless it was let go as a person asked.
 pub fn is_detaching(attachment: &Attachment, finalizer: &str) -> bool {
-    let is_held = || attachment.release.as_deref().is_none_or(judge_release::is_answered);
+    let is_held = || attachment.release.as_deref().is_none_or(release_request::is_answered);
     let lost = || attachment.attached && was_called_for(attachment) && is_held();
     attachment.deleting.is_some() && (attachment.finalizers.contains(finalizer) || lost())
 }

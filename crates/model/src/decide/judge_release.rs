@@ -4,12 +4,12 @@ use jiff::Timestamp;
 
 use super::action::Action;
 use super::calls::VolumeOnNode;
-use super::message::{cut, shown_error};
+use super::message::shown_error;
 use super::observed::{NodeEntry, Observed};
 use super::published_volume;
 use super::release_request::{
-    ListedEvidence, MAX_REQUEST_AGE, MAX_TEXT, ReleaseAnswer, ReleaseBasis, ReleaseEvidence, ReleasePlan, ReleaseProof,
-    ReleaseRefusal, ReleaseRequest, quoted,
+    ListedEvidence, MAX_REQUEST_AGE, ReleaseAnswer, ReleaseBasis, ReleaseEvidence, ReleasePlan, ReleaseProof,
+    ReleaseRefusal, ReleaseRequest, is_answered, key, quoted,
 };
 use crate::objects::{Attachment, ReleaseNote};
 
@@ -67,23 +67,6 @@ fn check(attachment: &Attachment, note: &ReleaseNote) -> Result<ReleaseRequest, 
         return Err(ReleaseRefusal::OtherDeletion(request.deleted));
     }
     Ok(request)
-}
-
-/// Whether a request was refused.
-pub(super) fn is_answered(note: &ReleaseNote) -> bool {
-    let answer = note
-        .answer
-        .as_deref()
-        .and_then(|text| serde_json::from_str::<ReleaseAnswer>(text).ok());
-    answer.is_some_and(|answer| answer.request == key(&note.request))
-}
-
-/// What differs between two requests: the time, or the beginning of the text.
-fn key(request: &str) -> String {
-    match serde_json::from_str::<ReleaseRequest>(request) {
-        Ok(request) => request.at.to_string(),
-        Err(_) => cut(request, MAX_TEXT).to_owned(),
-    }
 }
 
 /// The answer to the request on an attachment, as the annotation has it; none when there is no request.

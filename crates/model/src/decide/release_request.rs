@@ -11,6 +11,7 @@ use thiserror::Error;
 
 use super::calls::VolumeOnNode;
 use super::message::{cut, plain};
+use crate::objects::ReleaseNote;
 
 /// How far the time of a request may be from the clock of the replica that judges it.
 pub const MAX_REQUEST_AGE: SignedDuration = SignedDuration::from_mins(15);
@@ -74,6 +75,23 @@ pub struct ReleaseAnswer {
     pub reason: String,
     /// Why, for people.
     pub message: String,
+}
+
+/// Whether a request was refused.
+pub(super) fn is_answered(note: &ReleaseNote) -> bool {
+    let answer = note
+        .answer
+        .as_deref()
+        .and_then(|text| serde_json::from_str::<ReleaseAnswer>(text).ok());
+    answer.is_some_and(|answer| answer.request == key(&note.request))
+}
+
+/// What differs between two requests: the time, or the beginning of the text.
+pub(super) fn key(request: &str) -> String {
+    match serde_json::from_str::<ReleaseRequest>(request) {
+        Ok(request) => request.at.to_string(),
+        Err(_) => cut(request, MAX_TEXT).to_owned(),
+    }
 }
 
 /// Why a request is not granted.

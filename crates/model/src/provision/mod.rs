@@ -48,6 +48,7 @@ mod response;
 mod secrets;
 mod seen;
 mod settle;
+mod told_trouble;
 pub mod topology;
 mod trouble;
 mod volume;

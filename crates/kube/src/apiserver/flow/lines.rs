@@ -4,7 +4,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::node_lines::NodeLines;
-use super::slots::{SlotKind, SlotSender};
+use super::slots::SlotKind;
 
 /// A line that was passed over so often by others of its driver is next.
 const PASSED_OVER: u64 = 15;
@@ -27,22 +27,33 @@ pub(super) struct Turn {
 }
 
 /// The lines of one driver.
-#[derive(Debug, Default)]
-pub(super) struct DriverLines {
+#[derive(Debug)]
+pub(super) struct DriverLines<T> {
     turn: Turn,
     /// How many slots its lines were given.
     granted: u64,
-    lines: Vec<(Line, Turn, NodeLines)>,
+    lines: Vec<(Line, Turn, NodeLines<T>)>,
     /// When it was logged that its requests wait.
     pub logged_at: Option<Instant>,
 }
 
-impl DriverLines {
-    fn find(&self, line: Line) -> Option<&(Line, Turn, NodeLines)> {
+impl<T> Default for DriverLines<T> {
+    fn default() -> Self {
+        Self {
+            turn: Turn::default(),
+            granted: 0,
+            lines: Vec::new(),
+            logged_at: None,
+        }
+    }
+}
+
+impl<T> DriverLines<T> {
+    fn find(&self, line: Line) -> Option<&(Line, Turn, NodeLines<T>)> {
         self.lines.iter().find(|(known, ..)| *known == line)
     }
 
-    fn find_mut(&mut self, line: Line) -> &mut (Line, Turn, NodeLines) {
+    fn find_mut(&mut self, line: Line) -> &mut (Line, Turn, NodeLines<T>) {
         let known = self.lines.iter().position(|(known, ..)| *known == line);
         let at = known.unwrap_or_else(|| {
             self.lines.push((line, Turn::default(), NodeLines::default()));
@@ -70,11 +81,11 @@ impl DriverLines {
         self.turn.running == 0 || (running == 0 && !line.can_wait)
     }
 
-    pub fn push(&mut self, line: Line, node: Option<&Arc<str>>, waiting: SlotSender) {
+    pub fn push(&mut self, line: Line, node: Option<&Arc<str>>, waiting: T) {
         self.find_mut(line).2.push(node, waiting);
     }
 
-    pub fn pop(&mut self, line: Line) -> Option<SlotSender> {
+    pub fn pop(&mut self, line: Line) -> Option<T> {
         self.find_mut(line).2.pop()
     }
 

@@ -4,27 +4,35 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use super::slots::SlotSender;
-
 /// A line for each node. One that is about no node has a turn of its own, so that it waits for no more than one of each node.
-#[derive(Debug, Default)]
-pub(super) struct NodeLines {
+#[derive(Debug)]
+pub(super) struct NodeLines<T> {
     /// None of the lines is empty.
-    lines: HashMap<Arc<str>, VecDeque<SlotSender>>,
-    turns: VecDeque<Turn>,
+    lines: HashMap<Arc<str>, VecDeque<T>>,
+    turns: VecDeque<Turn<T>>,
     len: usize,
 }
 
 /// Whose turn it is.
 #[derive(Debug)]
-enum Turn {
+enum Turn<T> {
     /// That of the first in the line of this node.
     Node(Arc<str>),
     /// That of one that is about no node.
-    Single(SlotSender),
+    Single(T),
 }
 
-impl NodeLines {
+impl<T> Default for NodeLines<T> {
+    fn default() -> Self {
+        Self {
+            lines: HashMap::new(),
+            turns: VecDeque::new(),
+            len: 0,
+        }
+    }
+}
+
+impl<T> NodeLines<T> {
     pub(super) fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -34,7 +42,7 @@ impl NodeLines {
     }
 
     /// Puts one at the end of its node's line.
-    pub(super) fn push(&mut self, node: Option<&Arc<str>>, waiting: SlotSender) {
+    pub(super) fn push(&mut self, node: Option<&Arc<str>>, waiting: T) {
         self.len += 1;
         let Some(node) = node else {
             return self.turns.push_back(Turn::Single(waiting));
@@ -49,7 +57,7 @@ impl NodeLines {
     }
 
     /// Takes the one whose turn it is; the next turn of its node comes after those of all others.
-    pub(super) fn pop(&mut self) -> Option<SlotSender> {
+    pub(super) fn pop(&mut self) -> Option<T> {
         let turn = self.turns.pop_front()?;
         self.len = self.len.saturating_sub(1);
         let node = match turn {

@@ -59,7 +59,7 @@ pub(super) struct RequestSlotsState {
     kinds: HashMap<SlotKind, usize>,
     /// Kinds of drivers that have requests in flight.
     pub lines_running: usize,
-    pub drivers: HashMap<Arc<str>, DriverLines>,
+    pub drivers: HashMap<Arc<str>, DriverLines<oneshot::Sender<RequestSlot>>>,
     /// How many slots were given, for the order between drivers that have equally many requests in flight.
     granted: u64,
 }
@@ -70,9 +70,6 @@ pub(in crate::apiserver) struct RequestSlot {
     /// Taken when the slot is given back.
     held: Option<HeldSlot>,
 }
-
-/// What gives a slot to a request in line.
-pub(super) type SlotSender = oneshot::Sender<RequestSlot>;
 
 #[derive(Debug)]
 struct HeldSlot {
@@ -239,7 +236,7 @@ impl RequestSlotsState {
     }
 
     /// The next one in line for which there is a slot.
-    fn next(&mut self) -> Option<(Arc<str>, Line, SlotSender)> {
+    fn next(&mut self) -> Option<(Arc<str>, Line, oneshot::Sender<RequestSlot>)> {
         let limit = self.limit.now();
         let next = self.drivers.iter().filter_map(|(driver, lines)| {
             let (order, line) = lines.next(|kind| self.has_slot(limit, kind))?;
