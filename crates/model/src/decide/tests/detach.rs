@@ -54,15 +54,6 @@ fn successes() -> Vec<Vec<Row>> {
             "detached already",
             ready().va(attachment().finalizers(&[OTHER]).deleting()),
         )]),
-        // A merge patch of the owner of the other finalizer replaced the list.
-        done("unpub handle1 nodeID1 | DET").when(vec![(
-            "somebody took our finalizer off before the detach",
-            ready().va(detaching().finalizers(&[OTHER])),
-        )]),
-        done("").when(vec![(
-            "nothing was called for",
-            ready().va(attachment().attached().finalizers(&[OTHER]).deleting()),
-        )]),
         done("unpub handle1 annotatedNodeID | FIN- | DET").when(vec![(
             "unknown node: the annotation",
             world()
@@ -152,6 +143,15 @@ fn detaching_with_care() {
         detaching().noted_volume(&json!({"handle": "handle1", "former": [{"handle": "handle0", "nodeID": "nodeID1"}]}))
     };
     play(vec![
+        // A merge patch of the owner of the other finalizer replaced the list.
+        done("unpub handle1 nodeID1 | DET").when(vec![(
+            "somebody took our finalizer off before the detach",
+            ready().va(detaching().finalizers(&[OTHER])),
+        )]),
+        done("").when(vec![(
+            "nothing was called for",
+            ready().va(attachment().attached().finalizers(&[OTHER]).deleting()),
+        )]),
         done("unpub handle1 nodeID1 | FIN-").when(vec![
             (
                 "the object goes with our finalizer, and nothing is left to write on",
