@@ -143,7 +143,10 @@ impl Attempt {
             Recorded::Marked => vec![patch::attached(current.attachment, None)],
             Recorded::Released => match (view.rules().attachment)(&current) {
                 // First what would look like a detach that is not over where the finalizer of another keeps the object: a retry finds ours.
-                Action::Release(write) => vec![patch::detached(current.attachment), write],
+                Action::Release(write) => {
+                    let detached = current.attachment.attached.then(|| patch::detached(current.attachment));
+                    detached.into_iter().chain([write]).collect()
+                }
                 _ => Vec::new(),
             },
         };
