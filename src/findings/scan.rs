@@ -103,18 +103,22 @@ impl Scan<'_> {
 pub(super) fn of_driver(survey: &mut FindingsPass<'_>, name: &str, csi_driver: &CsiDriverLookup, provisions: bool) {
     match csi_driver {
         CsiDriverLookup::Missing => {
-            let text = format!(
-                "there is no CSIDriver {name}; Kubernetes then takes for granted that volumes have to be attached, and \
-                 knows nothing else about the driver; create the CSIDriver that the driver's vendor ships"
-            );
-            survey.found(FindingKind::CSIDriverMissing, name, None, || text.clone());
+            let text = || {
+                format!(
+                    "there is no CSIDriver {name}; Kubernetes then takes for granted that volumes have to be attached, and \
+                     knows nothing else about the driver; create the CSIDriver that the driver's vendor ships"
+                )
+            };
+            survey.found(FindingKind::CSIDriverMissing, name, None, text);
         }
         CsiDriverLookup::Found(object) if !object.attach_required && !provisions => {
-            let text = format!(
-                "CSIDriver {name} has attachRequired false: nobody makes VolumeAttachments for this driver; it needs no \
-                 AttacherConfig once what is still attached is detached"
-            );
-            survey.found(FindingKind::AttachNotRequired, &object.uid, None, || text.clone());
+            let text = || {
+                format!(
+                    "CSIDriver {name} has attachRequired false: nobody makes VolumeAttachments for this driver; it needs no \
+                     AttacherConfig once what is still attached is detached"
+                )
+            };
+            survey.found(FindingKind::AttachNotRequired, &object.uid, None, text);
         }
         CsiDriverLookup::Found(_) | CsiDriverLookup::Unknown => {}
     }

@@ -5,6 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::attachment_conditions::{consistent, healthy};
 use super::deletion::DeletionState;
+use super::last_failure::later;
 use super::plan::ConfigProblem;
 use super::provisioning_conditions;
 use super::provisioning_state::ProvisioningState;
@@ -22,7 +23,6 @@ use crate::decide::cut;
 use crate::decide::reconcile::Unclaimed;
 use crate::objects::Attachment;
 use crate::runtime::{DriverPhase, DriverState, Plugin, ReconcileSyncResult};
-use crate::supervisor::last_failure::later;
 use csi_attacher_model::findings::{FindingsSummary, StuckAttachment};
 
 /// Everything that a status is made from.

@@ -15,7 +15,7 @@ use super::codec::BoundedCodec;
 use super::connection::DriverConnection;
 use super::grpc_status::{GrpcStatus, GrpcStatusCell};
 use crate::apiserver::{SecretData, is_unprocessed};
-use crate::error_chain::chain;
+use crate::error_chain::{causes, chain};
 use crate::telemetry::metrics::{Metrics, SpanIds};
 use crate::telemetry::names::{self, attr};
 use crate::telemetry::{Span, SpanKind};
@@ -244,14 +244,13 @@ impl Drop for OpenCall<'_> {
 
 /// Whether a call was not sent because its connection takes no more.
 fn takes_no_more(error: &(dyn std::error::Error + 'static)) -> bool {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    let mut of_http = causes.filter_map(|error| error.downcast_ref::<hyper::Error>());
+    let mut of_http = causes(error).filter_map(|error| error.downcast_ref::<hyper::Error>());
     of_http.any(|error| error.is_canceled() || error.is_closed())
 }
 
 /// Whether no driver can have begun with a call: there was no connection for it, the connection took it no more, or the
 /// server says that it has not processed it, as in the transparent retries of gRPC (gRFC A6).
 fn was_not_sent(error: &(dyn std::error::Error + 'static)) -> bool {
-    let mut causes = std::iter::successors(Some(error), |error| error.source());
-    takes_no_more(error) || is_unprocessed(error) || causes.any(<dyn std::error::Error>::is::<ConnectError>)
+    let is_undialled = || causes(error).any(<dyn std::error::Error>::is::<ConnectError>);
+    takes_no_more(error) || is_unprocessed(error) || is_undialled()
 }

@@ -16,7 +16,7 @@ use super::diagnose::{self, AccessBarrier, FilePermissions};
 use super::tls::{TlsConnectError, TlsTarget};
 use crate::api::condition::ConditionReason;
 use crate::api::validated::Endpoint;
-use crate::error_chain::chain;
+use crate::error_chain::{causes, chain};
 
 /// The whole of a dial: name, connection and TLS. It is part of the deadline of the call that dials.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -276,8 +276,8 @@ where
 
 /// The kind of the system's error underneath.
 fn io_kind(error: &(dyn std::error::Error + 'static)) -> io::ErrorKind {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    let io_error = causes.filter_map(|error| error.downcast_ref::<io::Error>()).last();
+    let io_errors = causes(error).filter_map(|error| error.downcast_ref::<io::Error>());
+    let io_error = io_errors.last();
     io_error.map_or(io::ErrorKind::Other, io::Error::kind)
 }
 

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use csi_attacher_testbed::http2::{CANCEL, FrameServer, INTERNAL_ERROR, NO_ERROR, OK, REFUSED_STREAM};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
 use tonic::Code;
@@ -10,21 +10,6 @@ use tonic::Code;
 use super::client_tests::{LONG, ask, client_of, within};
 use super::{CsiClient, Probe};
 use crate::telemetry::Span;
-
-const PREFACE: usize = 24;
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const RST_STREAM: u8 = 3;
-const SETTINGS: u8 = 4;
-const PING: u8 = 6;
-const GOAWAY: u8 = 7;
-const END_STREAM: u8 = 1;
-const ACK: u8 = 1;
-const END_HEADERS: u8 = 4;
-const NO_ERROR: u32 = 0;
-const INTERNAL_ERROR: u32 = 2;
-const REFUSED_STREAM: u32 = 7;
-const CANCEL: u32 = 8;
 
 /// What the server does when a request has come in as a whole.
 #[derive(Clone, Copy, Debug)]
@@ -57,48 +42,27 @@ fn served(acts: &[Act]) -> (CsiClient, mpsc::UnboundedReceiver<u32>, tempfile::T
     (client_of(&socket), seen, folder)
 }
 
-async fn serve(mut end: UnixStream, acts: Vec<Act>, told: mpsc::UnboundedSender<u32>) -> io::Result<()> {
-    let mut acts = acts.into_iter();
-    end.read_exact(&mut [0; PREFACE]).await?;
-    write(&mut end, SETTINGS, 0, 0, &[]).await?;
+async fn serve(end: UnixStream, acts: Vec<Act>, told: mpsc::UnboundedSender<u32>) -> io::Result<()> {
+    let (mut server, mut acts) = (FrameServer::begin(end).await?, acts.into_iter());
     loop {
-        let mut head = [0; 9];
-        end.read_exact(&mut head).await?;
-        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
-        let (kind, flags) = (head[3], head[4]);
-        let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
-        let mut payload = vec![0; usize::try_from(length).unwrap()];
-        end.read_exact(&mut payload).await?;
-        match kind {
-            SETTINGS if flags & ACK == 0 => write(&mut end, SETTINGS, ACK, 0, &[]).await?,
-            PING if flags & ACK == 0 => write(&mut end, PING, ACK, 0, &payload).await?,
-            _ => {}
-        }
-        if !matches!(kind, HEADERS | DATA) || flags & END_STREAM == 0 {
-            continue;
-        }
+        let (stream, _) = server.request().await?;
         // Nobody may wait for it.
         let _gone = told.send(stream);
         match acts.next().unwrap_or(Act::Hang) {
-            Act::Answer => write(&mut end, HEADERS, END_HEADERS | END_STREAM, stream, &answer()).await?,
+            Act::Answer => server.answer(stream, &answer()).await?,
             Act::Hang => {}
-            Act::Reset(reason) => write(&mut end, RST_STREAM, 0, stream, &reason.to_be_bytes()).await?,
-            Act::GoAway { last, reason } => go_away(&mut end, last, reason).await?,
-            Act::GoAwayAndClose => return go_away(&mut end, 1, NO_ERROR).await,
+            Act::Reset(reason) => server.reset(stream, reason).await?,
+            Act::GoAway { last, reason } => server.go_away(last, reason).await?,
+            Act::GoAwayAndClose => return server.go_away(1, NO_ERROR).await,
             Act::Close => return Ok(()),
         }
     }
 }
 
-async fn go_away(end: &mut UnixStream, last: u32, reason: u32) -> io::Result<()> {
-    let payload = [last.to_be_bytes(), reason.to_be_bytes()].concat();
-    write(end, GOAWAY, 0, 0, &payload).await
-}
-
 /// The headers of an answer that has nothing but its status.
 fn answer() -> Vec<u8> {
-    // `:status: 200` by its number in the table of HPACK, and literals that are not indexed.
-    let mut block = vec![0x88];
+    let mut block = OK.to_vec();
+    // Literals that are not indexed.
     for (name, value) in [("content-type", "application/grpc"), ("grpc-status", "9")] {
         block.push(0);
         for text in [name, value] {
@@ -107,12 +71,6 @@ fn answer() -> Vec<u8> {
         }
     }
     block
-}
-
-async fn write(end: &mut UnixStream, kind: u8, flags: u8, stream: u32, payload: &[u8]) -> io::Result<()> {
-    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
-    let head = [&length[1..], &[kind, flags], &stream.to_be_bytes()].concat();
-    end.write_all(&[&head, payload].concat()).await
 }
 
 /// When in doubt, it was sent.

@@ -97,18 +97,9 @@ pub(crate) fn deletion_failed<K>(shell: &mut Shell<'_, K>, failed: &FailedAttemp
 pub(crate) fn lease_lost<K>(shell: &mut Shell<'_, K>, lost: LeaseLost) {
     let driver = &*shell.look.work.facts.name;
     let (claim, volume) = shell.run.key.claim_or_volume();
-    match lost {
-        LeaseLost::NotStarted if shell.run.waits() >= LASTING => {
-            traced!(
-                warn,
-                shell.span,
-                driver,
-                PersistentVolumeClaim = claim,
-                PersistentVolume = volume,
-                "{lost}, {} times in a row",
-                shell.run.waits()
-            );
-        }
+    let waits = shell.run.waits();
+    let text = match lost {
+        LeaseLost::NotStarted if waits >= LASTING => format!("{lost}, {waits} times in a row"),
         LeaseLost::NotStarted => {
             traced!(
                 debug,
@@ -118,17 +109,19 @@ pub(crate) fn lease_lost<K>(shell: &mut Shell<'_, K>, lost: LeaseLost) {
                 PersistentVolume = volume,
                 "{lost}"
             );
+            return;
         }
-        LeaseLost::Cancelled => {
-            traced!(
-                warn,
-                shell.span,
-                driver,
-                PersistentVolumeClaim = claim,
-                PersistentVolume = volume,
-                "{lost}"
-            );
-            shell.span.fail(error_type::SHUTDOWN, &lost.to_string());
-        }
+        LeaseLost::Cancelled => lost.to_string(),
+    };
+    traced!(
+        warn,
+        shell.span,
+        driver,
+        PersistentVolumeClaim = claim,
+        PersistentVolume = volume,
+        "{text}"
+    );
+    if lost == LeaseLost::Cancelled {
+        shell.span.fail(error_type::SHUTDOWN, &text);
     }
 }

@@ -24,7 +24,7 @@ use tonic::Code;
 
 use super::server::{Answer, Server, answer, by_hand, dripping, framed, grpc, large};
 use crate::rig::within;
-use crate::support::Result;
+use crate::support::{Result, http2};
 
 const SHORT: Duration = Duration::from_millis(400);
 const LONG: Duration = Duration::from_secs(20);
@@ -362,33 +362,23 @@ async fn a_goodbye_with_calls_in_flight_is_a_loss_at_the_next_call() -> Result<(
 /// Type and flags of each frame of HTTP/2 that a client has sent.
 type Frames = Arc<Mutex<Vec<(u8, u8)>>>;
 
-const HEADERS: u8 = 1;
-const PING: u8 = 6;
-const ACK: u8 = 1;
-
 /// Passes one connection on to a driver, and keeps what kinds of frames the client sends.
 async fn relay(listener: UnixListener, driver: PathBuf, frames: Frames) -> std::io::Result<()> {
-    const PREFACE: usize = 24;
-    const HEAD: usize = 9;
     let (client, _) = listener.accept().await?;
     let driver = UnixStream::connect(driver).await?;
     let ((mut from_client, mut to_client), (mut from_driver, mut to_driver)) =
         (client.into_split(), driver.into_split());
     let answers = tokio::spawn(async move { tokio::io::copy(&mut from_driver, &mut to_client).await });
-    let mut head = [0; PREFACE];
+    let mut head = [0; http2::PREFACE];
     from_client.read_exact(&mut head).await?;
     to_driver.write_all(&head).await?;
     loop {
-        let mut head = [0; HEAD];
-        if from_client.read_exact(&mut head).await.is_err() {
+        let Ok(frame) = http2::Frame::read(&mut from_client).await else {
             answers.abort();
             return Ok(());
-        }
-        let length = usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2]);
-        let mut payload = vec![0; length];
-        from_client.read_exact(&mut payload).await?;
-        frames.lock().push((head[3], head[4]));
-        to_driver.write_all(&[&head[..], &payload].concat()).await?;
+        };
+        frames.lock().push((frame.kind(), frame.flags()));
+        to_driver.write_all(&[&frame.head[..], &frame.payload].concat()).await?;
     }
 }
 
@@ -410,7 +400,7 @@ async fn an_idle_connection_stays() -> Result<()> {
     );
     let first = std::mem::take(&mut *frames.lock());
     assert!(
-        first.iter().any(|(kind, _)| *kind == HEADERS),
+        first.iter().any(|(kind, _)| *kind == http2::HEADERS),
         "the relay sees calls: {first:?}"
     );
     // Two hours for all timers of the process, of which neither side has one for this.
@@ -424,9 +414,11 @@ async fn an_idle_connection_stays() -> Result<()> {
             .unwrap()
     );
     let since = frames.lock().clone();
-    let pings = since.iter().filter(|(kind, flags)| *kind == PING && flags & ACK == 0);
+    let pings = since
+        .iter()
+        .filter(|(kind, flags)| *kind == http2::PING && flags & http2::ACK == 0);
     assert_eq!(pings.count(), 0, "{since:?}");
-    let calls = since.iter().filter(|(kind, _)| *kind == HEADERS);
+    let calls = since.iter().filter(|(kind, _)| *kind == http2::HEADERS);
     assert_eq!(calls.count(), 1, "{since:?}");
     assert!(!client.connection().is_lost());
     drop(driver);

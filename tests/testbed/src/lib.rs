@@ -18,6 +18,7 @@ pub mod controlplane;
 mod error;
 pub mod fixtures;
 pub mod http;
+pub mod http2;
 pub mod jaeger;
 pub mod kubectl;
 pub mod lease;

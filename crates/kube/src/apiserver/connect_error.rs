@@ -5,6 +5,8 @@ use std::io;
 use csi_attacher_kubeconfig::{LoadError, PodError, ServerError, ValueError};
 use thiserror::Error;
 
+use super::tls::PluginProblem;
+
 /// Why there is no client, or no newer client certificate or token. Never quotes a key, a token, what a plugin printed, or the
 /// URL of a proxy, which may hold a password.
 #[derive(Debug, Error)]
@@ -51,9 +53,9 @@ pub enum ConnectError {
     /// The credential plugin of this command cannot be run.
     #[error("credential plugin {0}: {1}")]
     PluginStart(String, #[source] io::Error),
-    /// The credential plugin of this command gives nothing; with how it ended, or what is wrong with what it printed.
+    /// The credential plugin of this command gives nothing.
     #[error("credential plugin {0} {1}")]
-    Plugin(String, String),
+    Plugin(String, PluginProblem),
     /// TLS cannot be set up.
     #[error("cannot set up TLS: {0}")]
     Protocol(rustls::Error),

@@ -39,6 +39,7 @@ use tower::{BoxError, Service};
 use tracing::{debug, info};
 
 use super::tls::{Identity, explain};
+use crate::error_chain::causes;
 use crate::telemetry::Metrics;
 use crate::window::Window;
 
@@ -136,15 +137,6 @@ struct Current<C> {
     refusals: Window<MAX_REFUSALS, 60>,
 }
 
-/// Why connections are replaced.
-#[derive(Clone, Copy, Debug)]
-enum Fault {
-    /// A request got no answer.
-    Silence,
-    /// The API server refuses whatever is asked, with this status.
-    Refusal(StatusCode),
-}
-
 /// One connection, which is opened when it is needed.
 #[derive(Clone)]
 struct SharedConnection<C> {
@@ -161,9 +153,9 @@ struct Streams {
 }
 
 impl Streams {
-    /// Takes in the status of an answer: why another API server is to be asked, if so. What one refuses with another status it has decided.
-    fn take_status(&self, status: StatusCode) -> Option<Fault> {
-        let is_refusal = match status {
+    /// Takes in the status of an answer: whether another API server is to be asked. What one refuses with another status it has decided.
+    fn take_status(&self, status: StatusCode) -> bool {
+        match status {
             StatusCode::UNAUTHORIZED => true,
             // Who has too much to do is neither in order nor out of order.
             StatusCode::TOO_MANY_REQUESTS => false,
@@ -174,8 +166,7 @@ impl Streams {
                 self.server_errors.store(0, Ordering::Relaxed);
                 false
             }
-        };
-        is_refusal.then_some(Fault::Refusal(status))
+        }
     }
 }
 
@@ -191,19 +182,6 @@ impl<C: Clone> Current<C> {
     fn renew(&mut self) {
         self.connections.clear();
         self.number += 1;
-    }
-
-    /// Whether the connections may be replaced now for this.
-    fn may_renew(&mut self, fault: Fault) -> bool {
-        let now = Instant::now();
-        match fault {
-            Fault::Silence => true,
-            Fault::Refusal(_) if self.refusals.next_free(now) > now => false,
-            Fault::Refusal(_) => {
-                self.refusals.count(now);
-                true
-            }
-        }
     }
 
     /// The first connection that has a free stream, else a new one. The stream is in use as long as the `streams` of the answer.
@@ -276,19 +254,22 @@ impl<C: Connect + Clone> ApiServerConnection<C> {
         (taken, current.number)
     }
 
-    /// Lets the next request take a new connection, unless others took the place of these already.
-    fn replace(&self, number: u64, fault: Fault) {
-        let mut current = self.current.lock();
-        if current.number != number || !current.may_renew(fault) {
+    /// Lets the next request take a new connection, unless others took the place of these already. The API server refuses whatever is asked
+    /// with the status `refusal`, or did not answer.
+    fn replace(&self, number: u64, refusal: Option<StatusCode>) {
+        let (mut current, now) = (self.current.lock(), Instant::now());
+        let is_too_often = refusal.is_some() && current.refusals.next_free(now) > now;
+        if current.number != number || is_too_often {
             return;
+        }
+        if refusal.is_some() {
+            current.refusals.count(now);
         }
         current.renew();
         drop(current);
-        match fault {
-            Fault::Silence => info!("the API server did not answer a request; the next one takes a new connection"),
-            Fault::Refusal(status) => {
-                debug!(%status, "the API server refuses requests; the next one takes a new connection");
-            }
+        match refusal {
+            None => info!("the API server did not answer a request; the next one takes a new connection"),
+            Some(status) => debug!(%status, "the API server refuses requests; the next one takes a new connection"),
         }
     }
 }
@@ -325,8 +306,8 @@ impl<C: Connect + Clone + Send + Sync + 'static> ApiServerConnection<C> {
             if status == StatusCode::UNAUTHORIZED {
                 self.identity.refused();
             }
-            if let Some(fault) = stream.take_status(status) {
-                self.replace(number, fault);
+            if stream.take_status(status) {
+                self.replace(number, Some(status));
             }
         }
         let streamed = |inner| StreamedBody { inner, _stream: stream };
@@ -347,8 +328,7 @@ pub(super) fn copy(request: &Request<Body>) -> Option<Request<Body>> {
 /// Whether a request was certainly not processed: it was refused (`REFUSED_STREAM`), it is one of those that a GOAWAY of the
 /// server leaves out (RFC 9113, 6.8), or it was never sent.
 pub fn is_unprocessed(error: &(dyn StdError + 'static)) -> bool {
-    let mut cause = Some(error);
-    while let Some(error) = cause {
+    for error in causes(error) {
         if let Some(error) = error.downcast_ref::<h2::Error>() {
             let is_refused = error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM);
             return error.is_remote() && (error.is_go_away() || is_refused);
@@ -356,7 +336,6 @@ pub fn is_unprocessed(error: &(dyn StdError + 'static)) -> bool {
         if error.downcast_ref().is_some_and(hyper::Error::is_canceled) {
             return true;
         }
-        cause = error.source();
     }
     false
 }
@@ -416,7 +395,7 @@ struct PendingRequest<C: Connect + Clone> {
 impl<C: Connect + Clone> Drop for PendingRequest<C> {
     fn drop(&mut self) {
         if !self.answered && self.since.elapsed() >= UNANSWERED {
-            self.connection.replace(self.number, Fault::Silence);
+            self.connection.replace(self.number, None);
         }
     }
 }

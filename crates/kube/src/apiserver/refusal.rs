@@ -51,9 +51,10 @@ where
     let read = timeout(BODY_TIMEOUT, read_beginning(body, MAX_BODY)).await;
     // One that breaks off or does not end has its number all the same.
     let (mut body, _) = read.ok().and_then(Result::ok).unwrap_or_default();
-    if !is_status(&body) {
+    let wire: MetaStatusWire = serde_json::from_slice(&body).unwrap_or_default();
+    if !is_status(&wire, &body) {
         head.headers.remove(CONTENT_LENGTH);
-        body = status_of(status, &body);
+        body = status_of(status, &wire, &body);
     }
     Ok(Response::from_parts(head, Full::new(body)))
 }
@@ -64,16 +65,14 @@ fn redirect_host(headers: &HeaderMap) -> Option<String> {
 }
 
 /// Whether kube reads this as a Status that refuses.
-fn is_status(body: &[u8]) -> bool {
-    let text = std::str::from_utf8(body).unwrap_or_default();
-    let wire: MetaStatusWire = serde_json::from_str(text).unwrap_or_default();
+fn is_status(wire: &MetaStatusWire, body: &[u8]) -> bool {
     let refuses = wire.kind.as_deref() == Some("Status") && wire.code >= Some(400);
-    refuses && serde_json::from_str::<Status>(text).is_ok()
+    // What is not UTF-8 kube does not read.
+    refuses && std::str::from_utf8(body).is_ok_and(|text| serde_json::from_str::<Status>(text).is_ok())
 }
 
 /// The Status of this number, with the beginning of what the answer says.
-fn status_of(status: StatusCode, body: &[u8]) -> Bytes {
-    let wire: MetaStatusWire = serde_json::from_slice(body).unwrap_or_default();
+fn status_of(status: StatusCode, wire: &MetaStatusWire, body: &[u8]) -> Bytes {
     let text = String::from_utf8_lossy(body);
     let message = match wire.words().unwrap_or(&text).trim() {
         "" => wordless(status),

@@ -6,35 +6,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use csi_attacher_testbed::http2::{ENHANCE_YOUR_CALM, FrameServer, INTERNAL_ERROR, NO_ERROR, OK, REFUSED_STREAM};
 use futures::FutureExt;
 use http::{Method, Request, Uri};
 use hyper_util::rt::TokioIo;
 use kube::Client;
 use kube::client::Body;
 use parking_lot::Mutex;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::io::{DuplexStream, duplex};
 
 use super::network::Wire;
 use crate::apiserver::over;
 use crate::apiserver::tls::Identity;
 use crate::telemetry::Metrics;
-
-const PREFACE: usize = 24;
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const RST_STREAM: u8 = 3;
-const SETTINGS: u8 = 4;
-const PING: u8 = 6;
-const GOAWAY: u8 = 7;
-const END_STREAM: u8 = 1;
-const ACK: u8 = 1;
-const END_HEADERS: u8 = 4;
-const NO_ERROR: u32 = 0;
-const INTERNAL_ERROR: u32 = 2;
-const REFUSED_STREAM: u32 = 7;
-const ENHANCE_YOUR_CALM: u32 = 11;
-/// `:status: 200` by its number in the table of HPACK.
-const OK: &[u8] = &[0x88];
 
 /// What the server does when a request has come in as a whole.
 #[derive(Clone, Copy, Debug)]
@@ -94,7 +78,7 @@ impl Server {
         client.unwrap()
     }
 
-    async fn serve(self, number: usize, mut end: DuplexStream) -> io::Result<()> {
+    async fn serve(self, number: usize, end: DuplexStream) -> io::Result<()> {
         let none = Vec::new();
         let mut acts = self.acts.get(number).unwrap_or(&none).iter();
         let fallback = if number < self.acts.len() {
@@ -102,38 +86,20 @@ impl Server {
         } else {
             self.others
         };
-        end.read_exact(&mut [0; PREFACE]).await?;
-        write(&mut end, SETTINGS, 0, 0, &[]).await?;
-        let mut body = Vec::new();
+        let mut frames = FrameServer::begin(end).await?;
         loop {
-            let mut head = [0; 9];
-            end.read_exact(&mut head).await?;
-            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
-            let (kind, flags) = (head[3], head[4]);
-            let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
-            let mut payload = vec![0; usize::try_from(length).unwrap()];
-            end.read_exact(&mut payload).await?;
-            match kind {
-                SETTINGS if flags & ACK == 0 => write(&mut end, SETTINGS, ACK, 0, &[]).await?,
-                PING if flags & ACK == 0 => write(&mut end, PING, ACK, 0, &payload).await?,
-                DATA => body.extend(payload),
-                _ => {}
-            }
-            if !matches!(kind, HEADERS | DATA) || flags & END_STREAM == 0 {
-                continue;
-            }
-            self.seen.lock().push((number, stream, std::mem::take(&mut body)));
+            let (stream, body) = frames.request().await?;
+            self.seen.lock().push((number, stream, body));
             match *acts.next().unwrap_or(&fallback) {
-                Act::Answer => write(&mut end, HEADERS, END_HEADERS | END_STREAM, stream, OK).await?,
-                Act::Reset(reason) => write(&mut end, RST_STREAM, 0, stream, &reason.to_be_bytes()).await?,
+                Act::Answer => frames.answer(stream, OK).await?,
+                Act::Reset(reason) => frames.reset(stream, reason).await?,
                 Act::GoAway { last, reason, answers } => {
-                    let text = [last.to_be_bytes(), reason.to_be_bytes()].concat();
-                    write(&mut end, GOAWAY, 0, 0, &text).await?;
+                    frames.go_away(last, reason).await?;
                     if !answers {
                         return Ok(());
                     }
                     for processed in (1..=last).step_by(2) {
-                        write(&mut end, HEADERS, END_HEADERS | END_STREAM, processed, OK).await?;
+                        frames.answer(processed, OK).await?;
                     }
                 }
                 Act::Close => return Ok(()),
@@ -148,12 +114,6 @@ impl Server {
             .map(|(number, stream, _)| (*number, *stream))
             .collect()
     }
-}
-
-async fn write(end: &mut DuplexStream, kind: u8, flags: u8, stream: u32, payload: &[u8]) -> io::Result<()> {
-    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
-    let head = [&length[1..], &[kind, flags], &stream.to_be_bytes()].concat();
-    end.write_all(&[&head, payload].concat()).await
 }
 
 async fn send(client: &Client, method: Method, body: &'static str) -> Result<u16, String> {

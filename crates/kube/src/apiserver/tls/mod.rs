@@ -24,6 +24,7 @@ use crate::server_certificate::ServerVerifier;
 use error::API_SERVER;
 pub(super) use error::explain;
 pub(super) use identity::Identity;
+pub use plugin::PluginProblem;
 pub(super) use plugin::{Plugin, PluginAnswer};
 pub(super) use source::Source;
 use trust::CaData;

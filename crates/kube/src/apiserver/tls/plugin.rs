@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use rustix::process::{Pid, Signal};
 use serde::Deserialize;
 use serde_json::json;
+use thiserror::Error;
 use tracing::warn;
 
 use crate::apiserver::connect_error::ConnectError;
@@ -27,6 +28,26 @@ const EXPIRY_MARGIN: SignedDuration = SignedDuration::from_mins(1);
 const MIN_RUN_INTERVAL: Duration = Duration::from_secs(5);
 /// How often it is looked whether it has ended.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Why a credential plugin gives nothing. Never quotes what it printed.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum PluginProblem {
+    /// It took longer than it may.
+    #[error("did not end within {} s and was stopped", RUN_TIMEOUT.as_secs())]
+    TimedOut,
+    /// It failed.
+    #[error("ended with {0}")]
+    Failed(ExitStatus),
+    /// It printed something else.
+    #[error("printed no ExecCredential with a status")]
+    Unreadable,
+    /// The status has nothing.
+    #[error("gave neither a token nor a client certificate with its key")]
+    Nothing,
+    /// The status has one half.
+    #[error("gave only one of a client certificate and its key")]
+    Half,
+}
 
 /// What a plugin gives: a pair or a token, or both. It cannot be printed.
 pub(in crate::apiserver) struct PluginAnswer {
@@ -125,7 +146,7 @@ struct Status {
 fn run(exec: &ExecConfig) -> Result<PluginAnswer, ConnectError> {
     let name = exec.command.as_deref().filter(|command| !command.is_empty());
     let name = name.ok_or(ConnectError::NoCommand)?;
-    let useless = |problem: String| ConnectError::Plugin(name.to_owned(), problem);
+    let useless = |problem| ConnectError::Plugin(name.to_owned(), problem);
     let interactive = exec.interactive_mode != Some(ExecInteractiveMode::Never) && io::stdin().is_terminal();
     let mut spec = json!({ "interactive": interactive });
     if exec.provide_cluster_info {
@@ -151,26 +172,25 @@ fn run(exec: &ExecConfig) -> Result<PluginAnswer, ConnectError> {
     let limit = (!interactive).then_some(RUN_TIMEOUT);
     let ended = started.and_then(|child| output(child, limit));
     let ended = ended.map_err(|error| ConnectError::PluginStart(name.to_owned(), error))?;
-    let late = || format!("did not end within {} s and was stopped", RUN_TIMEOUT.as_secs());
-    let (status, printed) = ended.ok_or_else(|| useless(late()))?;
+    let (status, printed) = ended.ok_or_else(|| useless(PluginProblem::TimedOut))?;
     if !status.success() {
-        return Err(useless(format!("ended with {status}")));
+        return Err(useless(PluginProblem::Failed(status)));
     }
-    answer_of(&printed).map_err(|problem| useless(problem.to_owned()))
+    answer_of(&printed).map_err(useless)
 }
 
 /// What stands in the output of a plugin. As in client-go, an empty value is none, and a plugin that gives nothing has failed.
-fn answer_of(printed: &[u8]) -> Result<PluginAnswer, &'static str> {
+fn answer_of(printed: &[u8]) -> Result<PluginAnswer, PluginProblem> {
     let answer = serde_json::from_slice::<Answer>(printed).ok();
     let status = answer.and_then(|answer| answer.status);
-    let status = status.ok_or("printed no ExecCredential with a status")?;
+    let status = status.ok_or(PluginProblem::Unreadable)?;
     let filled = |value: Option<String>| value.filter(|value| !value.is_empty());
     let token = filled(status.token);
     let pair = match (filled(status.client_certificate_data), filled(status.client_key_data)) {
         (Some(certificate), Some(key)) => Some((certificate.into_bytes(), key.into_bytes())),
         (None, None) if token.is_some() => None,
-        (None, None) => return Err("gave neither a token nor a client certificate with its key"),
-        (Some(_), None) | (None, Some(_)) => return Err("gave only one of a client certificate and its key"),
+        (None, None) => return Err(PluginProblem::Nothing),
+        (Some(_), None) | (None, Some(_)) => return Err(PluginProblem::Half),
     };
     Ok(PluginAnswer {
         pair,
@@ -283,7 +303,7 @@ mod tests {
                     assert_eq!((answer.pair.is_some(), answer.token.is_some()), wanted, "{printed}");
                 }
                 (Err(error), Err(words)) => {
-                    assert!(error.contains(words), "{printed}: {error}");
+                    assert!(error.to_string().contains(words), "{printed}: {error}");
                 }
                 (Ok(_), Err(words)) => panic!("{printed}: accepted, not: {words}"),
                 (Err(error), Ok(_)) => panic!("{printed}: {error}"),

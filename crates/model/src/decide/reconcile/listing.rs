@@ -1,6 +1,7 @@
 //! Reading a listing: which entries of it are about an attachment, and what they say.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use super::{Comparison, DesiredState, Expectation, Unclaimed};
 use crate::decide::message::cut;
@@ -26,7 +27,7 @@ pub struct Listing {
     /// Handles of attachments of which nothing is expected yet, in their order; none if nobody asks what is at nodes without an attachment.
     pending: Option<Vec<Box<str>>>,
     /// The IDs under which the driver knows the nodes of this cluster.
-    nodes: HashSet<Box<str>>,
+    nodes: Arc<HashSet<Box<str>>>,
     unclaimed: Vec<Unclaimed>,
     /// The first node ID that was listed for a volume of which something is expected and that no node of this cluster has.
     unknown_node: Option<Box<str>>,
@@ -95,6 +96,7 @@ impl Listing {
     /// The same listing, in a cluster whose nodes the driver knows by these IDs.
     #[must_use]
     pub fn with_nodes(self, nodes: HashSet<Box<str>>) -> Self {
+        let nodes = Arc::new(nodes);
         Self { nodes, ..self }
     }
 
@@ -128,13 +130,16 @@ impl Listing {
                 Some(volume) => mark(&self.expectations, &self.former, &mut self.seen_in, volume, node_id),
                 None => false,
             };
-            let is_known = is_named || self.nodes.contains(node_id.as_str());
-            if !is_known && volume.is_some() {
-                let shown = || cut(node_id, MAX_HANDLE_BYTES).into();
-                self.unknown_node.get_or_insert_with(shown);
+            if is_named || (volume.is_none() && !looks_for_unclaimed) {
+                continue;
             }
-            // Nothing is done about it: somebody else may have put it there, and the volume may be in use.
-            if !is_named && is_known && looks_for_unclaimed && self.unclaimed.len() < MAX_UNCLAIMED {
+            if !self.nodes.contains(node_id.as_str()) {
+                if volume.is_some() {
+                    let shown = || cut(node_id, MAX_HANDLE_BYTES).into();
+                    self.unknown_node.get_or_insert_with(shown);
+                }
+            } else if looks_for_unclaimed && self.unclaimed.len() < MAX_UNCLAIMED {
+                // Nothing is done about it: somebody else may have put it there, and the volume may be in use.
                 self.unclaimed.push(Unclaimed {
                     handle: handle.into(),
                     node_id: node_id.as_str().into(),
