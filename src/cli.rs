@@ -1,7 +1,7 @@
 //! The command line of the operator. What an AttacherConfig can say is not said here again. The flags of the sidecar, for
 //! one driver without an AttacherConfig, are in `sidecar_flags/`.
 
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::builder::{OsStringValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -19,7 +19,8 @@ const DROP_IN_HELP: &str = "With -csi-address, or another flag of the external-a
 
 /// Attaches and detaches CSI volumes for many drivers, each configured by an AttacherConfig.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "csi-attacher-operator", version, about, after_help = DROP_IN_HELP)]
+// Of a flag that is given twice the last value counts, as for kubectl and the sidecars: lists of arguments are put together from several files.
+#[command(name = "csi-attacher-operator", version, about, after_help = DROP_IN_HELP, args_override_self = true)]
 pub struct Cli {
     /// Command to run; without one the operator starts.
     #[command(subcommand)]
@@ -53,7 +54,7 @@ pub enum Command {
 #[derive(Args, Clone, Debug)]
 pub struct Options {
     /// Kubeconfig of the cluster; without it KUBECONFIG or the pod's service account is used.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub kubeconfig: Option<PathBuf>,
     /// Address of /metrics, /livez and /readyz; ":8080" means all addresses, of IPv4 and IPv6.
     #[arg(long, value_name = "HOST:PORT", default_value = ":8080", value_parser = ListenAddress::from_str)]
@@ -175,6 +176,20 @@ mod tests {
         assert_eq!(cli.options.http_endpoint.to_string(), ":8080");
         assert_eq!(cli.options.kube_api_timeout, Duration::from_secs(15));
         assert_eq!(cli.options.log_format, LogFormat::Text);
+    }
+
+    #[test]
+    fn the_last_of_several_values_counts_and_an_empty_file_is_none() {
+        let words = [
+            "x",
+            "--stuck-after=5m",
+            "--kubeconfig=/a",
+            "--stuck-after=10m",
+            "--kubeconfig=",
+        ];
+        let process = ProcessOptions::from(Cli::try_parse_from(words).unwrap().options);
+        assert_eq!(process.inspection.stuck_after, Duration::from_mins(10));
+        assert!(matches!(&process.cluster, Cluster::Kubeconfig(file) if file.as_os_str().is_empty()));
     }
 
     #[test]

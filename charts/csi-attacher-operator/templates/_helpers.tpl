@@ -460,7 +460,8 @@ true
 {{- end }}
 
 {{/*
-Refuses a pod that the API server refuses, or in which a container answers for another: two containers with one name or one port.
+Refuses a pod that the API server refuses, or in which a container answers for another: two containers with one name or one port, or a
+port with the name of the operator's.
 Values files are merged by Helm: of a list, such as extraContainers, only that of the last file is left.
 */}}
 {{- define "csi-attacher-operator.checkContainers" -}}
@@ -507,6 +508,9 @@ Values files are merged by Helm: of a list, such as extraContainers, only that o
 {{- fail (printf "%s and %s both have port %s, and the containers of a pod share one network: %s" (get $ports $port) $of $port $cure) }}
 {{- end }}
 {{- $_ := set $ports $port $of }}
+{{- if eq (.name | default "") "http" }}
+{{- fail (printf "%s has a port of the name http, which is the operator's: a PodMonitor and the NetworkPolicy would mean both. Give the port another name" $of) }}
+{{- end }}
 {{- end }}
 {{- range .probed }}
 {{- $port := . | toString }}

@@ -2,8 +2,12 @@
 
 use super::client_tests::{ClientFixture, LONG, within};
 use super::{CallError, ListVolumes, VolumePage};
+use crate::call::Call as _;
+use crate::calls::list::ListVolumesPage;
 use crate::telemetry::Span;
+use csi_attacher_proto::v1::{self, list_volumes_response};
 use csi_mock_driver::{MockDriver, MockSettings};
+use prost::Message as _;
 
 async fn stage(settings: impl FnOnce(&mut MockSettings)) -> ClientFixture {
     let stage = ClientFixture::of(MockDriver::builder("list.test").settings(settings)).await;
@@ -50,4 +54,37 @@ async fn an_answer_without_measure_is_not_read() {
     assert_eq!(page.volumes.len(), 2);
     let error = list(&stage, 0, "").await.unwrap_err();
     assert!(error.message.contains("too large"), "{error}");
+}
+
+/// A driver that fills what it does not know with nothing.
+#[test]
+fn an_empty_id_is_none() {
+    let entry = |handle: &str, nodes: &[&str]| list_volumes_response::Entry {
+        volume: Some(v1::Volume {
+            volume_id: handle.to_owned(),
+            ..Default::default()
+        }),
+        status: Some(list_volumes_response::VolumeStatus {
+            published_node_ids: nodes.iter().map(|node| (*node).to_owned()).collect(),
+            ..Default::default()
+        }),
+    };
+    let page = v1::ListVolumesResponse {
+        entries: vec![
+            entry("", &["n1"]),
+            entry(" ", &[]),
+            entry("a", &["n1", ""]),
+            entry("b", &[]),
+        ],
+        next_token: String::new(),
+    };
+    let page = ListVolumesPage::decode(&*page.encode_to_vec()).unwrap();
+    let call = ListVolumes {
+        max_entries: 0,
+        token: "",
+    };
+    let page = call.answer(page, &mut Span::disabled());
+    let seen = page.volumes.into_iter().map(|volume| (volume.handle, volume.nodes));
+    let expected = [("a".to_owned(), None), ("b".to_owned(), Some(Vec::new()))];
+    assert_eq!(seen.collect::<Vec<_>>(), expected);
 }

@@ -1,5 +1,6 @@
 //! Which kubeconfig counts.
 
+use std::collections::HashSet;
 use std::env;
 use std::ffi::OsStr;
 use std::io::ErrorKind;
@@ -23,10 +24,10 @@ pub struct Found {
 }
 
 /// The kubeconfig of this file; without one, what the files of `KUBECONFIG`, or else the one of the home directory, have
-/// together. None if these say nothing: no context is asked for, and none is the current one.
+/// together. None if these say nothing: no context is asked for, and none is the current one. An empty name is none.
 pub fn find(file: Option<&Path>, context: Option<&str>) -> Result<Option<Found>, LoadError> {
     let context = context.filter(|name| !name.is_empty());
-    let Some(file) = file else {
+    let Some(file) = file.filter(|file| !file.as_os_str().is_empty()) else {
         let variable = env::var_os("KUBECONFIG");
         return among(&listed(variable.as_deref(), env::home_dir().as_deref()), context);
     };
@@ -75,9 +76,32 @@ fn among(files: &[PathBuf], context: Option<&str>) -> Result<Option<Found>, Load
 
 fn read(file: &Path) -> Result<Kubeconfig, LoadError> {
     let mut kubeconfig = Kubeconfig::read_from(file).map_err(|source| unusable(file, source))?;
+    if let Some((field, name)) = twice(&kubeconfig) {
+        return Err(LoadError::Twice(file.display().to_string(), field, name.to_owned()));
+    }
     // Before it is merged with others: an empty value is none, so that theirs counts.
     settle(&mut kubeconfig);
     Ok(kubeconfig)
+}
+
+/// The list and the name of what a file has twice. Which of the two counts would be a guess at a cluster, or at a user.
+fn twice(kubeconfig: &Kubeconfig) -> Option<(&'static str, &str)> {
+    fn first<'a>(names: impl Iterator<Item = &'a String>) -> Option<&'a str> {
+        let mut seen = HashSet::new();
+        names.map(String::as_str).find(|name| !seen.insert(*name))
+    }
+    let Kubeconfig {
+        clusters,
+        auth_infos,
+        contexts,
+        ..
+    } = kubeconfig;
+    let lists = [
+        ("clusters", first(clusters.iter().map(|named| &named.name))),
+        ("users", first(auth_infos.iter().map(|named| &named.name))),
+        ("contexts", first(contexts.iter().map(|named| &named.name))),
+    ];
+    lists.into_iter().find_map(|(field, name)| Some((field, name?)))
 }
 
 fn unusable(file: &Path, source: KubeconfigError) -> LoadError {
@@ -288,6 +312,30 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let error = find(Some(&folder.path().join("none")), None).err().unwrap();
         assert!(error.to_string().contains("failed to read kubeconfig"), "{error}");
+    }
+
+    #[test]
+    fn a_name_that_is_there_twice_is_refused() {
+        for field in ["clusters", "users", "contexts"] {
+            let mut twice: serde_json::Value = serde_json::from_str(&text("a", "a")).unwrap();
+            let entries = twice[field].as_array_mut().unwrap();
+            entries.push(entries[0].clone());
+            let folder = tempfile::tempdir().unwrap();
+            let file = folder.path().join("kubeconfig");
+            std::fs::write(&file, twice.to_string()).unwrap();
+            let error = find(Some(&file), None).err().unwrap().to_string();
+            assert!(
+                error.contains(&format!("kubeconfig: {field} has the name a twice")),
+                "{error}"
+            );
+        }
+    }
+
+    /// Of a variable of the shell that is not set.
+    #[test]
+    fn an_empty_name_of_a_file_is_none() {
+        let files = |file: Option<&Path>| find(file, Some("any")).map(|found| found.map(|found| found.files));
+        assert_eq!(files(Some(Path::new(""))).ok(), files(None).ok());
     }
 
     #[test]

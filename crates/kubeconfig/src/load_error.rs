@@ -22,6 +22,9 @@ pub enum LoadError {
     /// A value in these files cannot be used, or they have none that can be read.
     #[error("kubeconfig {0}: {1}")]
     Value(String, ValueError),
+    /// One file has two entries of a name in this list, as client-go refuses it, too.
+    #[error("kubeconfig {0}: {1} has the name {2} twice: remove one of the two")]
+    Twice(String, &'static str, String),
     /// The API server of these files cannot be asked.
     #[error("server in kubeconfig {0} {1}")]
     Server(String, #[source] ServerError),

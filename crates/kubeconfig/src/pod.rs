@@ -15,6 +15,8 @@ use crate::token;
 const FOLDER: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const HOST: &str = "KUBERNETES_SERVICE_HOST";
 const PORT: &str = "KUBERNETES_SERVICE_PORT";
+/// Goes before the file of the service account, as for kubectl (`inClusterClientConfig.Namespace` of client-go).
+const NAMESPACE: &str = "POD_NAMESPACE";
 
 /// Why the cluster of a pod is not known.
 #[derive(Debug, Error)]
@@ -48,9 +50,14 @@ fn config_of(variable: impl Fn(&str) -> Option<String>, folder: &Path) -> Result
     let mut config = Config::new(url);
     config.auth_info.token_file = Some(token.display().to_string());
     config.root_cert_file = Some(folder.join("ca.crt"));
-    let namespace = std::fs::read_to_string(folder.join("namespace")).unwrap_or_default();
-    if !namespace.trim().is_empty() {
-        namespace.trim().clone_into(&mut config.default_namespace);
+    let file = std::fs::read_to_string(folder.join("namespace")).unwrap_or_default();
+    let variable = variable(NAMESPACE).unwrap_or_default();
+    let namespace = [&variable, &file]
+        .map(|text| text.trim())
+        .into_iter()
+        .find(|name| !name.is_empty());
+    if let Some(namespace) = namespace {
+        namespace.clone_into(&mut config.default_namespace);
     }
     Ok(config)
 }
@@ -65,18 +72,36 @@ fn url(host: &str, port: &str) -> Result<Uri, ServerError> {
 mod tests {
     use super::*;
 
+    fn variable(name: &str, host: &str, port: &str) -> Option<String> {
+        match name {
+            HOST => Some(host.to_owned()),
+            PORT => Some(port.to_owned()),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn the_variable_of_the_namespace_goes_before_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("token"), "t").unwrap();
+        std::fs::write(folder.path().join("namespace"), "storage").unwrap();
+        for (value, wanted) in [("shop", "shop"), ("", "storage"), (" ", "storage")] {
+            let variable = |name: &str| match name {
+                NAMESPACE => Some(value.to_owned()),
+                _ => variable(name, "10.96.0.1", "443"),
+            };
+            let config = config_of(variable, folder.path()).unwrap();
+            assert_eq!(config.default_namespace, wanted, "{value:?}");
+        }
+    }
+
     /// What is found with these variables and these files.
     fn found(host: &str, port: &str, files: &[(&str, &str)]) -> Result<Config, String> {
         let folder = tempfile::tempdir().unwrap();
         for (name, text) in files {
             std::fs::write(folder.path().join(name), text).unwrap();
         }
-        let variable = |name: &str| match name {
-            HOST => Some(host.to_owned()),
-            PORT => Some(port.to_owned()),
-            _ => None,
-        };
-        let config = config_of(variable, folder.path()).map_err(|error| error.to_string())?;
+        let config = config_of(|name| variable(name, host, port), folder.path()).map_err(|error| error.to_string())?;
         let token = folder.path().join("token").display().to_string();
         assert_eq!(config.auth_info.token_file, Some(token));
         assert_eq!(config.root_cert_file, Some(folder.path().join("ca.crt")));

@@ -4,6 +4,7 @@ mod object;
 
 pub use object::{ArgumentError, ObjectWord};
 
+use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use std::path::PathBuf;
@@ -16,6 +17,7 @@ use object::{ATTACHMENTS, CLAIMS, DRIVERS, NODES, PODS, VOLUMES, name, name_of, 
     name = "kubectl-attacher",
     bin_name = "kubectl attacher",
     version,
+    args_override_self = true,
     about = "Says why a volume is not attached or detached, and fixes it safely",
     after_help = "Exit codes: 0 as it should be, 1 the cluster could not be asked, 2 wrong command line, 3 a step blocks or something \
                   is stuck, 4 the object does not exist, 5 time is over, 6 a release was refused, 7 what could be read does not say"
@@ -33,7 +35,7 @@ pub struct Cli {
 #[derive(Debug, Default, Args)]
 pub struct GlobalOptions {
     /// Path of the kubeconfig
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub kubeconfig: Option<PathBuf>,
     /// Context of the kubeconfig
     #[arg(long, global = true, value_name = "NAME")]
@@ -401,6 +403,15 @@ mod tests {
                 assert!(error.to_string().contains("variable of the shell"), "{line}: {error}");
             }
         }
+    }
+
+    #[test]
+    fn the_last_of_several_values_counts_and_an_empty_file_is_none() {
+        let line = "kubectl-attacher why pod web-1 --context a --kubeconfig= --as-group g --context b --as-group h";
+        let global = Cli::try_parse_from(line.split(' ')).unwrap().global;
+        assert_eq!(global.context.as_deref(), Some("b"));
+        assert_eq!(global.kubeconfig, Some(PathBuf::new()));
+        assert_eq!(global.groups, ["g", "h"]);
     }
 
     /// Kind and name of what a command line is about, or why it cannot be read.

@@ -37,13 +37,14 @@ impl Call for ListVolumes<'_> {
         }
     }
 
-    /// Entries without a volume are left out.
+    /// Entries without a volume, or without its ID, are left out. One with a node without an ID does not say where its volume is.
     fn answer(&self, response: ListVolumesPage, _: &mut Span) -> VolumePage {
+        let is_blank = |id: &String| id.trim().is_empty();
         let volumes = response.entries.into_iter().filter_map(|entry| {
-            Some(VolumeWithNodes {
-                handle: entry.volume?.volume_id,
-                nodes: entry.status.map(|status| status.published_node_ids),
-            })
+            let handle = entry.volume?.volume_id;
+            let nodes = entry.status.map(|status| status.published_node_ids);
+            let nodes = nodes.filter(|nodes| !nodes.iter().any(is_blank));
+            (!is_blank(&handle)).then_some(VolumeWithNodes { handle, nodes })
         });
         VolumePage {
             volumes: volumes.collect(),

@@ -78,7 +78,9 @@ impl EventWriter {
     /// The writes that an occurrence asks for.
     pub(super) fn writes_of(&mut self, occurrence: &NewEvent) -> Vec<EventWrite> {
         let mut writes = Vec::new();
-        for subject in &occurrence.subjects {
+        // A claim that a PersistentVolume names without a UID is perhaps no object at all, and a series is kept for a UID.
+        let subjects = occurrence.subjects.iter().filter(|subject| !subject.uid.is_empty());
+        for subject in subjects {
             match self.series.observe(occurrence, subject, Instant::now()) {
                 Ok(write) => writes.extend(write),
                 Err(()) => self.metrics.event(&occurrence.driver, occurrence.reason, "dropped"),

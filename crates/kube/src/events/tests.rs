@@ -204,6 +204,11 @@ async fn an_event_that_could_not_be_made_is_not_changed() {
     let mut writer = EventWriter::new(requests_of_events, metrics, "pod-1".to_owned());
     let mut failed = occurrence(EventReason::AttachFailed, "no room");
     failed.subjects.push(subject("PersistentVolumeClaim", "gone"));
+    // Of a PersistentVolume that is reserved for a claim by name: there is no object to show an event on.
+    failed.subjects.push(InvolvedObject {
+        uid: "".into(),
+        ..subject("PersistentVolumeClaim", "gone")
+    });
     for _ in 0..2 {
         for write in writer.writes_of(&failed) {
             let sent = writer.send(write).await;

@@ -1,6 +1,6 @@
 //! The client, as kubectl would make it.
 
-use csi_attacher_kubeconfig::{TokenFile, find};
+use csi_attacher_kubeconfig::{PodError, TokenFile, find, pod_config};
 use http::Request;
 use http::header::AUTHORIZATION;
 use kube::client::{Body, ClientBuilder};
@@ -22,7 +22,7 @@ pub async fn connect(options: &GlobalOptions) -> Result<(Client, String)> {
     let mut config = match found {
         Some(found) => found.config().await.map_err(unusable)?,
         // No file names a cluster: there may be the service account of a pod.
-        None => Config::incluster().map_err(|error| {
+        None => in_pod().map_err(|error| {
             let why = format!("no file names a context, and there is no service account of a pod ({error})");
             PluginError::Config(why)
         })?,
@@ -36,6 +36,17 @@ pub async fn connect(options: &GlobalOptions) -> Result<(Client, String)> {
         .clone()
         .unwrap_or_else(|| config.default_namespace.clone());
     Ok((client(config)?, namespace))
+}
+
+/// The cluster of the pod; the public CAs are trusted where it has no CA data.
+fn in_pod() -> std::result::Result<Config, PodError> {
+    let mut config = pod_config()?;
+    match &config.root_cert_file {
+        // kube reads it itself, and looks for the CAs of the machine without this.
+        Some(file) if file.exists() => config.root_cert = Some(Vec::new()),
+        _ => config.root_cert_file = None,
+    }
+    Ok(config)
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "for `map_err`")]

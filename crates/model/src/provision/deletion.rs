@@ -347,11 +347,10 @@ impl VolumeAttempt {
         reads.find(|(read, _)| read == claim).map(|(_, found)| *found)
     }
 
-    /// The claim that uses the volume, in words.
-    fn user(&self, volume: &Volume) -> String {
+    /// The claim that uses the volume: the last one that a live read showed, or else the one that the PersistentVolume names.
+    pub fn user<'a>(&'a self, volume: &'a Volume) -> Option<&'a ClaimReference> {
         let mut live = self.claims.iter().filter(|(_, found)| *found == OwningClaim::Live);
-        let claim = live.next_back().map(|(claim, _)| claim).or(volume.claim.as_deref());
-        claim.map_or_else(String::new, |claim| format!("{}/{}", claim.namespace, claim.name))
+        live.next_back().map(|(claim, _)| claim).or(volume.claim.as_deref())
     }
 
     /// From a decision to the step that performs it.
@@ -432,7 +431,10 @@ impl VolumeAttempt {
         }
         let of = match (reason, view.attached_to()) {
             (VolumeReason::StillAttached, Seen::Here(nodes)) => nodes.to_string(),
-            (VolumeReason::ReleasedWhileBound, _) => self.user(volume),
+            (VolumeReason::ReleasedWhileBound, _) => {
+                let claim = self.user(volume);
+                claim.map_or_else(String::new, |claim| format!("{}/{}", claim.namespace, claim.name))
+            }
             _ => String::new(),
         };
         self.tell_wait(reason, of);

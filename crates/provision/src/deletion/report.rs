@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::shell::Shell;
 use crate::apiserver::ApiError;
 use crate::decide::Failure;
-use crate::events::of_volume;
+use crate::events::{of_claim_named, of_volume_named};
 use crate::failures::{self, LASTING, kind_of};
 use crate::objects::Volume;
 use crate::provision::VolumeReason;
@@ -47,7 +47,7 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &VolumeAttempt, note: Volum
             record(shell, volume, reason, cause, event::left_to(&volume.name, &heir));
         }
         VolumeNote::Released => released(shell, volume),
-        VolumeNote::Waits(reason, of) => waits(shell, volume, reason, &of),
+        VolumeNote::Waits(reason, of) => waits(shell, attempt, volume, reason, &of),
         VolumeNote::Refused(_, cause) => {
             let wait = (shell.run.wait_delay, shell.run.waits() == 0);
             failures::know_cause(&mut shell.span, &cause);
@@ -82,7 +82,7 @@ fn request_failed(shell: &Shell<'_>, volume: &Volume, error: &ApiError) {
 }
 
 /// The deletion waits until something changes: told once.
-fn waits(shell: &Shell<'_>, volume: &Volume, reason: VolumeReason, of: &str) {
+fn waits(shell: &Shell<'_>, attempt: &VolumeAttempt, volume: &Volume, reason: VolumeReason, of: &str) {
     let (level, kind) = match reason {
         VolumeReason::StillAttached => (ProvisionEventReason::VolumeDelete, "attached"),
         VolumeReason::Held => (ProvisionEventReason::VolumeDelete, error_type::DELETION_HELD),
@@ -96,7 +96,13 @@ fn waits(shell: &Shell<'_>, volume: &Volume, reason: VolumeReason, of: &str) {
     let Some(note) = event::volume_waits(reason, volume, of) else {
         return;
     };
-    record(shell, volume, level, kind, note.clone());
+    let mut subjects = vec![of_volume_named(&volume.name, &volume.uid)];
+    if reason == VolumeReason::ReleasedWhileBound {
+        // The claim is what is wrong then.
+        let claim = attempt.user(volume);
+        subjects.extend(claim.map(|claim| of_claim_named(&claim.namespace, &claim.name, &claim.uid)));
+    }
+    failures::record(shell.look.work, &shell.span, level, kind, note.clone(), subjects);
     traced!(
         info,
         shell.span,
@@ -166,11 +172,8 @@ fn released(shell: &mut Shell<'_>, volume: &Volume) {
     shell.ended = Some(LifecycleOutcome::Succeeded);
 }
 
-/// Records an Event on the PersistentVolume; on its claim as well where that is there, which is what is wrong then.
+/// Records an Event on the PersistentVolume.
 fn record(shell: &Shell<'_>, volume: &Volume, reason: ProvisionEventReason, cause: &'static str, note: String) {
-    let mut subjects = of_volume(volume);
-    if reason != ProvisionEventReason::ReleasedWhileBound {
-        subjects.truncate(1);
-    }
+    let subjects = vec![of_volume_named(&volume.name, &volume.uid)];
     failures::record(shell.look.work, &shell.span, reason, cause, note, subjects);
 }

@@ -375,7 +375,8 @@ impl<'a> EnvironmentReader<'a> {
             "key=value pairs separated by commas",
             key_values,
         );
-        resource.extend(pairs.unwrap_or_default());
+        let pairs = pairs.unwrap_or_default().into_iter();
+        resource.extend(pairs.filter(|(_, value)| !value.is_empty()));
         if let Some(name) = self.text("OTEL_SERVICE_NAME") {
             resource.insert(attr::SERVICE_NAME.to_owned(), name.to_owned());
         }

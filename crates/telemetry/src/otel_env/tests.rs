@@ -380,6 +380,15 @@ fn resource_merges_environment_over_pod_over_defaults() {
         ("OTEL_SERVICE_NAME", "y"),
     ];
     assert_eq!(settings(&both).settings.resource["service.name"], "y");
+    // An empty value counts as not set, here as well.
+    let empty = [
+        ("OTEL_RESOURCE_ATTRIBUTES", "service.name=,k8s.pod.name=,team="),
+        ("POD_NAME", "p"),
+    ];
+    let empty = settings(&empty).settings.resource;
+    let left: Vec<_> = empty.keys().map(String::as_str).collect();
+    assert_eq!(left, ["k8s.pod.name", "service.name", "service.version"]);
+    assert_eq!(empty["k8s.pod.name"], "p");
     for unusable in ["novalue", "a=%zz", "a=%f", "=b", "a=%ff", "good=1,bad"] {
         let parsed = settings(&[("OTEL_RESOURCE_ATTRIBUTES", unusable)]);
         assert_eq!(

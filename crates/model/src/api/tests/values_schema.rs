@@ -15,7 +15,7 @@ const END: &str = "\n    }";
 fn spec() -> Value {
     let definition: Value = serde_yaml::from_str(&crd_yaml().expect("writable")).expect("readable");
     let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
-    let mut spec = json_schema(schema);
+    let mut spec = json_schema(schema, true);
     spec.as_object_mut().expect("an object").remove("required");
     or_null(spec)
 }
@@ -44,8 +44,10 @@ fn or_null(mut schema: Value) -> Value {
 }
 
 /// A structural schema as JSON schema (draft 7). Fields that are not named are refused, as the API server prunes them. CEL
-/// rules, except those for the form of a text, and formats are left to the API server. Fields that are not required may be null.
-fn json_schema(structural: &Value) -> Value {
+/// rules, except those for the form of a text, and formats are left to the API server. Fields that are not required may be null where
+/// files of values are merged (`merged`): it takes away what an earlier file sets. Helm replaces a list as a whole, and a null in it would be
+/// a field that somebody left empty: `names` without a name is not every Secret.
+fn json_schema(structural: &Value, merged: bool) -> Value {
     let mut schema = Map::new();
     let object = structural.as_object().expect("a schema");
     for (key, value) in object {
@@ -67,14 +69,15 @@ fn json_schema(structural: &Value) -> Value {
                     let is_required = structural["required"]
                         .as_array()
                         .is_some_and(|all| all.contains(&json!(name)));
-                    let property = json_schema(property);
-                    (name.clone(), if is_required { property } else { or_null(property) })
+                    let property = json_schema(property, merged);
+                    let may_be_null = merged && !is_required;
+                    (name.clone(), if may_be_null { or_null(property) } else { property })
                 });
                 schema.insert(key.clone(), Value::Object(properties.collect()));
                 schema.insert("additionalProperties".to_owned(), json!(false));
             }
             "items" | "additionalProperties" if value.is_object() => {
-                schema.insert(key.clone(), json_schema(value));
+                schema.insert(key.clone(), json_schema(value, merged && key != "items"));
             }
             _ => {
                 assert!(!key.starts_with("x-kubernetes-"), "{key} has no counterpart here yet");
@@ -83,7 +86,7 @@ fn json_schema(structural: &Value) -> Value {
         }
     }
     let schema = Value::Object(schema);
-    if structural["nullable"] == true {
+    if merged && structural["nullable"] == true {
         or_null(schema)
     } else {
         schema
@@ -139,6 +142,10 @@ fn nothing_but_fields_of_the_definition_is_allowed() {
         json!("string")
     );
     assert_eq!(field("/properties/endpoint/type"), json!("string"));
-    let nullable = json_schema(&json!({"type": "string", "enum": ["a"], "nullable": true}));
+    assert_eq!(
+        field("/properties/publishSecrets/items/properties/names/type"),
+        json!("array")
+    );
+    let nullable = json_schema(&json!({"type": "string", "enum": ["a"], "nullable": true}), true);
     assert_eq!(nullable, json!({"type": ["string", "null"], "enum": ["a", null]}));
 }
