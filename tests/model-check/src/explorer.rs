@@ -29,7 +29,57 @@ pub trait World {
     fn next(&mut self, state: &Self::State, found: &mut Vec<Next<Self::State>>);
 
     /// Why a state is not one that may last, and which property says so; none when it may.
-    fn unrest(&mut self, state: &Self::State) -> Option<(&'static str, String)>;
+    fn unrest(&mut self, _state: &Self::State) -> Option<(&'static str, String)> {
+        None
+    }
+}
+
+/// A world that can say what happens.
+pub trait Told: World {
+    /// Where [`World::next`] puts the words of each step that it finds; there when somebody will read them.
+    fn words(&mut self) -> &mut Option<Vec<String>>;
+}
+
+/// The steps from a state on as people read them, one line each.
+pub fn story<W: Told>(world: &mut W, mut state: W::State, steps: &[u16]) -> Vec<String> {
+    let (mut story, mut found) = (Vec::new(), Vec::new());
+    for step in steps {
+        let step = usize::from(*step);
+        found.clear();
+        *world.words() = Some(Vec::new());
+        world.next(&state, &mut found);
+        let mut words = world.words().take().unwrap_or_default();
+        story.push(words.swap_remove(step));
+        state = found.swap_remove(step).state;
+    }
+    if let Some((property, why)) = world.unrest(&state) {
+        story.push(format!("and so it stays: {property}: {why}"));
+    }
+    story
+}
+
+/// A wrong operator.
+pub struct Wrong<S> {
+    /// What is wrong with it.
+    pub what: &'static str,
+    /// The world in which it is looked for.
+    pub world: S,
+    /// The properties that it violates, each of which is as good.
+    pub violates: &'static [&'static str],
+    /// Whether random histories find it too seldom, so that the model checker alone looks for it.
+    pub is_rare: bool,
+}
+
+impl<S> Wrong<S> {
+    /// One that is not rare.
+    pub fn new(what: &'static str, world: S, violates: &'static [&'static str]) -> Self {
+        Self {
+            what,
+            world,
+            violates,
+            is_rare: false,
+        }
+    }
 }
 
 /// One thing that can happen.
@@ -49,8 +99,6 @@ pub struct Next<S> {
 pub struct Limits {
     /// States.
     pub states: usize,
-    /// Time.
-    pub time: Duration,
     /// Whether what each state leads to is looked at.
     pub stability: bool,
 }
@@ -151,7 +199,7 @@ pub fn explore<W: World>(world: &mut W, limits: Limits) -> Explored {
                 }
             }
             number += 1;
-            cut |= known.len() >= limits.states || (number % 1024 == 0 && began.elapsed() >= limits.time);
+            cut |= known.len() >= limits.states;
             if cut {
                 break 'all;
             }

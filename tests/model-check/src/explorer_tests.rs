@@ -1,12 +1,9 @@
 //! The explorer on graphs that are written down.
 
-use std::time::Duration;
-
 use crate::explorer::{Limits, Next, STABLE, World, explore};
 
 const LIMITS: Limits = Limits {
     states: 1000,
-    time: Duration::from_mins(1),
     stability: true,
 };
 

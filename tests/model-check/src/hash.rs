@@ -99,3 +99,34 @@ impl std::fmt::Write for Written {
 
 /// For tables whose keys nobody chooses to do harm.
 pub type FastMap<K, V> = std::collections::HashMap<K, V, BuildHasherDefault<Fingerprints>>;
+
+/// Values by number, from 1 on. Each is kept once, and told apart from others by a fingerprint.
+pub struct Numbered<T> {
+    values: Vec<T>,
+    numbers: FastMap<u128, u32>,
+}
+
+impl<T> Default for Numbered<T> {
+    fn default() -> Self {
+        Self {
+            values: Vec::new(),
+            numbers: FastMap::default(),
+        }
+    }
+}
+
+impl<T> Numbered<T> {
+    /// The number of the value with this fingerprint, which is made when there is none yet.
+    pub fn number(&mut self, fingerprint: u128, value: impl FnOnce() -> T) -> u32 {
+        let values = &mut self.values;
+        *self.numbers.entry(fingerprint).or_insert_with(|| {
+            values.push(value());
+            values.len() as u32
+        })
+    }
+
+    /// The value of a number.
+    pub fn get(&self, number: u32) -> &T {
+        &self.values[number as usize - 1]
+    }
+}

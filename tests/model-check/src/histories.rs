@@ -3,8 +3,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+use crate::parallel::{all_good, cores};
 use crate::provision::{BLOCK, Provisioner, mutants, world_of_block};
-use crate::report::{in_parallel, numbered};
+use crate::report::{Print, numbered};
 
 /// So many histories a wrong operator may play until it is caught.
 const OF_A_MUTANT: u64 = 50_000;
@@ -12,15 +13,13 @@ const OF_A_MUTANT: u64 = 50_000;
 const TOLD: usize = 5;
 
 /// Plays histories from a seed on, and then those of each wrong operator; true when nothing was violated and each of them was caught.
-pub fn played(seed: u64, count: u64, print: &(dyn Fn(&str) + Sync)) -> bool {
-    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+pub fn played(seed: u64, count: u64, print: Print<'_>) -> bool {
     let began = Instant::now();
     let (first, last) = (seed.saturating_sub(1), seed.saturating_sub(1).saturating_add(count));
-    let blocks = first / BLOCK..last.div_ceil(BLOCK);
+    let blocks: Vec<u64> = (first / BLOCK..last.div_ceil(BLOCK)).collect();
     let (steps, violated) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let number_of_blocks = usize::try_from(blocks.end - blocks.start).unwrap_or(usize::MAX);
-    in_parallel(number_of_blocks, threads, |number| {
-        let block = blocks.start + number as u64;
+    let is_good = all_good(&blocks, cores(), |block| {
+        let block = *block;
         let mut world = Provisioner::new(world_of_block(block));
         // What a state is made of has numbers in the order in which it came, and steps have an order by them: a history is played after
         // those before it in its block.
@@ -40,21 +39,21 @@ pub fn played(seed: u64, count: u64, print: &(dyn Fn(&str) + Sync)) -> bool {
                 ));
             }
         }
+        violated.load(Ordering::Relaxed) == 0
     });
     let (steps, violated) = (steps.into_inner(), violated.into_inner());
     print(&format!(
         "{count} histories of both roles from seed {seed} on, {steps} steps: {violated} violate something; {:.0} s",
         began.elapsed().as_secs_f64()
     ));
-    violated == 0 && wrong_operators(threads, print)
+    is_good && wrong_operators(print)
 }
 
 /// Random histories of each wrong operator, in the world in which the model checker looks for it.
-fn wrong_operators(threads: usize, print: &(dyn Fn(&str) + Sync)) -> bool {
+fn wrong_operators(print: Print<'_>) -> bool {
     let all: Vec<_> = mutants().into_iter().filter(|wrong| !wrong.is_rare).collect();
     print(&format!("{:<84} {:>9}  caught by", "wrong operator", "histories"));
-    let caught = in_parallel(all.len(), threads, |number| {
-        let wrong = &all[number];
+    all_good(&all, cores(), |wrong| {
         // With more faults than can be visited completely.
         let mut world = Provisioner::new(wrong.world.with_faults(3));
         let is_own = |property: &String| wrong.violates.contains(&&**property);
@@ -67,6 +66,5 @@ fn wrong_operators(threads: usize, print: &(dyn Fn(&str) + Sync)) -> bool {
             None => print(&format!("{:<84} {OF_A_MUTANT:>9}  NOT CAUGHT", wrong.what)),
         }
         by.is_some()
-    });
-    caught.into_values().all(|is_caught| is_caught)
+    })
 }

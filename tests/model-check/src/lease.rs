@@ -14,58 +14,71 @@ mod values;
 
 use std::time::Duration;
 
-use csi_attacher_kube::lease::{ElectionState, LeaseRules, LeaseTimings, Moment, rest};
+use csi_attacher_kube::lease::{ElectionState, LeaseRules, Moment, rest};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use crate::explorer::{Next, World};
-use crate::hash::fingerprint;
+use crate::explorer::{Next, Told, World, Wrong};
 use values::Values;
 
-/// One tick.
-const TICK: Duration = Duration::from_secs(2);
 /// A moment in ticks, and whatever else is counted.
 type Tick = u16;
+/// A moment by the monotonic clock of a replica, and by CLOCK_BOOTTIME.
+type Clocks = (Tick, Tick);
+
+/// One tick; no more often does a holder have to renew its Lease.
+const TICK: Duration = Duration::from_secs(2);
+/// So long does a Lease last.
+const LASTS: Tick = 3;
+/// So long does its holder work without a renewal.
+const DEADLINE: Tick = 2;
 /// The Lease of the operator, in its namespace.
 const OWN: usize = 0;
 /// The Lease of the sidecar, in another namespace.
 const SIDECAR: usize = 1;
 /// Both, by their number.
 const LEASES: [&str; 2] = ["the own Lease", "the sidecar's Lease"];
-/// The name of the sidecar.
-const SIDECAR_NAME: &str = "s";
+/// The names of the replicas.
+const REPLICAS: [&str; 2] = ["r0", "r1"];
 /// Two replicas call at once.
 pub const ONE_AT_WORK: &str = "no call by a replica before the calls of another one are over";
 /// A replica and a sidecar call at once.
 pub const NOT_BESIDE_A_SIDECAR: &str = "no call by a replica beside a sidecar whose Lease it is to hold";
 
-/// What is left out of the rules.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What an operator leaves out of the rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the words for each say it")]
 pub enum LeaseFlaw {
-    /// Nothing.
-    #[default]
     None,
-    /// CLOCK_BOOTTIME is not looked at.
     OneClock,
-    /// Who creates a Lease works at once.
     CreatorWorks,
-    /// Who creates a Lease works at once when no object carries the driver's finalizer.
     CreatorOfIdleWorks,
-    /// A record that created a Lease counts as one's own outside of a term.
     CreatedIsOurs,
-    /// Who creates a Lease counts its duration from when it sent the request.
     CountsFromSending,
-    /// It works with its own Lease alone.
     OwnAlone,
-    /// It works with the Leases that its list names, and with its own one only when the list is empty.
     ListAlone,
-    /// It goes on when it could not renew the sidecar's Lease in time.
     GoesOn,
-    /// It gives the sidecar's Lease up when its own one may not be renewed any more, before its calls are over.
     GivesUpEarly,
 }
 
-/// What can go wrong.
+impl LeaseFlaw {
+    const fn what(self) -> &'static str {
+        match self {
+            Self::None => "does nothing wrong",
+            Self::OneClock => "does not look at CLOCK_BOOTTIME",
+            Self::CreatorWorks => "works at once when it creates a Lease",
+            Self::CreatorOfIdleWorks => "works at once when it creates a Lease and no object carries the finalizer",
+            Self::CreatedIsOurs => "counts a Lease as its own that an old request of its own created",
+            Self::CountsFromSending => "counts the duration of a Lease that it creates from the request",
+            Self::OwnAlone => "does not hold the Leases of sidecars",
+            Self::ListAlone => "does not hold its own Lease while its list names others",
+            Self::GoesOn => "goes on when it could not renew one Lease of several",
+            Self::GivesUpEarly => "gives the sidecar's Lease up before its calls are over",
+        }
+    }
+}
+
+/// What can go wrong, besides that somebody deletes a Lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseFault {
     /// A replica dies, and starts again.
@@ -74,23 +87,17 @@ pub enum LeaseFault {
     Suspended,
     /// The answer to a write is lost, and the write may arrive late.
     Unanswered,
-    /// Somebody deletes a Lease.
-    Deleted,
 }
 
-impl LeaseFault {
-    /// All of them.
-    const ALL: &'static [Self] = &[Self::Dies, Self::Suspended, Self::Unanswered, Self::Deleted];
-    /// Any two faults are of the kinds of one of these.
-    const PAIRS: [&'static [Self]; 6] = [
-        &[Self::Dies, Self::Suspended],
-        &[Self::Dies, Self::Unanswered],
-        &[Self::Dies, Self::Deleted],
-        &[Self::Suspended, Self::Unanswered],
-        &[Self::Suspended, Self::Deleted],
-        &[Self::Unanswered, Self::Deleted],
-    ];
-}
+/// Any two faults are of the kinds of one of these; so many of them are that somebody deletes a Lease.
+const PAIRS: [(&[LeaseFault], u8); 6] = [
+    (&[LeaseFault::Dies, LeaseFault::Suspended], 0),
+    (&[LeaseFault::Dies, LeaseFault::Unanswered], 0),
+    (&[LeaseFault::Dies], 1),
+    (&[LeaseFault::Suspended, LeaseFault::Unanswered], 0),
+    (&[LeaseFault::Suspended], 1),
+    (&[LeaseFault::Unanswered], 1),
+];
 
 /// What the world is like.
 #[derive(Clone, Copy, Debug)]
@@ -120,27 +127,12 @@ pub struct LeaseSetting {
 }
 
 impl LeaseSetting {
-    /// So many of the faults may be that somebody deletes a Lease.
-    fn deletions(&self) -> u8 {
-        if self.kinds.contains(&LeaseFault::Deleted) {
-            self.deletes
-        } else {
-            0
-        }
-    }
-
-    /// So many faults a history has at most, and of how many kinds.
-    pub fn faults(&self) -> (u8, usize) {
-        let never = self.kinds.contains(&LeaseFault::Deleted) && self.deletes == 0;
-        (self.faults, self.kinds.len() - usize::from(never))
-    }
-
     /// Two replicas without a sidecar, whose requests take time, with so many faults, of which so many may be deletions.
     pub fn of_replicas(faults: u8, deletes: u8) -> Self {
         Self {
             name: "",
             faults,
-            kinds: LeaseFault::ALL,
+            kinds: &[LeaseFault::Dies, LeaseFault::Suspended, LeaseFault::Unanswered],
             deletes,
             changes: 0,
             replicas: 2,
@@ -151,30 +143,33 @@ impl LeaseSetting {
             flaw: LeaseFlaw::None,
         }
     }
+
+    /// Two replicas and a sidecar, whose requests are answered at once.
+    fn with_a_sidecar(faults: u8, deletes: u8) -> Self {
+        Self {
+            listed: true,
+            sidecar: true,
+            slow: [false; 2],
+            renews_early: false,
+            ..Self::of_replicas(faults, deletes)
+        }
+    }
 }
 
-/// A stored Lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Stored {
-    record: u32,
-    version: Tick,
-}
-
-/// A write of a Lease.
+/// A write of a Lease. No two writes are of one record, so that a record says which version of the Lease it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct LeaseWrite {
     lease: u8,
     record: u32,
-    /// The version that it is written over; none creates the Lease.
-    over: Option<Tick>,
+    /// What it is written over; none creates the Lease.
+    over: Option<u32>,
 }
 
 /// A state.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LeaseState {
     now: Tick,
-    leases: [Option<Stored>; 2],
-    versions: [Tick; 2],
+    leases: [Option<u32>; 2],
     /// Whether the list names the namespace of the sidecar.
     listed: bool,
     /// How many records were written.
@@ -192,18 +187,18 @@ pub struct LeaseState {
 }
 
 /// What a replica knows of one Lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Candidate {
     election: u32,
     /// The Lease as it was last seen, once it was looked at.
-    known: Option<Option<Tick>>,
-    /// A write that is not answered, and when it was begun by both clocks.
-    request: Option<(LeaseWrite, Tick, Tick)>,
-    /// When the Lease was renewed last, by both clocks.
-    term: Option<(Tick, Tick)>,
+    known: Option<Option<u32>>,
+    /// A write that is not answered, and when it was begun.
+    request: Option<(LeaseWrite, Clocks)>,
+    /// When the Lease was renewed last.
+    term: Option<Clocks>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Replica {
     /// Whether its list names the namespace of the sidecar.
     listed: bool,
@@ -221,78 +216,51 @@ struct Sidecar {
     excused: bool,
 }
 
+impl Sidecar {
+    /// Whether it works: it exits when it could not renew its Lease in time.
+    fn works(&self, now: Tick) -> bool {
+        self.term.is_some_and(|term| now - term < DEADLINE)
+    }
+}
+
 /// See above.
 pub struct LeaseWorld {
     setting: LeaseSetting,
     base: Instant,
     values: Values,
-    labels: Option<Vec<String>>,
-}
-
-/// A sidecar that starts, and knows nothing.
-fn sidecar_election() -> ElectionState {
-    let rules = LeaseRules {
-        creators_wait: false,
-        ..LeaseRules::default()
-    };
-    let mut election = ElectionState::new(SIDECAR_NAME.to_owned(), timings().lease_duration, rules);
-    election.stand();
-    election
-}
-
-/// The times of the election.
-fn timings() -> LeaseTimings {
-    LeaseTimings {
-        lease_duration: TICK * 3,
-        renew_deadline: TICK * 2,
-        retry_period: TICK,
-    }
+    words: Option<Vec<String>>,
 }
 
 impl LeaseWorld {
     /// A world.
     pub fn new(setting: LeaseSetting) -> Self {
-        let base = Instant::now() + Duration::from_hours(1);
         Self {
             setting,
-            base,
-            values: Values::new(base),
-            labels: None,
+            base: Instant::now() + Duration::from_hours(1),
+            values: Values::default(),
+            words: None,
         }
-    }
-
-    /// The steps of a way from the first state on, one line each.
-    pub fn story(&mut self, steps: &[u16]) -> Vec<String> {
-        let (mut state, mut story, mut found) = (self.first(), Vec::new(), Vec::new());
-        for step in steps {
-            self.labels = Some(Vec::new());
-            found.clear();
-            self.next(&state, &mut found);
-            let labels = self.labels.take().unwrap_or_default();
-            story.push(labels[usize::from(*step)].clone());
-            state = found.swap_remove(usize::from(*step)).state;
-        }
-        story
     }
 
     fn instant(&self, ticks: Tick) -> Instant {
         self.base + TICK * u32::from(ticks)
     }
 
-    fn now_of(state: &LeaseState, number: usize) -> (Tick, Tick) {
+    fn clocks(state: &LeaseState, number: usize) -> Clocks {
         (state.now - state.replicas[number].behind, state.now)
     }
 
-    fn moment(&self, (monotonic, boot): (Tick, Tick)) -> Moment {
-        let boot = if self.setting.flaw == LeaseFlaw::OneClock {
-            monotonic
-        } else {
-            boot
-        };
+    fn moment(&self, (monotonic, boot): Clocks) -> Moment {
+        let is_blind = self.setting.flaw == LeaseFlaw::OneClock;
         Moment {
             monotonic: self.instant(monotonic),
-            boot: TICK * u32::from(boot),
+            boot: TICK * u32::from(if is_blind { monotonic } else { boot }),
         }
+    }
+
+    /// The present by the clocks of a replica.
+    fn now(&self, state: &LeaseState, number: usize) -> Moment {
+        self.moment(Self::clocks(state, number))
     }
 
     /// The wall clock, which nobody believes. Each record has a time of its own: it has microseconds, and a request takes longer.
@@ -300,24 +268,21 @@ impl LeaseWorld {
         Timestamp::UNIX_EPOCH + Duration::from_micros(state.written.into())
     }
 
-    fn rules(&self) -> LeaseRules {
-        let flaw = self.setting.flaw;
-        LeaseRules {
-            creators_wait: flaw != LeaseFlaw::CreatorWorks && flaw != LeaseFlaw::CreatorOfIdleWorks,
-            ..LeaseRules::default()
-        }
+    /// What is left of a time since a moment, by the clock of a replica that went further.
+    fn rest(&self, state: &LeaseState, number: usize, since: Clocks, time: Tick) -> Tick {
+        let left = rest(TICK * u32::from(time), self.moment(since), self.now(state, number));
+        (left.as_secs() / TICK.as_secs()) as Tick
     }
 
     /// What is left of a time since the last renewal.
-    fn left(&self, state: &LeaseState, number: usize, lease: usize, time: Duration) -> Duration {
+    fn left(&self, state: &LeaseState, number: usize, lease: usize, time: Tick) -> Tick {
         let renewed = state.replicas[number].candidates[lease].term;
-        let now = self.moment(Self::now_of(state, number));
-        renewed.map_or(Duration::ZERO, |renewed| rest(time, self.moment(renewed), now))
+        renewed.map_or(0, |renewed| self.rest(state, number, renewed, time))
     }
 
     /// Whether a replica holds a Lease, by its clocks.
     fn holds(&self, state: &LeaseState, number: usize, lease: usize) -> bool {
-        !self.left(state, number, lease, timings().renew_deadline).is_zero()
+        self.left(state, number, lease, DEADLINE) > 0
     }
 
     /// Whether a replica works under a Lease.
@@ -329,66 +294,59 @@ impl LeaseWorld {
         }
     }
 
-    /// What is left of a time that all Leases of a replica give together.
-    fn left_of_all(&self, state: &LeaseState, number: usize, time: Duration) -> Duration {
+    /// Whether something is left of a time that all Leases of a replica give together: it begins calls until the deadline, and calls that
+    /// it has begun end before the Leases do.
+    fn works(&self, state: &LeaseState, number: usize, time: Tick) -> bool {
         let replica = &state.replicas[number];
-        let goes_on = |lease: usize, left: Duration| {
-            let has_lost_it = replica.candidates[lease].term.is_some() && left.is_zero();
-            self.setting.flaw == LeaseFlaw::GoesOn && lease == SIDECAR && has_lost_it
+        let left = |lease: usize| {
+            let left = self.left(state, number, lease, time);
+            let has_lost_it = replica.candidates[lease].term.is_some() && left == 0;
+            let goes_on = self.setting.flaw == LeaseFlaw::GoesOn && lease == SIDECAR && has_lost_it;
+            (self.needs(replica, lease) && !goes_on).then_some(left)
         };
-        let needed = (OWN..=SIDECAR).filter(|lease| self.needs(replica, *lease));
-        let left = needed.map(|lease| (lease, self.left(state, number, lease, time)));
-        let left = left.filter(|(lease, left)| !goes_on(*lease, *left));
-        left.map(|(_, left)| left).min().unwrap_or_default()
+        (OWN..=SIDECAR).filter_map(left).min().is_some_and(|left| left > 0)
     }
 
-    fn may_start(&self, state: &LeaseState, number: usize) -> bool {
-        !self.left_of_all(state, number, timings().renew_deadline).is_zero()
-    }
-
-    fn may_run(&self, state: &LeaseState, number: usize) -> bool {
-        !self.left_of_all(state, number, timings().lease_duration).is_zero()
-    }
-
-    fn candidate(&mut self, number: usize) -> Candidate {
-        let mut election = ElectionState::new(format!("r{number}"), timings().lease_duration, self.rules());
+    /// The election of somebody who has just started and competes.
+    fn started(&mut self, name: &str, creators_wait: bool) -> u32 {
+        let rules = LeaseRules {
+            creators_wait,
+            ..LeaseRules::default()
+        };
+        let mut election = ElectionState::new(name.to_owned(), TICK * u32::from(LASTS), rules);
         election.stand();
-        Candidate {
-            election: self.values.of_election(election),
-            known: None,
-            request: None,
-            term: None,
-        }
+        self.values.of_election(election)
     }
 
-    /// A replica that has just started and knows nothing.
-    fn started(&mut self, number: usize, listed: bool, behind: Tick) -> Replica {
-        Replica {
-            listed,
-            behind,
-            candidates: [self.candidate(number); 2],
-        }
+    fn started_sidecar(&mut self) -> u32 {
+        self.started("s", false)
     }
 
-    /// Whether the sidecar works: it exits when it could not renew its Lease in time.
-    fn sidecar_works(state: &LeaseState) -> Option<Sidecar> {
-        let deadline = Tick::try_from(timings().renew_deadline.as_secs() / TICK.as_secs()).unwrap_or(Tick::MAX);
-        let works = |term: Tick| state.now - term < deadline;
-        state.sidecar.filter(|sidecar| sidecar.term.is_some_and(works))
+    /// A replica starts, and knows nothing.
+    fn start(&mut self, state: &mut LeaseState, number: usize) {
+        let flaw = self.setting.flaw;
+        let creators_wait = flaw != LeaseFlaw::CreatorWorks && flaw != LeaseFlaw::CreatorOfIdleWorks;
+        let candidate = Candidate {
+            election: self.started(REPLICAS[number], creators_wait),
+            ..Candidate::default()
+        };
+        state.replicas[number].listed = state.listed;
+        state.replicas[number].candidates = [candidate; 2];
     }
 
     /// Two that may begin calls, or one that may while a call of the other may still last.
     fn violation(&self, state: &LeaseState) -> Option<&'static str> {
-        let starts = |number: usize| self.may_start(state, number);
-        let runs = |number: usize| self.may_run(state, number);
+        let starts = |number: usize| self.works(state, number, DEADLINE);
+        let runs = |number: usize| self.works(state, number, LASTS);
         // Whether the flaw is one when nothing is ever attached is not asked.
         let counts = self.setting.flaw != LeaseFlaw::CreatorOfIdleWorks || state.claimed;
         if counts && ((starts(0) && runs(1)) || (starts(1) && runs(0))) {
             return Some(ONE_AT_WORK);
         }
         let beside = |number: usize| state.replicas[number].listed && runs(number);
-        let sidecar = Self::sidecar_works(state).is_some_and(|sidecar| !sidecar.excused);
-        (sidecar && (beside(0) || beside(1))).then_some(NOT_BESIDE_A_SIDECAR)
+        let sidecar = state.sidecar.filter(|sidecar| sidecar.works(state.now));
+        let is_wrong = sidecar.is_some_and(|sidecar| !sidecar.excused) && (beside(0) || beside(1));
+        is_wrong.then_some(NOT_BESIDE_A_SIDECAR)
     }
 }
 
@@ -396,73 +354,52 @@ impl World for LeaseWorld {
     type State = LeaseState;
 
     fn first(&mut self) -> LeaseState {
-        let listed = self.setting.listed;
-        let replicas = [self.started(0, listed, 0), self.started(1, listed, 0)];
-        let sidecar = self.setting.sidecar.then(|| Sidecar {
-            election: self.values.of_election(sidecar_election()),
+        let mut state = LeaseState {
+            listed: self.setting.listed,
+            changes: self.setting.changes,
+            faults: self.setting.faults,
+            deletes: self.setting.deletes,
+            ..LeaseState::default()
+        };
+        for number in 0..REPLICAS.len() {
+            self.start(&mut state, number);
+        }
+        state.sidecar = self.setting.sidecar.then(|| Sidecar {
+            election: self.started_sidecar(),
             term: None,
             excused: false,
         });
-        LeaseState {
-            now: 0,
-            leases: [None; 2],
-            versions: [0; 2],
-            listed,
-            written: 0,
-            changes: self.setting.changes,
-            faults: self.setting.faults,
-            deletes: self.setting.deletions(),
-            late: Vec::new(),
-            replicas,
-            sidecar,
-            robbed: false,
-            claimed: false,
-        }
+        state
     }
 
     fn fingerprint(&mut self, state: &LeaseState) -> u128 {
-        fingerprint(&self.key(state))
+        self.key(state)
     }
 
     fn next(&mut self, state: &LeaseState, found: &mut Vec<Next<LeaseState>>) {
         self.steps(state, found);
     }
+}
 
-    fn unrest(&mut self, _state: &LeaseState) -> Option<(&'static str, String)> {
-        None
+impl Told for LeaseWorld {
+    fn words(&mut self) -> &mut Option<Vec<String>> {
+        &mut self.words
     }
 }
 
 /// The worlds of the Lease, small or large.
 pub fn settings(large: bool) -> Vec<LeaseSetting> {
-    let stays = LeaseSetting {
-        name: "the own Lease stays",
-        ..LeaseSetting::of_replicas(if large { 4 } else { 2 }, 0)
+    let own = |name, faults, deletes| LeaseSetting {
+        name,
+        ..LeaseSetting::of_replicas(if large { 4 } else { faults }, deletes)
     };
-    let deleted = LeaseSetting {
-        name: "the own Lease is deleted",
-        deletes: 1,
-        ..stays
-    };
-    let deleted_twice = LeaseSetting {
-        name: "the own Lease is deleted twice",
-        // Two deletions, and a request that arrives late.
-        faults: if large { 4 } else { 3 },
-        deletes: 2,
-        ..stays
-    };
-    // A replica that works holds its own Lease, so that the worlds above say that two never work at once, whatever the list names.
+    // A replica that works holds its own Lease, so that the worlds of that say that two never work at once, whatever the list names.
     let sidecar = LeaseSetting {
         name: "one replica and a sidecar",
-        faults: u8::from(large) + 1,
-        deletes: 2,
         changes: 1,
         replicas: 1,
-        listed: true,
-        sidecar: true,
         slow: [false, true],
-        renews_early: false,
-        ..stays
+        ..LeaseSetting::with_a_sidecar(u8::from(large) + 1, 2)
     };
     let added = LeaseSetting {
         name: "one replica, the sidecar's namespace is added",
@@ -472,12 +409,7 @@ pub fn settings(large: bool) -> Vec<LeaseSetting> {
     };
     let two = LeaseSetting {
         name: "two replicas and a sidecar",
-        faults: 0,
-        deletes: 1,
-        changes: 0,
-        replicas: 2,
-        slow: [false; 2],
-        ..sidecar
+        ..LeaseSetting::with_a_sidecar(0, 1)
     };
     let two_and_a_change = LeaseSetting {
         name: "two replicas, the list changes",
@@ -485,15 +417,23 @@ pub fn settings(large: bool) -> Vec<LeaseSetting> {
         listed: false,
         ..two
     };
-    let mut settings = vec![stays, deleted, deleted_twice, sidecar, added];
+    let mut settings = vec![
+        own("the own Lease stays", 2, 0),
+        own("the own Lease is deleted", 2, 1),
+        // Two deletions, and a request that arrives late.
+        own("the own Lease is deleted twice", 3, 2),
+        sidecar,
+        added,
+    ];
     for world in [two, two_and_a_change] {
-        let of_kinds = |kinds| LeaseSetting {
+        let with_two_faults = |(kinds, deletes)| LeaseSetting {
             faults: 2,
             kinds,
+            deletes,
             ..world
         };
         if large {
-            settings.extend(LeaseFault::PAIRS.map(of_kinds));
+            settings.extend(PAIRS.map(with_two_faults));
         } else {
             settings.push(world);
         }
@@ -501,86 +441,25 @@ pub fn settings(large: bool) -> Vec<LeaseSetting> {
     settings
 }
 
-/// A wrong leader.
-pub struct WrongLeader {
-    /// What is wrong, in words.
-    pub what: &'static str,
-    /// The world in which it is looked for.
-    pub world: LeaseSetting,
-    /// The property that is about what it does wrong.
-    pub violates: &'static str,
-}
-
 /// The operators that lead wrongly.
-pub fn mutants() -> Vec<WrongLeader> {
-    let own = |what, flaw, faults, deletes| WrongLeader {
-        what,
-        world: LeaseSetting {
-            flaw,
-            ..LeaseSetting::of_replicas(faults, deletes)
-        },
-        violates: ONE_AT_WORK,
-    };
-    let beside = |what, flaw, faults, changes, violates| WrongLeader {
-        what,
-        world: LeaseSetting {
-            changes,
-            listed: changes == 0,
-            sidecar: true,
-            slow: [false; 2],
-            renews_early: false,
-            ..own(what, flaw, faults, 0).world
-        },
-        violates,
+pub fn mutants() -> Vec<Wrong<LeaseSetting>> {
+    let wrong = |flaw: LeaseFlaw, world, violates| Wrong::new(flaw.what(), LeaseSetting { flaw, ..world }, violates);
+    let own = LeaseSetting::of_replicas;
+    let beside = LeaseSetting::with_a_sidecar(0, 0);
+    let added = LeaseSetting {
+        changes: 1,
+        listed: false,
+        ..beside
     };
     vec![
-        own("does not look at CLOCK_BOOTTIME", LeaseFlaw::OneClock, 1, 0),
-        own("works at once when it creates a Lease", LeaseFlaw::CreatorWorks, 1, 1),
-        own(
-            "works at once when it creates a Lease and no object carries the finalizer",
-            LeaseFlaw::CreatorOfIdleWorks,
-            1,
-            1,
-        ),
-        own(
-            "counts a Lease as its own that an old request of its own created",
-            LeaseFlaw::CreatedIsOurs,
-            3,
-            2,
-        ),
-        own(
-            "counts the duration of a Lease that it creates from the request",
-            LeaseFlaw::CountsFromSending,
-            1,
-            1,
-        ),
-        beside(
-            "does not hold the Leases of sidecars",
-            LeaseFlaw::OwnAlone,
-            0,
-            0,
-            NOT_BESIDE_A_SIDECAR,
-        ),
-        beside(
-            "does not hold its own Lease while its list names others",
-            LeaseFlaw::ListAlone,
-            0,
-            1,
-            ONE_AT_WORK,
-        ),
-        beside(
-            "goes on when it could not renew one Lease of several",
-            LeaseFlaw::GoesOn,
-            0,
-            0,
-            NOT_BESIDE_A_SIDECAR,
-        ),
-        beside(
-            "gives the sidecar's Lease up before its calls are over",
-            LeaseFlaw::GivesUpEarly,
-            0,
-            0,
-            NOT_BESIDE_A_SIDECAR,
-        ),
+        wrong(LeaseFlaw::OneClock, own(1, 0), &[ONE_AT_WORK]),
+        wrong(LeaseFlaw::CreatorWorks, own(1, 1), &[ONE_AT_WORK]),
+        wrong(LeaseFlaw::CreatorOfIdleWorks, own(1, 1), &[ONE_AT_WORK]),
+        wrong(LeaseFlaw::CreatedIsOurs, own(3, 2), &[ONE_AT_WORK]),
+        wrong(LeaseFlaw::CountsFromSending, own(1, 1), &[ONE_AT_WORK]),
+        wrong(LeaseFlaw::OwnAlone, beside, &[NOT_BESIDE_A_SIDECAR]),
+        wrong(LeaseFlaw::ListAlone, added, &[ONE_AT_WORK]),
+        wrong(LeaseFlaw::GoesOn, beside, &[NOT_BESIDE_A_SIDECAR]),
+        wrong(LeaseFlaw::GivesUpEarly, beside, &[NOT_BESIDE_A_SIDECAR]),
     ]
 }

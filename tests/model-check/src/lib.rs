@@ -7,6 +7,7 @@
 //! * [`provision`]: worlds of a claim, its PersistentVolume and the driver's volumes.
 //! * [`histories`]: plays random histories, and prints what they came to.
 //! * [`walk`]: random histories of a world.
+//! * [`report`]: explores the worlds and looks for the wrong operators, and prints what they came to.
 //! * [`explorer`]: visits all states, and says why it is not `stateright`.
 
 #![allow(
@@ -33,6 +34,7 @@ mod explorer_tests;
 pub mod hash;
 pub mod histories;
 pub mod lease;
+pub mod parallel;
 pub mod provision;
 pub mod report;
 pub mod walk;

@@ -17,7 +17,7 @@ mod universe;
 mod world;
 pub mod worlds;
 
-pub use mutants::{Wrong, all as mutants};
+pub use mutants::all as mutants;
 pub use rules::Rules;
 pub use state::State;
 pub use world::{Fault, Setting, User};
@@ -30,7 +30,7 @@ use objects::Kind;
 use state::{NOBODY, NONE, PLACES, Replica, SLOTS};
 use universe::{CacheEvent, Universe, uid_of};
 
-use crate::explorer::{Next, World};
+use crate::explorer::{Next, Told, World};
 
 /// A world, and the step that is being made.
 pub struct Core {
@@ -38,29 +38,21 @@ pub struct Core {
     universe: Universe,
     violation: Option<&'static str>,
     acted: bool,
-    /// What happens in the steps, when somebody will read it.
-    traced: Option<Vec<Traced>>,
-    notes: Vec<String>,
-}
-
-/// What happens in a step.
-#[derive(Clone, Debug)]
-struct Traced {
-    event: Event,
-    /// What the operator sends or calls because of it.
+    words: Option<Vec<String>>,
+    /// What the operator sends or calls in the step.
     notes: Vec<String>,
 }
 
 impl Core {
-    /// A world in which the operator decides by these rules.
-    pub fn new(setting: Setting, rules: Rules) -> Self {
-        let universe = Universe::new(&setting, rules);
+    /// A world.
+    pub fn new(setting: Setting) -> Self {
+        let universe = Universe::new(&setting);
         Self {
             setting,
             universe,
             violation: None,
             acted: false,
-            traced: None,
+            words: None,
             notes: Vec::new(),
         }
     }
@@ -71,46 +63,10 @@ impl Core {
 
     /// Notes why something is done, when somebody will read it.
     fn note(&mut self, what: impl FnOnce(&Self) -> String) {
-        if self.traced.is_some() {
+        if self.words.is_some() {
             let what = what(self);
             self.notes.push(what);
         }
-    }
-
-    /// The steps of a way from the first state on, one line each, with the reasons that the core gave.
-    pub fn story(&mut self, steps: &[u16]) -> Vec<String> {
-        let mut state = self.first();
-        let mut story = Vec::new();
-        let mut found = Vec::new();
-        for step in steps {
-            let traced = self.traced(|core| {
-                found.clear();
-                core.next(&state, &mut found);
-            });
-            let step = usize::from(*step);
-            story.push(self.told(&traced[step]));
-            state = found.swap_remove(step).state;
-        }
-        if let Some((_, unrest)) = self.unrest(&state) {
-            story.push(format!("and so it stays: {unrest}"));
-        }
-        story
-    }
-
-    /// What happens in the steps that are made meanwhile.
-    fn traced(&mut self, act: impl FnOnce(&mut Self)) -> Vec<Traced> {
-        self.traced = Some(Vec::new());
-        act(self);
-        self.traced.take().unwrap_or_default()
-    }
-
-    /// A step in words.
-    fn told(&self, traced: &Traced) -> String {
-        let mut line = self.in_words(traced.event);
-        for note in &traced.notes {
-            line = format!("{line}; {note}");
-        }
-        line
     }
 
     /// The cache of a process takes something in; who has to look again is noted in its queue.
@@ -183,11 +139,10 @@ impl Core {
         if self.violation.is_none() && next == *state {
             return;
         }
-        if let Some(traced) = &mut self.traced {
-            traced.push(Traced {
-                event,
-                notes: std::mem::take(&mut self.notes),
-            });
+        if let Some(mut words) = self.words.take() {
+            self.notes.insert(0, self.in_words(event));
+            words.push(self.notes.join("; "));
+            self.words = Some(words);
         }
         found.push(Next {
             state: next,
@@ -279,6 +234,12 @@ impl World for Core {
 
     fn unrest(&mut self, state: &State) -> Option<(&'static str, String)> {
         self.unsettled(state)
+    }
+}
+
+impl Told for Core {
+    fn words(&mut self) -> &mut Option<Vec<String>> {
+        &mut self.words
     }
 }
 

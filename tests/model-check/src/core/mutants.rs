@@ -17,6 +17,7 @@ use super::worlds::{
     foreign_finalizers, late_contexts, lost_capability, lost_writes, of_another_driver, one_volume, reborn_node,
     shared_volume_in_deletion, twins, twins_and_a_crash, unprotected, volume_in_deletion,
 };
+use crate::explorer::Wrong;
 
 #[path = "../../../../crates/attach/src/driver/simulation/wrong_rules.rs"]
 #[allow(
@@ -28,28 +29,12 @@ mod wrong_rules;
 
 use wrong_rules as rules;
 
-/// A wrong operator.
-pub struct Wrong {
-    /// What is wrong with it, in the words of the simulation.
-    pub what: &'static str,
-    /// Its rules.
-    pub rules: Rules,
-    /// The world in which it is looked for.
-    pub world: Setting,
-    /// The properties that it violates, each of which is as good.
-    pub violates: &'static [&'static str],
-}
-
 type Decides = for<'a> fn(&Observed<'a>) -> Action<'a>;
 type Settles = fn(&Observed<'_>, &Outcome, Timestamp) -> Vec<Write>;
 
-fn wrong(what: &'static str, rules: Rules, world: Setting, violates: &'static [&'static str]) -> Wrong {
-    Wrong {
-        what,
-        rules,
-        world,
-        violates,
-    }
+/// One of the simulation, in its words.
+fn wrong(what: &'static str, rules: Rules, world: Setting, violates: &'static [&'static str]) -> Wrong<Setting> {
+    Wrong::new(what, Setting { rules, ..world }, violates)
 }
 
 fn by(attempt: attempt::Rules) -> Rules {
@@ -74,7 +59,7 @@ fn settling(settle: Settles) -> Rules {
 }
 
 /// All of them.
-pub fn all() -> Vec<Wrong> {
+pub fn all() -> Vec<Wrong<Setting>> {
     let mut all = mistaken();
     all.extend(writing());
     all.extend(forgetful());
@@ -83,7 +68,7 @@ pub fn all() -> Vec<Wrong> {
 }
 
 /// Those that decide wrongly.
-fn mistaken() -> Vec<Wrong> {
+fn mistaken() -> Vec<Wrong<Setting>> {
     let releasing: fn(
         &csi_attacher_model::objects::Volume,
         usize,
@@ -180,7 +165,7 @@ fn forget_renewal<'a>(observed: &Observed<'a>) -> Action<'a> {
 }
 
 /// Those that write wrongly.
-fn writing() -> Vec<Wrong> {
+fn writing() -> Vec<Wrong<Setting>> {
     vec![
         wrong(
             "drops the finalizer when Unpublish fails",
@@ -246,7 +231,7 @@ fn writing() -> Vec<Wrong> {
 }
 
 /// Those that record wrongly.
-fn forgetful() -> Vec<Wrong> {
+fn forgetful() -> Vec<Wrong<Setting>> {
     vec![
         wrong(
             "does not record what it has attached",
@@ -282,7 +267,7 @@ fn forgetful() -> Vec<Wrong> {
 }
 
 /// Those whose decisions are right.
-fn careless() -> Vec<Wrong> {
+fn careless() -> Vec<Wrong<Setting>> {
     vec![
         wrong(
             "makes calls without the Lease",

@@ -4,11 +4,10 @@
 //! and the cache are nowhere in this crate.
 
 use std::collections::HashMap;
-use std::hash::Hash;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use csi_attacher_attach::cache::{AttacherKey, CacheChange, CacheContent, Index};
+use csi_attacher_attach::cache::{AttacherKey, CacheChange, Index};
 use csi_attacher_kube::reflect::{CachedKind, Origin, Tables as _};
 use csi_attacher_model::decide::patch::WriteTarget;
 use csi_attacher_model::decide::{
@@ -24,35 +23,7 @@ use super::rules::Rules;
 use super::state::NONE;
 use super::world::Setting;
 use crate::api_server;
-use crate::hash::FastMap;
-
-/// Values by number, and numbers by what tells values apart.
-pub(super) struct Interned<K, V> {
-    values: Vec<V>,
-    numbers: HashMap<K, u32>,
-}
-
-impl<K: Hash + Eq, V> Interned<K, V> {
-    /// Number 0 stands for none.
-    fn new() -> Self {
-        Self {
-            values: Vec::new(),
-            numbers: HashMap::new(),
-        }
-    }
-
-    pub(super) fn number(&mut self, key: K, value: impl FnOnce() -> V) -> u32 {
-        let values = &mut self.values;
-        *self.numbers.entry(key).or_insert_with(|| {
-            values.push(value());
-            u32::try_from(values.len()).unwrap_or(u32::MAX)
-        })
-    }
-
-    pub(super) fn get(&self, number: u32) -> &V {
-        &self.values[number as usize - 1]
-    }
-}
+use crate::hash::{FastMap, Numbered, fingerprint, of_debug};
 
 /// How a patch went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -84,17 +55,17 @@ type Change = (u32, Rc<[u8]>);
 
 /// See above.
 pub struct Universe {
-    objects: Interned<(Kind, String), Object>,
-    writes: Interned<String, Write>,
-    snapshots: Interned<String, Rc<Snapshot>>,
-    caches: Interned<CacheContent, Rc<Index>>,
-    failures: Interned<String, Failure>,
+    objects: Numbered<Object>,
+    writes: Numbered<Write>,
+    snapshots: Numbered<Rc<Snapshot>>,
+    caches: Numbered<Rc<Index>>,
+    failures: Numbered<Failure>,
     places: Vec<OwnedVolumeOnNode>,
     slots: HashMap<String, u8>,
     kinds: Vec<Kind>,
     rules: Rules,
     pub(super) policy: Policy,
-    pub(super) machines: Interned<u128, Machine>,
+    pub(super) machines: Numbered<Machine>,
     pub(super) advances: FastMap<Glance, Rc<Advance>>,
     changes: FastMap<(u32, CacheEvent), Change>,
     shown: FastMap<(u32, u8), u32>,
@@ -106,24 +77,24 @@ pub struct Universe {
 pub(super) const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
 impl Universe {
-    /// An empty one, for a world in which the operator decides by these rules.
-    pub fn new(setting: &Setting, rules: Rules) -> Self {
+    /// An empty one.
+    pub fn new(setting: &Setting) -> Self {
         let names = setting.names();
         Self {
-            objects: Interned::new(),
-            writes: Interned::new(),
-            snapshots: Interned::new(),
-            caches: Interned::new(),
-            failures: Interned::new(),
+            objects: Numbered::default(),
+            writes: Numbered::default(),
+            snapshots: Numbered::default(),
+            caches: Numbered::default(),
+            failures: Numbered::default(),
             places: setting.places(),
             slots: (0_u8..)
                 .zip(&names)
                 .map(|(slot, (_, name))| (name.clone(), slot))
                 .collect(),
             kinds: names.iter().map(|(kind, _)| *kind).collect(),
-            rules,
+            rules: setting.rules,
             policy: setting.policy(),
-            machines: Interned::new(),
+            machines: Numbered::default(),
             advances: FastMap::default(),
             changes: FastMap::default(),
             shown: FastMap::default(),
@@ -164,7 +135,7 @@ impl Universe {
 
     /// The number of an object.
     pub fn store(&mut self, kind: Kind, value: serde_json::Value) -> u32 {
-        let key = (kind, value.to_string());
+        let key = fingerprint(&(kind, value.to_string()));
         self.objects.number(key, || Object::read(kind, value))
     }
 
@@ -194,7 +165,7 @@ impl Universe {
     }
 
     pub(super) fn number_of_write(&mut self, write: Write) -> u32 {
-        self.writes.number(format!("{write:?}"), || write)
+        self.writes.number(of_debug(&write), || write)
     }
 
     /// A snapshot.
@@ -203,7 +174,7 @@ impl Universe {
     }
 
     fn number_of_snapshot(&mut self, snapshot: Snapshot) -> u32 {
-        self.snapshots.number(format!("{snapshot:?}"), || Rc::new(snapshot))
+        self.snapshots.number(of_debug(&snapshot), || Rc::new(snapshot))
     }
 
     /// The object of a slot as the target of a request.
@@ -221,7 +192,7 @@ impl Universe {
 
     /// The number of a failure.
     pub fn fails(&mut self, failure: Failure) -> u16 {
-        let number = self.failures.number(format!("{failure:?}"), || failure);
+        let number = self.failures.number(of_debug(&failure), || failure);
         u16::try_from(number).unwrap_or(u16::MAX)
     }
 
@@ -242,7 +213,7 @@ impl Universe {
     /// The cache of a process that knows nothing.
     pub fn empty_cache(&mut self) -> u32 {
         let empty = Index::default();
-        self.caches.number(empty.content(), || Rc::new(empty))
+        self.caches.number(fingerprint(&empty.content()), || Rc::new(empty))
     }
 
     /// A cache.
@@ -263,7 +234,7 @@ impl Universe {
                 AttacherKey::Attachment(name) | AttacherKey::Volume(name) => self.slots.get(&**name).copied(),
             })
             .collect();
-        let number = self.caches.number(value.content(), || Rc::new(value));
+        let number = self.caches.number(fingerprint(&value.content()), || Rc::new(value));
         self.changes.insert((cache, event), (number, slots.clone()));
         (number, slots)
     }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use csi_attacher_model::decide::{OrphanPolicy, OwnedVolumeOnNode, Policy, PublishSecrets, VolumeOnNode};
 
 use super::objects::{self, Kind};
+use super::rules::Rules;
 use super::state::SLOTS;
 
 /// A world before anything happened.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Setting {
     /// What it is.
     pub name: &'static str,
@@ -35,6 +36,8 @@ pub struct Setting {
     pub secret: bool,
     /// Each publish after an unpublish is answered with another publish context.
     pub contexts: bool,
+    /// What the operator decides by.
+    pub rules: Rules,
 }
 
 /// What can go wrong.

@@ -1,5 +1,6 @@
 //! The worlds.
 
+use super::Rules;
 use super::objects::DRIVER;
 use super::world::{Fault, Setting, User};
 
@@ -35,6 +36,7 @@ pub fn one_volume_two_nodes(replicas: usize, faults: u8) -> Setting {
         one_at_a_time: true,
         secret: false,
         contexts: false,
+        rules: Rules::default(),
     }
 }
 

@@ -3,9 +3,9 @@
 use csi_attacher_kube::lease::{ElectionState, LeaderElectionRecord, LeaseAction};
 use csi_attacher_model::api::names::NEW_LEASE_HOLDER;
 
+use super::key::holder_of;
 use super::{
-    LEASES, LeaseFault, LeaseFlaw, LeaseState, LeaseWorld, LeaseWrite, OWN, SIDECAR, Stored, Tick, sidecar_election,
-    timings,
+    Candidate, DEADLINE, LASTS, LEASES, LeaseFault, LeaseFlaw, LeaseState, LeaseWorld, LeaseWrite, OWN, SIDECAR,
 };
 use crate::explorer::Next;
 
@@ -16,7 +16,7 @@ impl LeaseWorld {
         &mut self,
         state: &LeaseState,
         found: &mut Found,
-        label: impl FnOnce() -> String,
+        words: impl FnOnce() -> String,
         act: impl FnOnce(&mut Self, &mut LeaseState),
     ) {
         let mut next = state.clone();
@@ -24,7 +24,6 @@ impl LeaseWorld {
         let mut late = std::mem::take(&mut next.late);
         late.retain(|write| Self::can_succeed(&next, write));
         late.sort_unstable();
-        late.dedup();
         next.late = late;
         let robbed = self.a_replica_may_think_it_holds(&next);
         if let Some(sidecar) = &mut next.sidecar {
@@ -33,8 +32,8 @@ impl LeaseWorld {
         if next == *state {
             return;
         }
-        if let Some(labels) = &mut self.labels {
-            labels.push(format!("{:>2} s: {}", state.now * 2, label()));
+        if let Some(told) = &mut self.words {
+            told.push(format!("{:>2} s: {}", state.now * 2, words()));
         }
         let violation = self.violation(&next);
         found.push(Next {
@@ -50,43 +49,33 @@ impl LeaseWorld {
         for number in 0..self.setting.replicas {
             self.steps_of(state, number, found);
         }
-        if let Some(sidecar) = state.sidecar {
-            let label = || "the sidecar reads its Lease, and takes or renews it if it may".to_owned();
-            // It renews its Lease once in a retry period.
-            if sidecar.term != Some(state.now) {
-                self.step(state, found, label, Self::sidecar_tries);
-            }
-            if Self::sidecar_works(state).is_some() {
-                let label = || "the sidecar ends and releases its Lease".to_owned();
-                self.step(state, found, label, Self::sidecar_ends);
-            }
+        // It renews its Lease once in a retry period.
+        if state.sidecar.is_some_and(|sidecar| sidecar.term != Some(state.now)) {
+            let words = || "the sidecar reads its Lease, and takes or renews it if it may".to_owned();
+            self.step(state, found, words, Self::sidecar_tries);
+        }
+        if state.sidecar.is_some_and(|sidecar| sidecar.works(state.now)) {
+            let words = || "the sidecar ends and releases its Lease".to_owned();
+            self.step(state, found, words, Self::sidecar_ends);
         }
         for (number, write) in state.late.iter().copied().enumerate() {
-            self.step(
-                state,
-                found,
-                || format!("a write of {} arrives late", LEASES[usize::from(write.lease)]),
-                |world, state| {
-                    state.late.remove(number);
-                    world.store(state, write);
-                },
-            );
+            let words = || format!("a write of {} arrives late", LEASES[usize::from(write.lease)]);
+            self.step(state, found, words, |_, state| {
+                state.late.remove(number);
+                store(state, write);
+            });
         }
         if state.changes > 0 {
-            self.step(
-                state,
-                found,
-                || "somebody changes the list of namespaces".to_owned(),
-                |_, state| {
-                    state.changes -= 1;
-                    state.listed = !state.listed;
-                },
-            );
+            let words = || "somebody changes the list of namespaces".to_owned();
+            self.step(state, found, words, |_, state| {
+                state.changes -= 1;
+                state.listed = !state.listed;
+            });
         }
-        if self.setting.flaw == LeaseFlaw::CreatorOfIdleWorks && (self.may_start(state, 0) || self.may_start(state, 1))
-        {
-            let label = || "a replica puts the finalizer on an object, or takes it off the last one".to_owned();
-            self.step(state, found, label, |_, state| state.claimed = !state.claimed);
+        let one_works = || (0..2).any(|number| self.works(state, number, DEADLINE));
+        if self.setting.flaw == LeaseFlaw::CreatorOfIdleWorks && one_works() {
+            let words = || "a replica puts the finalizer on an object, or takes it off the last one".to_owned();
+            self.step(state, found, words, |_, state| state.claimed = !state.claimed);
         }
         if state.faults > 0 {
             self.faults(state, found);
@@ -97,18 +86,17 @@ impl LeaseWorld {
         let kinds = self.setting.kinds;
         for number in 0..self.setting.replicas {
             if kinds.contains(&LeaseFault::Dies) {
-                let label = || format!("FAULT: r{number} dies, and starts again");
-                self.step(state, found, label, |world, state| {
+                let words = || format!("FAULT: r{number} dies, and starts again");
+                self.step(state, found, words, |world, state| {
                     state.faults -= 1;
-                    let replica = state.replicas[number];
-                    let requests = replica.candidates.iter().filter_map(|candidate| candidate.request);
-                    state.late.extend(requests.map(|(write, ..)| write));
-                    state.replicas[number] = world.started(number, state.listed, replica.behind);
+                    let requests = state.replicas[number].candidates.map(|candidate| candidate.request);
+                    state.late.extend(requests.iter().flatten().map(|(write, _)| *write));
+                    world.start(state, number);
                 });
             }
             if kinds.contains(&LeaseFault::Suspended) {
-                let label = || format!("FAULT: the machine of r{number} is suspended while time goes on");
-                self.step(state, found, label, |_, state| {
+                let words = || format!("FAULT: the machine of r{number} is suspended while time goes on");
+                self.step(state, found, words, |_, state| {
                     state.faults -= 1;
                     state.now += 1;
                     state.replicas[number].behind += 1;
@@ -122,46 +110,37 @@ impl LeaseWorld {
         }
         for (lease, name) in LEASES.iter().enumerate() {
             if state.deletes > 0 && state.leases[lease].is_some() {
-                self.step(
-                    state,
-                    found,
-                    || format!("FAULT: somebody deletes {name}"),
-                    |world, state| {
-                        state.faults -= 1;
-                        state.deletes -= 1;
-                        let stored = state.leases[lease].take();
-                        let of_replica = |stored: Stored| world.values.record_parts(stored.record).replica.is_some();
-                        if lease == SIDECAR {
-                            state.robbed = stored.is_some_and(of_replica);
-                        }
-                    },
-                );
+                let words = || format!("FAULT: somebody deletes {name}");
+                self.step(state, found, words, |world, state| {
+                    state.faults -= 1;
+                    state.deletes -= 1;
+                    let deleted = state.leases[lease].take();
+                    if lease == SIDECAR {
+                        state.robbed = deleted.is_some_and(|record| holder_of(world.values.record(record)).is_some());
+                    }
+                });
             }
         }
     }
 
     /// The answer to a write is lost, and the write may arrive late.
     fn unanswered(&mut self, state: &LeaseState, number: usize, lease: usize, found: &mut Found) {
-        let begins = !self.setting.slow[lease] && self.may_act(state, number, lease);
+        let begins = !self.setting.slow[lease] && self.is_due(state, number, lease);
         if !begins && state.replicas[number].candidates[lease].request.is_none() {
             return;
         }
-        self.step(
-            state,
-            found,
-            || format!("FAULT: no answer to the write of {} by r{number}", LEASES[lease]),
-            |world, state| {
-                if begins {
-                    world.act(state, number, lease);
-                    state.replicas[number].candidates[lease].known = None;
-                }
-                let request = state.replicas[number].candidates[lease].request.take();
-                if let Some((write, ..)) = request {
-                    state.faults -= 1;
-                    state.late.push(write);
-                }
-            },
-        );
+        let words = || format!("FAULT: no answer to the write of {} by r{number}", LEASES[lease]);
+        self.step(state, found, words, |world, state| {
+            if begins {
+                world.act(state, number, lease);
+                state.replicas[number].candidates[lease].known = None;
+            }
+            let request = state.replicas[number].candidates[lease].request.take();
+            if let Some((write, _)) = request {
+                state.faults -= 1;
+                state.late.push(write);
+            }
+        });
     }
 
     fn steps_of(&mut self, state: &LeaseState, number: usize, found: &mut Found) {
@@ -170,78 +149,56 @@ impl LeaseWorld {
             if !self.needs(replica, lease) {
                 continue;
             }
-            if replica.candidates[lease].request.is_some() {
-                self.step(
-                    state,
-                    found,
-                    || format!("the write of {name} by r{number} is answered"),
-                    |world, state| world.served(state, number, lease),
-                );
-                continue;
-            }
-            if !self.setting.slow[lease] {
-                if self.may_act(state, number, lease) {
-                    let label = || format!("r{number} looks at {name}, and writes it if it may");
-                    self.step(state, found, label, |world, state| {
-                        world.act(state, number, lease);
-                        world.served(state, number, lease);
-                        // It is read again before it is written.
-                        state.replicas[number].candidates[lease].known = None;
-                    });
+            let candidate = &replica.candidates[lease];
+            if candidate.request.is_some() {
+                let words = || format!("the write of {name} by r{number} is answered");
+                self.step(state, found, words, |world, state| world.served(state, number, lease));
+            } else if self.setting.slow[lease] {
+                if !self.holds(state, number, lease) || candidate.known.is_none() {
+                    let words = || format!("r{number} reads {name}");
+                    self.step(state, found, words, |world, state| world.read(state, number, lease));
                 }
-                continue;
-            }
-            if !self.holds(state, number, lease) || replica.candidates[lease].known.is_none() {
-                let label = || format!("r{number} reads {name}");
-                self.step(state, found, label, |world, state| world.read(state, number, lease));
-            }
-            if self.may_write(state, number, lease) {
-                let label = || format!("r{number} writes {name}");
-                self.step(state, found, label, |world, state| world.write(state, number, lease));
+                // Its holder reads it when a write failed.
+                if candidate.known.is_some() && self.is_due(state, number, lease) {
+                    let words = || format!("r{number} writes {name}");
+                    self.step(state, found, words, |world, state| world.write(state, number, lease));
+                }
+            } else if self.is_due(state, number, lease) {
+                // That a write comes later than the look changes nothing: when the Lease was changed meanwhile, it fails.
+                let words = || format!("r{number} looks at {name}, and writes it if it may");
+                self.step(state, found, words, |world, state| {
+                    world.act(state, number, lease);
+                    world.served(state, number, lease);
+                    // It is read again before it is written.
+                    state.replicas[number].candidates[lease].known = None;
+                });
             }
         }
         for (lease, other) in [(SIDECAR, OWN), (OWN, SIDECAR)] {
-            let is_early = lease == SIDECAR && self.setting.flaw == LeaseFlaw::GivesUpEarly;
-            let over = !self.may_run(state, number) || is_early;
-            let has_it = !self.left(state, number, lease, timings().lease_duration).is_zero();
+            let is_over = !self.works(state, number, LASTS) || self.is_early(lease);
+            let has_it = self.left(state, number, lease, LASTS) > 0;
             let lacks = self.needs(replica, other) && !self.holds(state, number, other);
-            if self.needs(replica, lease) && lacks && over && has_it {
-                let (lease_name, other) = (LEASES[lease], LEASES[other]);
-                self.step(
-                    state,
-                    found,
-                    || format!("r{number} does not hold {other}, and gives {lease_name} up"),
-                    |world, state| world.give_up(state, number, lease),
-                );
+            if self.needs(replica, lease) && lacks && is_over && has_it {
+                let (name, lacking) = (LEASES[lease], LEASES[other]);
+                let words = || format!("r{number} does not hold {lacking}, and gives {name} up");
+                self.step(state, found, words, |world, state| world.give_up(state, number, lease));
             }
         }
         if replica.listed != state.listed {
-            self.step(
-                state,
-                found,
-                || format!("r{number} hears of the new list: its calls end, and it starts over"),
-                |world, state| world.hear(state, number),
-            );
+            let words = || format!("r{number} hears of the new list: its calls end, and it starts over");
+            self.step(state, found, words, |world, state| world.hear(state, number));
         }
     }
 
-    /// Whether a replica may begin to write a Lease. Its holder renews it when that is due, or sooner together with other Leases, and
-    /// reads it when a write failed. The sidecar's Lease is created by any replica, and taken by the one that holds the own Lease.
-    fn may_write(&self, state: &LeaseState, number: usize, lease: usize) -> bool {
-        let candidate = &state.replicas[number].candidates[lease];
-        let is_due = || self.setting.renews_early || self.left(state, number, lease, timings().retry_period).is_zero();
-        self.needs(&state.replicas[number], lease)
-            && candidate.request.is_none()
-            && candidate.known.is_some()
-            && (!self.holds(state, number, lease) || is_due())
-            && self.record_to_write(state, number, lease).is_some()
+    /// Whether a replica may write a Lease: its holder renews it when that is due, or sooner together with other Leases.
+    fn is_due(&self, state: &LeaseState, number: usize, lease: usize) -> bool {
+        let is_due = self.setting.renews_early || self.left(state, number, lease, 1) == 0;
+        is_due && self.needs(&state.replicas[number], lease)
     }
 
-    /// Whether a replica may look at a Lease whose requests are answered at once, and write it in the same step. That a write comes
-    /// later than the look changes nothing: when the Lease was changed meanwhile, it fails.
-    fn may_act(&self, state: &LeaseState, number: usize, lease: usize) -> bool {
-        let is_due = self.setting.renews_early || self.left(state, number, lease, timings().retry_period).is_zero();
-        self.needs(&state.replicas[number], lease) && (!self.holds(state, number, lease) || is_due)
+    /// Whether a replica gives a Lease up before its calls are over.
+    fn is_early(&self, lease: usize) -> bool {
+        lease == SIDECAR && self.setting.flaw == LeaseFlaw::GivesUpEarly
     }
 
     fn act(&mut self, state: &mut LeaseState, number: usize, lease: usize) {
@@ -249,70 +206,61 @@ impl LeaseWorld {
         self.write(state, number, lease);
     }
 
-    /// What a replica would write into a Lease now.
+    /// What a replica would write into a Lease now. The sidecar's Lease is created by any replica, and taken by the one that holds the
+    /// own Lease.
     fn record_to_write(&self, state: &LeaseState, number: usize, lease: usize) -> Option<LeaderElectionRecord> {
+        let candidate = &state.replicas[number].candidates[lease];
         let holds = self.holds(state, number, lease);
-        let (instant, wall) = (self.instant(Self::now_of(state, number).0), Self::wall(state));
-        let election = self.values.election(state.replicas[number].candidates[lease].election);
+        let (now, wall) = (self.now(state, number).monotonic, Self::wall(state));
+        let election = &self.values.election(candidate.election).state;
         let mistakes = self.setting.flaw == LeaseFlaw::CreatedIsOurs && election.is_ours(true);
-        let renewed = election.renewed_record(instant, wall, holds).filter(|_| holds);
-        let next = election.next(instant, wall, holds || mistakes);
+        let renewed = election.renewed_record(now, wall, holds).filter(|_| holds);
+        let next = election.next(now, wall, holds || mistakes);
         let mut record = match (renewed, next) {
             (Some(record), _) | (None, LeaseAction::Create(record) | LeaseAction::Write(record)) => record,
             (None, LeaseAction::Wait { .. }) => return None,
         };
-        let creates = state.replicas[number].candidates[lease].known == Some(None);
+        let creates = candidate.known == Some(None);
         if self.setting.flaw == LeaseFlaw::CreatorOfIdleWorks && creates && !holds && state.claimed {
             NEW_LEASE_HOLDER.clone_into(&mut record.holder);
         }
-        let waits = lease == SIDECAR
-            && self.needs(&state.replicas[number], OWN)
-            && !self.holds(state, number, OWN)
-            && record.holder != NEW_LEASE_HOLDER;
+        let lacks_own = self.needs(&state.replicas[number], OWN) && !self.holds(state, number, OWN);
+        let waits = lease == SIDECAR && lacks_own && record.holder != NEW_LEASE_HOLDER;
         (!waits).then_some(record)
     }
 
-    fn change(&mut self, state: &mut LeaseState, number: usize, lease: usize, change: impl FnOnce(&mut ElectionState)) {
-        let candidate = &mut state.replicas[number].candidates[lease];
-        let mut election = self.values.election(candidate.election).clone();
-        change(&mut election);
-        candidate.election = self.values.of_election(election);
-    }
-
-    fn stored(&self, state: &LeaseState, lease: usize) -> Option<(LeaderElectionRecord, Tick)> {
+    fn stored(&self, state: &LeaseState, lease: usize) -> Option<LeaderElectionRecord> {
         let stored = state.leases[lease]?;
-        Some((self.values.record(stored.record).clone(), stored.version))
+        Some(self.values.record(stored).clone())
     }
 
-    /// Carries out a write, if the Lease is what it is written over.
-    fn store(&mut self, state: &mut LeaseState, write: LeaseWrite) -> bool {
-        let lease = usize::from(write.lease);
-        if state.leases[lease].map(|stored| stored.version) != write.over {
-            return false;
+    /// A write that is sent.
+    fn sent(
+        &mut self,
+        state: &mut LeaseState,
+        lease: usize,
+        record: LeaderElectionRecord,
+        over: Option<u32>,
+    ) -> LeaseWrite {
+        state.written += 1;
+        LeaseWrite {
+            lease: lease as u8,
+            record: self.values.of_record(record),
+            over,
         }
-        if lease == SIDECAR {
-            state.robbed = false;
-        }
-        state.versions[lease] += 1;
-        state.leases[lease] = Some(Stored {
-            record: write.record,
-            version: state.versions[lease],
-        });
-        true
     }
 
     /// As `LeaderElector::read`, and what `renew` makes of it.
     fn read(&mut self, state: &mut LeaseState, number: usize, lease: usize) {
-        let stored = self.stored(state, lease);
+        let (version, record) = (state.leases[lease], self.stored(state, lease));
         let holds = self.holds(state, number, lease);
-        let now = self.instant(Self::now_of(state, number).0);
-        let (record, version) = stored.map_or((None, None), |(record, version)| (Some(record), Some(version)));
-        self.change(state, number, lease, |election| election.observe(record, now));
-        let wall = Self::wall(state);
+        let (now, wall) = (self.now(state, number).monotonic, Self::wall(state));
         let candidate = &mut state.replicas[number].candidates[lease];
-        let election = self.values.election(candidate.election);
-        let waits = matches!(election.next(now, wall, holds), LeaseAction::Wait { .. });
+        let observe = |election: &mut ElectionState| election.observe(record, now);
+        candidate.election = self.values.changed(candidate.election, observe);
         candidate.known = Some(version);
+        let election = &self.values.election(candidate.election).state;
+        let waits = matches!(election.next(now, wall, holds), LeaseAction::Wait { .. });
         if (version.is_some() && !election.is_ours(holds)) || waits {
             candidate.term = None;
         }
@@ -323,82 +271,66 @@ impl LeaseWorld {
         let Some(record) = self.record_to_write(state, number, lease) else {
             return;
         };
-        let (monotonic, boot) = Self::now_of(state, number);
-        let holds = self.holds(state, number, lease);
-        state.written += 1;
-        self.change(state, number, lease, |election| election.attempts(&record));
-        let record = self.values.of_record(record);
-        let candidate = &mut state.replicas[number].candidates[lease];
-        if !holds {
-            // The term is over, also when nobody took the Lease.
-            candidate.term = None;
-        }
-        let write = LeaseWrite {
-            lease: lease as u8,
-            record,
-            over: candidate.known.flatten(),
+        let (clocks, holds) = (Self::clocks(state, number), self.holds(state, number, lease));
+        let candidate = state.replicas[number].candidates[lease];
+        let attempts = |election: &mut ElectionState| election.attempts(&record);
+        let election = self.values.changed(candidate.election, attempts);
+        let write = self.sent(state, lease, record, candidate.known.flatten());
+        state.replicas[number].candidates[lease] = Candidate {
+            election,
+            request: Some((write, clocks)),
+            // It is over if it was not renewed, also when nobody took the Lease.
+            term: candidate.term.filter(|_| holds),
+            ..candidate
         };
-        candidate.request = Some((write, monotonic, boot));
     }
 
     fn served(&mut self, state: &mut LeaseState, number: usize, lease: usize) {
-        let Some((write, monotonic, boot)) = state.replicas[number].candidates[lease].request.take() else {
-            return;
-        };
-        if !self.store(state, write) {
+        let request = state.replicas[number].candidates[lease].request.take();
+        let Some((write, sent)) = request else { return };
+        if !store(state, write) {
             // It is read before it is written again.
             state.replicas[number].candidates[lease].known = None;
             return;
         }
         let record = self.values.record(write.record).clone();
         let is_new = record.holder == NEW_LEASE_HOLDER;
-        let now = Self::now_of(state, number).0;
         let since = if self.setting.flaw == LeaseFlaw::CountsFromSending {
-            monotonic
+            self.instant(sent.0)
         } else {
-            now
+            self.now(state, number).monotonic
         };
-        let since = self.instant(since);
-        self.change(state, number, lease, |election| election.record_written(record, since));
         let in_time = self.holds(state, number, lease);
-        let version = state.versions[lease];
         let candidate = &mut state.replicas[number].candidates[lease];
-        candidate.known = Some(Some(version));
+        let written = |election: &mut ElectionState| election.record_written(record, since);
+        candidate.election = self.values.changed(candidate.election, written);
+        candidate.known = Some(Some(write.record));
         let goes_on = candidate.term.is_none() || in_time;
-        candidate.term = (goes_on && !is_new).then_some((monotonic, boot));
+        candidate.term = (goes_on && !is_new).then_some(sent);
     }
 
     /// The write that releases a Lease, if it is the replica's. It arrives at some moment, or never.
     fn release(&mut self, state: &mut LeaseState, number: usize, lease: usize) {
         let held = self.holds(state, number, lease);
         let candidate = state.replicas[number].candidates[lease];
-        state.late.extend(candidate.request.map(|(write, ..)| write));
-        let record = self
-            .values
-            .election(candidate.election)
-            .release_record(Self::wall(state), held);
-        let known = self.values.election_parts(candidate.election).known;
-        let is_known = |stored: &Stored| known.is_some_and(|known| known.record == stored.record);
+        state.late.extend(candidate.request.map(|(write, _)| write));
+        let election = self.values.election(candidate.election);
+        let record = election.state.release_record(Self::wall(state), held);
         let over = if self.setting.slow[lease] {
             candidate.known.flatten()
         } else {
-            state.leases[lease].filter(is_known).map(|stored| stored.version)
+            state.leases[lease].filter(|stored| election.known == Some(*stored))
         };
-        if let (Some(record), Some(over)) = (record, over) {
-            state.written += 1;
-            let record = self.values.of_record(record);
-            state.late.push(LeaseWrite {
-                lease: lease as u8,
-                record,
-                over: Some(over),
-            });
+        if let (Some(record), Some(_)) = (record, over) {
+            let write = self.sent(state, lease, record, over);
+            state.late.push(write);
         }
     }
 
     /// As the group does with the other Leases when the own one is lost, and with the own one when another replica holds another one.
     fn give_up(&mut self, state: &mut LeaseState, number: usize, lease: usize) {
         self.release(state, number, lease);
-        let is_early = lease == SIDECAR && self.setting.flaw == LeaseFlaw::GivesUpEarly;
+        let is_early = self.is_early(lease);
         let candidate = &mut state.replicas[number].candidates[lease];
         candidate.request = None;
         // What it has of its calls still runs when it is early.
@@ -410,58 +342,39 @@ impl LeaseWorld {
         for lease in OWN..=SIDECAR {
             self.release(state, number, lease);
         }
-        state.replicas[number] = self.started(number, state.listed, state.replicas[number].behind);
+        self.start(state, number);
     }
 
     /// As client-go's `tryAcquireOrRenew`.
     fn sidecar_tries(&mut self, state: &mut LeaseState) {
-        let works = Self::sidecar_works(state).is_some();
-        let (stored, wall, now) = (self.stored(state, SIDECAR), Self::wall(state), self.instant(state.now));
+        let (over, now, wall) = (state.leases[SIDECAR], self.instant(state.now), Self::wall(state));
         let Some(mut sidecar) = state.sidecar else { return };
-        let mut election = self.values.election(sidecar.election).clone();
+        let works = sidecar.works(state.now);
         if sidecar.term.is_some() && !works {
             // It has exited, and starts again.
-            election = sidecar_election();
-            sidecar.term = None;
+            (sidecar.election, sidecar.term) = (self.started_sidecar(), None);
         }
-        let over = stored.as_ref().map(|(_, version)| *version);
-        election.observe(stored.map(|(record, _)| record), now);
+        let mut election = self.values.election(sidecar.election).state.clone();
+        election.observe(self.stored(state, SIDECAR), now);
         if let LeaseAction::Create(record) | LeaseAction::Write(record) = election.next(now, wall, works) {
-            election.attempts(&record);
-            state.written += 1;
-            let write = LeaseWrite {
-                lease: SIDECAR as u8,
-                record: self.values.of_record(record.clone()),
-                over,
-            };
-            let robbed = state.robbed;
-            if self.store(state, write) {
-                election.record_written(record, now);
-                sidecar.term = Some(state.now);
-                sidecar.excused |= robbed;
-            }
+            let write = self.sent(state, SIDECAR, record.clone(), over);
+            election.record_written(record, now);
+            sidecar.term = Some(state.now);
+            sidecar.excused |= state.robbed;
+            store(state, write);
         }
         sidecar.election = self.values.of_election(election);
         state.sidecar = Some(sidecar);
     }
 
     fn sidecar_ends(&mut self, state: &mut LeaseState) {
-        let (stored, wall) = (self.stored(state, SIDECAR), Self::wall(state));
         let Some(sidecar) = state.sidecar.take() else { return };
-        let mut election = self.values.election(sidecar.election).clone();
-        let over = stored.as_ref().map(|(_, version)| *version);
-        election.observe(stored.map(|(record, _)| record), self.instant(state.now));
-        if let Some(record) = election.release_record(wall, false) {
-            state.written += 1;
-            let record = self.values.of_record(record);
-            self.store(
-                state,
-                LeaseWrite {
-                    lease: SIDECAR as u8,
-                    record,
-                    over,
-                },
-            );
+        let over = state.leases[SIDECAR];
+        let mut election = self.values.election(sidecar.election).state.clone();
+        election.observe(self.stored(state, SIDECAR), self.instant(state.now));
+        if let Some(record) = election.release_record(Self::wall(state), false) {
+            let write = self.sent(state, SIDECAR, record, over);
+            store(state, write);
         }
     }
 
@@ -469,7 +382,18 @@ impl LeaseWorld {
     fn a_replica_may_think_it_holds(&self, state: &LeaseState) -> bool {
         (0..2).any(|number| {
             let candidate = &state.replicas[number].candidates[SIDECAR];
-            candidate.request.is_some() || !self.left(state, number, SIDECAR, timings().lease_duration).is_zero()
+            candidate.request.is_some() || self.left(state, number, SIDECAR, LASTS) > 0
         })
     }
+}
+
+/// Carries out a write, if the Lease is what it is written over.
+fn store(state: &mut LeaseState, write: LeaseWrite) -> bool {
+    let lease = usize::from(write.lease);
+    if state.leases[lease] != write.over {
+        return false;
+    }
+    state.leases[lease] = Some(write.record);
+    state.robbed &= lease != SIDECAR;
+    true
 }

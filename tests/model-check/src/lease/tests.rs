@@ -1,17 +1,14 @@
 //! Whether the key of a state is enough.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::num::NonZero;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use super::{LeaseFlaw, LeaseSetting, LeaseState, LeaseWorld, Tick, mutants};
-use crate::explorer::{Explored, Limits, Next, World, explore};
+use crate::explorer::{Limits, Next, World, explore, story};
 use crate::hash::fingerprint;
+use crate::parallel::{all_good, cores};
 
 const LIMITS: Limits = Limits {
     states: 5_000_000,
-    time: Duration::MAX,
     stability: false,
 };
 
@@ -47,73 +44,51 @@ impl World for Bounded {
         self.world.next(state, found);
         found.retain(|next| next.state.now <= self.until);
     }
-
-    fn unrest(&mut self, _state: &LeaseState) -> Option<(&'static str, String)> {
-        None
-    }
 }
 
-fn explored(setting: LeaseSetting, until: Tick, by_key: bool) -> (Explored, HashSet<u128>) {
-    let mut bounded = Bounded {
-        world: LeaseWorld::new(setting),
-        until,
-        by_key,
-        keys: HashSet::new(),
-    };
-    let explored = explore(&mut bounded, LIMITS);
-    (explored, bounded.keys)
-}
-
-/// The same states are reached with the key and without it, and nothing is found.
-fn the_same_is_reached(setting: LeaseSetting, until: Tick) {
-    let (all, keys_of_all) = explored(setting, until, false);
-    let (few, keys_of_few) = explored(setting, until, true);
-    assert!(all.exhausted && few.exhausted, "{all:?} {few:?}");
-    assert_eq!(keys_of_few.len(), few.states);
-    println!("{setting:?} until {until}: {} and {}", all.states, few.states);
-    let (all, few) = (keys_of_all.len(), keys_of_few.len());
-    assert!(keys_of_all == keys_of_few, "{all} {few}");
-}
-
-fn own(faults: u8, deletes: u8) -> LeaseSetting {
-    LeaseSetting {
-        // A Lease that is renewed again and again at one moment has no end of versions without the key.
+#[test]
+fn the_same_is_reached_with_the_key_and_without_it() {
+    // A Lease that is renewed again and again at one moment has no end of records without the key.
+    let own = |faults, deletes| LeaseSetting {
         renews_early: false,
         ..LeaseSetting::of_replicas(faults, deletes)
-    }
-}
-
-#[test]
-fn the_same_is_reached_when_the_lease_stays() {
-    the_same_is_reached(own(0, 0), 3);
-    the_same_is_reached(own(1, 0), 1);
-}
-
-#[test]
-fn the_same_is_reached_when_the_lease_is_deleted() {
-    the_same_is_reached(own(1, 1), 1);
-}
-
-#[test]
-fn the_same_is_reached_with_a_sidecar() {
-    let beside = LeaseSetting {
-        listed: true,
-        sidecar: true,
-        slow: [false; 2],
-        ..own(0, 0)
     };
-    the_same_is_reached(beside, 0);
-    the_same_is_reached(LeaseSetting { changes: 1, ..beside }, 0);
+    let beside = LeaseSetting::with_a_sidecar(0, 0);
+    let changing = LeaseSetting { changes: 1, ..beside };
+    let rows = [
+        ("the Lease stays", own(0, 0), 3),
+        ("the Lease stays, one fault", own(1, 0), 1),
+        ("the Lease is deleted", own(1, 1), 1),
+        ("with a sidecar", beside, 0),
+        ("with a sidecar, the list changes", changing, 0),
+    ];
+    all_good(&rows, cores(), |(name, setting, until)| {
+        let [(all, keys_of_all), (few, keys_of_few)] = [false, true].map(|by_key| {
+            let mut bounded = Bounded {
+                world: LeaseWorld::new(*setting),
+                until: *until,
+                by_key,
+                keys: HashSet::new(),
+            };
+            let explored = explore(&mut bounded, LIMITS);
+            assert!(explored.exhausted, "{name}: {explored:?}");
+            (explored.states, bounded.keys)
+        });
+        assert_eq!(keys_of_few.len(), few, "{name}");
+        println!("{name}: {all} and {few}");
+        assert!(keys_of_all == keys_of_few, "{name}: {} {few}", keys_of_all.len());
+        true
+    });
 }
 
 /// Takes random ways, which go further than all ways can be looked at without the key: in each state on them, the keys of what can
 /// happen next are those of every other state with the same key.
-fn states_of_one_key_lead_to_the_same_keys(setting: LeaseSetting, ways: usize) -> (usize, usize) {
+fn states_of_one_key_lead_to_the_same_keys(setting: LeaseSetting) -> (usize, usize) {
     let mut world = LeaseWorld::new(setting);
     let mut random = fastrand::Rng::with_seed(1);
-    let mut known: HashMap<Vec<u8>, u128> = HashMap::new();
+    let mut known: HashMap<u128, u128> = HashMap::new();
     let (mut found, mut again) = (Vec::new(), 0);
-    for _ in 0..ways {
+    for _ in 0..WAYS {
         let mut state = world.first();
         state.faults = random.u8(..=setting.faults);
         state.changes = random.u8(..=setting.changes);
@@ -121,14 +96,10 @@ fn states_of_one_key_lead_to_the_same_keys(setting: LeaseSetting, ways: usize) -
             found.clear();
             world.next(&state, &mut found);
             let next = found.iter().map(|next| (world.key(&next.state), next.violation));
-            let next: BTreeSet<_> = next.collect();
-            let next = fingerprint(&next.into_iter().collect::<Vec<_>>());
-            let key = world.key(&state);
-            if let Some(known) = known.get(&key) {
-                assert_eq!(*known, next, "{setting:?}: {state:?}");
+            let next = fingerprint(&next.collect::<BTreeSet<_>>());
+            if let Some(known) = known.insert(world.key(&state), next) {
+                assert_eq!(known, next, "{setting:?}: {state:?}");
                 again += 1;
-            } else {
-                known.insert(key, next);
             }
             let chosen = found.swap_remove(random.usize(..found.len()));
             if chosen.violation.is_some() {
@@ -146,30 +117,22 @@ fn what_can_follow_depends_on_the_key_alone() {
     let mut settings = Vec::new();
     for flaw in std::iter::once(LeaseFlaw::None).chain(mutants) {
         for (sidecar, changes, deletes) in [(false, 0, 0), (false, 0, 2), (true, 0, 1), (true, 2, 2)] {
-            for slow in [[true, true], [false, false]] {
-                settings.push(LeaseSetting {
-                    changes,
-                    listed: sidecar && changes == 0,
-                    sidecar,
-                    slow,
-                    flaw,
-                    ..LeaseSetting::of_replicas(2, deletes)
-                });
-            }
+            let setting = |slow| LeaseSetting {
+                changes,
+                listed: sidecar && changes == 0,
+                sidecar,
+                slow,
+                flaw,
+                ..LeaseSetting::of_replicas(2, deletes)
+            };
+            settings.extend([[true; 2], [false; 2]].map(setting));
         }
     }
-    let next = AtomicUsize::new(0);
-    let compare = || {
-        while let Some(setting) = settings.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let (keys, again) = states_of_one_key_lead_to_the_same_keys(*setting, WAYS);
-            println!("{setting:?}: {keys} keys, {again} compared");
-            assert!(again > keys / 20, "{setting:?}: {keys} keys, {again} compared");
-        }
-    };
-    std::thread::scope(|scope| {
-        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-        let _others: Vec<_> = (1..cores).map(|_| scope.spawn(compare)).collect();
-        compare();
+    all_good(&settings, cores(), |setting| {
+        let (keys, again) = states_of_one_key_lead_to_the_same_keys(*setting);
+        println!("{setting:?}: {keys} keys, {again} compared");
+        assert!(again > keys / 20, "{setting:?}: {keys} keys, {again} compared");
+        true
     });
 }
 
@@ -178,7 +141,8 @@ fn a_counterexample_is_told_step_by_step() {
     // The others are found late.
     for wrong in mutants().into_iter().filter(|wrong| wrong.world.faults < 2) {
         let mut world = LeaseWorld::new(wrong.world);
-        let found = explore(&mut world, LIMITS).found.unwrap();
-        assert_eq!(world.story(&found.steps).len(), found.steps.len(), "{}", wrong.what);
+        let steps = explore(&mut world, LIMITS).found.unwrap().steps;
+        let first = world.first();
+        assert_eq!(story(&mut world, first, &steps).len(), steps.len(), "{}", wrong.what);
     }
 }

@@ -4,7 +4,7 @@
 use super::packed::Packed;
 use super::worlds::{ALL, ALL_BUT_NODES};
 use super::{Beginning, Flaw, ProvisionSetting, Provisioner, Topology, Wish};
-use crate::explorer::World;
+use crate::explorer::{World, story};
 use crate::walk::{History, Length, walk};
 
 /// Histories of one world that are played one after the other, and in the same order each time.
@@ -87,6 +87,6 @@ impl Provisioner {
     /// A history as people read it, one line for each step.
     pub fn told(&mut self, seed: u64, history: &History) -> Vec<String> {
         let first = self.drawn(seed);
-        self.story_from(first, &history.steps)
+        story(self, first, &history.steps)
     }
 }

@@ -28,23 +28,16 @@ impl Provisioner {
                 _ => None,
             })
             .collect();
+        let is_call = |what: &Late| matches!(what, Late::Create { .. } | Late::Delete(_));
         for chosen in 0..1_u8 << sent.len() {
             let is_late = |number: usize| chosen & (1 << number) != 0;
-            let late = || {
-                sent.iter()
-                    .enumerate()
-                    .filter(|(at, _)| is_late(*at))
-                    .map(|(_, (_, late))| *late)
-            };
+            let late = (0..sent.len()).filter(|number| is_late(*number));
+            let late: Vec<Late> = late.map(|number| sent[number].1).collect();
+            let told = || format!("may be carried out later: {late:?}");
             if let Some(mut next) = self.with_fault(state, Fault::Crash) {
                 next.engine = None;
-                next.late.extend(late());
-                let words = || {
-                    format!(
-                        "FAULT: process {number} crashes; may be carried out later: {:?}",
-                        late().collect::<Vec<_>>()
-                    )
-                };
+                next.late.extend(&late);
+                let words = || format!("FAULT: process {number} crashes; {}", told());
                 self.push(found, next, Calm::No, None, words);
             }
             if state.ghost.is_none()
@@ -52,9 +45,8 @@ impl Provisioner {
             {
                 let mut former = engine.clone();
                 for (number, (at, what)) in sent.iter().enumerate() {
-                    let is_call = matches!(what, Late::Create { .. } | Late::Delete(_));
                     // A call that was begun is carried out later or never. A write that was sent is answered later, or never was sent.
-                    if is_call || !is_late(number) {
+                    if is_call(what) || !is_late(number) {
                         at.set(&mut former, FORGOTTEN);
                     }
                 }
@@ -65,14 +57,8 @@ impl Provisioner {
                 }
                 next.engine = None;
                 next.ghost = KEYS.iter().any(|at| at.of(&former) != FORGOTTEN).then_some(former);
-                next.late
-                    .extend(late().filter(|late| matches!(late, Late::Create { .. } | Late::Delete(_))));
-                let words = || {
-                    format!(
-                        "FAULT: process {number} stands still and loses the Lease; may be carried out later: {:?}",
-                        late().collect::<Vec<_>>()
-                    )
-                };
+                next.late.extend(late.iter().filter(|&late| is_call(late)));
+                let words = || format!("FAULT: process {number} stands still and loses the Lease; {}", told());
                 self.push(found, next, Calm::No, None, words);
             }
         }
@@ -95,17 +81,12 @@ impl Provisioner {
                 volumes: [FORGOTTEN; 3],
                 believed: GONE,
             });
-            let behind: Vec<String> = (0..SLOTS)
-                .filter(|slot| usize::from(cursor[*slot]) + 1 < state.history[*slot].0.len())
-                .map(|slot| {
-                    format!(
-                        "{} by {}",
-                        words(slot),
-                        state.history[slot].0.len() - 1 - usize::from(cursor[slot])
-                    )
-                })
-                .collect();
+            let behind = |slot: usize| match state.history[slot].0.len() - 1 - usize::from(cursor[slot]) {
+                0 => None,
+                versions => Some(format!("{} by {versions}", words(slot))),
+            };
             self.push(found, next, Calm::Quiet, None, || {
+                let behind: Vec<String> = (0..SLOTS).filter_map(behind).collect();
                 format!("process {number} takes the Lease; it is behind with {behind:?}")
             });
         }

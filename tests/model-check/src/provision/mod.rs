@@ -22,7 +22,7 @@ mod view;
 mod worlds;
 mod zones;
 
-use crate::explorer::{Next, World};
+use crate::explorer::{Next, Told, World};
 use invariants::KEPT;
 use packed::Packed;
 use state::{CLAIM, Engine, FORGOTTEN, GONE, Held, History, Late, SLOTS, State};
@@ -30,7 +30,7 @@ use steps::{Calm, KEYS, Who};
 use universe::Universe;
 
 pub use histories::{BLOCK, world_of_block};
-pub use mutants::{WrongProvisioner, mutants};
+pub use mutants::mutants;
 pub use worlds::worlds;
 
 /// What can go wrong.
@@ -220,7 +220,6 @@ pub type Found = Vec<Next<Packed>>;
 pub struct Provisioner {
     setting: ProvisionSetting,
     universe: Universe,
-    /// The words of the steps, when somebody reads them.
     words: Option<Vec<String>>,
 }
 
@@ -297,31 +296,6 @@ impl Provisioner {
         let volume = self.universe.facts(state.now(slot.into()));
         volume.is_some_and(|volume| volume.ours && !state.has(volume.handle))
     }
-
-    /// A counterexample as people read it, one line for each step.
-    pub fn story(&mut self, steps: &[u16]) -> Vec<String> {
-        let first = self.first();
-        self.story_from(first, steps)
-    }
-
-    fn story_from(&mut self, mut packed: Packed, steps: &[u16]) -> Vec<String> {
-        let mut lines = Vec::new();
-        for step in steps {
-            let mut found = Vec::new();
-            self.words = Some(Vec::new());
-            self.next(&packed, &mut found);
-            let words = self.words.take().unwrap_or_default();
-            let at = usize::from(*step);
-            lines.push(words.get(at).cloned().unwrap_or_default());
-            if let Some(next) = found.into_iter().nth(at) {
-                packed = next.state;
-            }
-        }
-        if let Some((property, why)) = self.unrest(&packed) {
-            lines.push(format!("and so it stays: {property}: {why}"));
-        }
-        lines
-    }
 }
 
 impl World for Provisioner {
@@ -385,5 +359,11 @@ impl World for Provisioner {
     fn unrest(&mut self, packed: &Packed) -> Option<(&'static str, String)> {
         let state = self.universe.parts.unpack(packed);
         self.unrest_of(&state)
+    }
+}
+
+impl Told for Provisioner {
+    fn words(&mut self) -> &mut Option<Vec<String>> {
+        &mut self.words
     }
 }

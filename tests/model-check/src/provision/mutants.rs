@@ -9,27 +9,11 @@ use super::worlds::{
     shared, unlisted_attachment,
 };
 use super::{Flaw, ProvisionSetting};
-
-/// A wrong operator.
-pub struct WrongProvisioner {
-    /// What is wrong with it.
-    pub what: &'static str,
-    /// The world in which it is looked for.
-    pub world: ProvisionSetting,
-    /// The properties that it violates, each of which is as good.
-    pub violates: &'static [&'static str],
-    /// Whether random histories find it too seldom, so that the model checker alone looks for it.
-    pub is_rare: bool,
-}
+use crate::explorer::Wrong;
 
 /// All of them.
-pub fn mutants() -> Vec<WrongProvisioner> {
-    let wrong = |what, world: ProvisionSetting, flaw, violates| WrongProvisioner {
-        what,
-        world: ProvisionSetting { flaw, ..world },
-        violates,
-        is_rare: false,
-    };
+pub fn mutants() -> Vec<Wrong<ProvisionSetting>> {
+    let wrong = |what, world, flaw, violates| Wrong::new(what, ProvisionSetting { flaw, ..world }, violates);
     vec![
         wrong("calls before the marker is on", one_claim(0), Flaw::NoMarker, &[MARKED]),
         wrong(
@@ -63,7 +47,7 @@ pub fn mutants() -> Vec<WrongProvisioner> {
             &[LEASED, MARKED],
         ),
         // The late write of a former leader has to take the marker off between two calls of the next one, which has not seen what that saved.
-        WrongProvisioner {
+        Wrong {
             is_rare: true,
             ..wrong(
                 "has no guard between the keys of a claim and of its PersistentVolume",

@@ -3,7 +3,7 @@
 use std::hash::Hash;
 
 use super::state::{Engine, Held, History, Late, SLOTS, State};
-use crate::hash::{FastMap, fingerprint};
+use crate::hash::{Numbered, fingerprint};
 
 /// A state. Equal ones have equal numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -16,36 +16,6 @@ pub struct Packed {
     told: u32,
     wishes: u16,
     faults: u8,
-}
-
-/// Values of one kind with their numbers.
-struct Numbered<T> {
-    all: Vec<T>,
-    numbers: FastMap<u128, u32>,
-}
-
-impl<T> Default for Numbered<T> {
-    fn default() -> Self {
-        Self {
-            all: Vec::new(),
-            numbers: FastMap::default(),
-        }
-    }
-}
-
-impl<T: Hash> Numbered<T> {
-    fn number(&mut self, value: T) -> u32 {
-        let fresh = self.all.len() as u32;
-        let number = *self.numbers.entry(fingerprint(&value)).or_insert(fresh);
-        if number == fresh {
-            self.all.push(value);
-        }
-        number
-    }
-
-    fn get(&self, number: u32) -> &T {
-        &self.all[number as usize]
-    }
 }
 
 /// The parts of all states.
@@ -61,11 +31,11 @@ impl Parts {
     /// A state in little room.
     pub fn pack(&mut self, state: State) -> Packed {
         Packed {
-            history: state.history.map(|history| self.histories.number(history)),
-            engine: self.engines.number(state.engine),
-            ghost: self.engines.number(state.ghost),
-            late: self.late.number(state.late),
-            driver: self.driver.number(state.driver),
+            history: state.history.map(|history| kept(&mut self.histories, history)),
+            engine: kept(&mut self.engines, state.engine),
+            ghost: kept(&mut self.engines, state.ghost),
+            late: kept(&mut self.late, state.late),
+            driver: kept(&mut self.driver, state.driver),
             told: state.told,
             wishes: state.wishes,
             faults: state.faults,
@@ -85,4 +55,8 @@ impl Parts {
             faults: packed.faults,
         }
     }
+}
+
+fn kept<T: Hash>(all: &mut Numbered<T>, value: T) -> u32 {
+    all.number(fingerprint(&value), || value)
 }
