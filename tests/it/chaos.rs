@@ -103,27 +103,33 @@ fn clean() -> History {
     }
 }
 
-/// What is found in the clean history after a change.
-fn found(change: impl FnOnce(&mut History)) -> Vec<Kind> {
-    let mut history = clean();
+/// What is found in a history after a change.
+fn found_in(mut history: History, change: impl FnOnce(&mut History)) -> Vec<Kind> {
     change(&mut history);
     check(&history).iter().map(|violation| violation.kind).collect()
 }
 
-fn stopped(history: &mut History, from: i64, to: i64) {
-    history.processes[0].stops.push(Stop {
-        from: at(from),
-        to: Some(at(to)),
-    });
+fn found(change: impl FnOnce(&mut History)) -> Vec<Kind> {
+    found_in(clean(), change)
 }
 
-#[test]
-fn nothing_is_found_in_a_clean_history() {
-    assert_eq!(found(|_| {}), []);
+/// Both changes.
+fn also(first: impl Fn(&mut History) + Copy, then: impl Fn(&mut History) + Copy) -> impl Fn(&mut History) + Copy {
+    move |history: &mut History| {
+        first(history);
+        then(history);
+    }
+}
+
+/// This process stood still.
+fn stops(history: &mut History, pid: usize, from: i64, to: i64) {
+    let (from, to) = (at(from), Some(at(to)));
+    history.processes[pid - 1].stops.push(Stop { from, to });
 }
 
 #[test]
 fn who_held_a_lease_before_a_restore_does_not_count_after_it() {
+    assert_eq!(found(|_| {}), []);
     let taken_back = |history: &mut History| {
         // Process 2 took the Lease after the copy, which says that process 1 has it.
         history.terms.push(Term {
@@ -133,10 +139,7 @@ fn who_held_a_lease_before_a_restore_does_not_count_after_it() {
         history.calls[2].pid = 1;
     };
     assert_eq!(found(taken_back), [Kind::CallWithoutLease]);
-    let restored = |history: &mut History| {
-        taken_back(history);
-        history.restores = vec![(at(7600), at(7700))];
-    };
+    let restored = also(taken_back, |history| history.restores = vec![(at(7600), at(7700))]);
     assert_eq!(found(restored), []);
 }
 
@@ -145,11 +148,10 @@ fn attached_without_being_published_is_found() {
     let step = |history: &mut History| history.observations[7].step = Step::Attached { published: false };
     assert_eq!(found(step), [Kind::AttachedNotPublished]);
     // What a process had sent before it stood still cannot be called back.
-    let with_a_left_call = |history: &mut History| {
-        step(history);
+    let with_a_left_call = also(step, |history| {
         history.calls.insert(2, call(1, false, "b", 4000, 8250));
-        stopped(history, 4010, 20_000);
-    };
+        stops(history, 1, 4010, 20_000);
+    });
     assert_eq!(found(with_a_left_call), []);
 }
 
@@ -158,22 +160,13 @@ fn what_is_kept_after_its_attachment_is_gone_is_found() {
     let kept = |history: &mut History| history.observations[5].step = Step::Kept;
     assert_eq!(found(kept), [Kind::GoneButPublished]);
     // Without the finalizer, which the API server can lose, whoever published must go on to take it back.
-    let lost = |history: &mut History| {
-        kept(history);
+    let lost = also(kept, |history| {
         history.observations[3].step = Step::DeleteAnswered { finalizer: false };
-    };
+    });
     assert_eq!(found(lost), [Kind::GoneButPublished]);
-    let lost_and_killed = |history: &mut History| {
-        lost(history);
-        history.processes[0].ended = Some(at(3250));
-    };
+    let lost_and_killed = also(lost, |history| history.processes[0].ended = Some(at(3250)));
     assert_eq!(found(lost_and_killed), []);
-    let lost_and_stopped = |from: i64, to: i64| {
-        found(|history: &mut History| {
-            lost(history);
-            stopped(history, from, to);
-        })
-    };
+    let lost_and_stopped = |from, to| found(also(lost, |history| stops(history, 1, from, to)));
     assert_eq!(lost_and_stopped(3250, 3280), []);
     assert_eq!(
         lost_and_stopped(500, 900),
@@ -186,15 +179,11 @@ fn what_is_kept_after_its_attachment_is_gone_is_found() {
         from: at(from),
         to: at(to),
     };
-    let lost_and_lapsed = |history: &mut History| {
-        lost(history);
-        history.lapses = vec![lapse("one", 2500, 5000)];
-    };
+    let lost_and_lapsed = also(lost, |history| history.lapses = vec![lapse("one", 2500, 5000)]);
     assert_eq!(found(lost_and_lapsed), []);
-    let of_another = |history: &mut History| {
-        lost(history);
+    let of_another = also(lost, |history| {
         history.lapses = vec![lapse("two", 2500, 5000), lapse("one", 3400, 6000)];
-    };
+    });
     assert_eq!(found(of_another), [Kind::GoneButPublished]);
 }
 
@@ -202,15 +191,9 @@ fn what_is_kept_after_its_attachment_is_gone_is_found() {
 fn two_processes_in_calls_for_one_volume_are_found() {
     let beside = |history: &mut History| history.calls[2] = call(2, true, "b", 3150, 3400);
     assert!(found(beside).contains(&Kind::TwoProcesses));
-    let together = |history: &mut History| {
-        beside(history);
-        history.terms = Vec::new();
-    };
+    let together = also(beside, |history| history.terms = Vec::new());
     assert_eq!(found(together), [Kind::TwoProcesses]);
-    let of_another_volume = |history: &mut History| {
-        together(history);
-        history.calls[2].place.volume = "w".to_owned();
-    };
+    let of_another_volume = also(together, |history| history.calls[2].place.volume = "w".to_owned());
     assert_eq!(found(of_another_volume), []);
 }
 
@@ -219,23 +202,14 @@ fn a_call_that_a_stopped_process_left_is_no_violation_but_what_it_does_afterward
     let left = |history: &mut History| {
         history.calls[1] = call(1, false, "a", 3100, 9000);
         history.calls[2] = call(2, true, "b", 8100, 8200);
-        stopped(history, 3110, 9500);
+        stops(history, 1, 3110, 9500);
     };
     assert_eq!(found(left), []);
-    let not_given_up = |history: &mut History| {
-        left(history);
-        history.calls[1].finished = Some(at(20_000));
-    };
+    let not_given_up = also(left, |history| history.calls[1].finished = Some(at(20_000)));
     assert_eq!(found(not_given_up), [Kind::TwoProcesses]);
-    let begun_afterwards = |history: &mut History| {
-        left(history);
-        history.calls.push(call(1, false, "a", 9600, 9700));
-    };
+    let begun_afterwards = also(left, |history| history.calls.push(call(1, false, "a", 9600, 9700)));
     assert_eq!(found(begun_afterwards), [Kind::CallWithoutLease]);
-    let begun_while_it_stood = |history: &mut History| {
-        left(history);
-        history.calls.push(call(1, false, "a", 9400, 9450));
-    };
+    let begun_while_it_stood = also(left, |history| history.calls.push(call(1, false, "a", 9400, 9450)));
     assert_eq!(found(begun_while_it_stood), []);
 }
 
@@ -277,10 +251,7 @@ fn a_call_while_another_has_the_lease_is_found_wherever_the_lease_is() {
     let late = |history: &mut History| history.calls.push(call(1, false, "c", 7100, 7200));
     assert_eq!(found(late), [Kind::CallWithoutLease]);
     // It still has the Lease of the namespace before.
-    let moved = |history: &mut History| {
-        late(history);
-        history.terms[1].namespace = "m".to_owned();
-    };
+    let moved = also(late, |history| history.terms[1].namespace = "m".to_owned());
     assert_eq!(found(moved), []);
     // An old Lease is seen again after a restore of etcd.
     let seen_again = |history: &mut History| history.terms.push(term("one", 600));
@@ -293,15 +264,11 @@ fn calls_against_the_attachment_are_found() {
     assert_eq!(found(in_use), [Kind::UnpublishInUse]);
     let after_gone = |history: &mut History| history.calls.insert(2, call(1, true, "a", 4000, 4100));
     assert_eq!(found(after_gone), [Kind::PublishAfterGone]);
-    let lost = |history: &mut History| {
-        after_gone(history);
+    let lost = also(after_gone, |history| {
         history.observations[3].step = Step::DeleteAnswered { finalizer: false };
-    };
+    });
     assert_eq!(found(lost), []);
-    let restored = |history: &mut History| {
-        in_use(history);
-        history.restores.push((at(1900), at(2500)));
-    };
+    let restored = also(in_use, |history| history.restores.push((at(1900), at(2500))));
     assert_eq!(found(restored), []);
 }
 
@@ -313,31 +280,24 @@ fn what_is_overdue_or_was_found_by_others_is_told() {
     };
     assert_eq!(found(overdue), [Kind::Overdue]);
     // The volume is still published at the other node. Of that nobody knows only where the finalizer was lost.
-    let left = |history: &mut History| {
-        overdue(history);
-        history.calls.remove(1);
-    };
+    let left = also(overdue, |history| drop(history.calls.remove(1)));
     assert_eq!(found(left), [Kind::Overdue]);
-    let left_unknown = |history: &mut History| {
-        left(history);
+    let left_unknown = also(left, |history| {
         history.observations[3].step = Step::DeleteAnswered { finalizer: false };
-    };
+    });
     assert_eq!(found(left_unknown), []);
     assert_eq!(found(two_nodes), [Kind::TwoNodes]);
     // Only what this version does is looked for.
-    let by_the_former = |history: &mut History| {
-        two_nodes(history);
-        history
-            .processes
-            .iter_mut()
-            .for_each(|process| process.version = "former");
-    };
+    let by_the_former = also(two_nodes, |history| {
+        for process in &mut history.processes {
+            process.version = "former";
+        }
+    });
     assert_eq!(found(by_the_former), []);
-    let by_a_left_call = |history: &mut History| {
-        two_nodes(history);
+    let by_a_left_call = also(two_nodes, |history| {
         history.calls.insert(2, call(1, true, "a", 3210, 8240));
-        stopped(history, 3220, 9000);
-    };
+        stops(history, 1, 3220, 9000);
+    });
     assert_eq!(found(by_a_left_call), []);
 }
 
@@ -353,18 +313,14 @@ fn two_nodes(history: &mut History) {
 /// Published for an object whose finalizer the API server lost: whoever goes on takes it back.
 #[test]
 fn what_was_published_for_a_lost_finalizer_is_taken_back() {
-    let lost = |history: &mut History| {
-        two_nodes(history);
+    let lost = also(two_nodes, |history| {
         // Before another process has the Lease.
         history.findings[0].at = at(3500);
         history.observations[3].step = Step::DeleteAnswered { finalizer: false };
         history.calls.insert(2, call(1, true, "a", 3060, 3100));
-    };
+    });
     assert_eq!(found(lost), [Kind::TwoNodes]);
-    let lost_and_stopped = |history: &mut History| {
-        lost(history);
-        stopped(history, 3120, 9000);
-    };
+    let lost_and_stopped = also(lost, |history| stops(history, 1, 3120, 9000));
     assert_eq!(found(lost_and_stopped), []);
     // It may be recorded as attached, so that a pod may use it: whoever does not know that leaves it alone.
     let lost_with = |holder: Option<&str>| {
@@ -391,18 +347,20 @@ fn made(pid: u32, makes: bool, from: i64, to: i64) -> Call {
     call
 }
 
+fn of_provisioner(mut term: Term) -> Term {
+    term.driver = history::provisioner("d");
+    term
+}
+
 /// A claim is bound, attached by one process, and deleted before its VolumeAttachment. Another process has the provisioner's Lease.
 fn with_a_claim() -> History {
-    let of_claim = |milliseconds, what: Step| {
-        let mut step = step(milliseconds, "", what);
-        NAME.clone_into(&mut step.place.volume);
+    let of = |volume: &str, node, milliseconds, what| {
+        let mut step = step(milliseconds, node, what);
+        volume.clone_into(&mut step.place.volume);
         step
     };
-    let attached = |milliseconds, what: Step| {
-        let mut step = step(milliseconds, "a", what);
-        HANDLE.clone_into(&mut step.place.volume);
-        step
-    };
+    let of_claim = |milliseconds, what| of(NAME, "", milliseconds, what);
+    let attached = |milliseconds, what| of(HANDLE, "a", milliseconds, what);
     let attach = |makes, from, to| {
         let mut call = call(1, makes, "a", from, to);
         HANDLE.clone_into(&mut call.place.volume);
@@ -417,13 +375,7 @@ fn with_a_claim() -> History {
             made(2, false, 5100, 5200),
         ],
         processes: vec![process(1, "one"), process(2, "two")],
-        terms: vec![
-            term("one", 500),
-            Term {
-                driver: history::provisioner("d"),
-                ..term("two", 500)
-            },
-        ],
+        terms: vec![term("one", 500), of_provisioner(term("two", 500))],
         observations: vec![
             of_claim(1000, Step::Create),
             of_claim(1300, Step::Attached { published: true }),
@@ -442,9 +394,7 @@ fn with_a_claim() -> History {
 }
 
 fn found_of_claim(change: impl FnOnce(&mut History)) -> Vec<Kind> {
-    let mut history = with_a_claim();
-    change(&mut history);
-    check(&history).iter().map(|violation| violation.kind).collect()
+    found_in(with_a_claim(), change)
 }
 
 #[test]
@@ -463,14 +413,10 @@ fn nothing_is_found_where_a_claim_came_and_went() {
 fn a_claim_without_its_volume_is_found_whatever_stood_still() {
     let lost = |history: &mut History| history.observations[1].step = Step::Attached { published: false };
     assert_eq!(found_of_claim(lost), [Kind::BoundWithoutVolume]);
-    let left = |history: &mut History| {
-        lost(history);
+    let left = also(lost, |history| {
         history.calls.insert(1, made(2, false, 1210, 1290));
-        history.processes[1].stops.push(Stop {
-            from: at(1220),
-            to: Some(at(9000)),
-        });
-    };
+        stops(history, 2, 1220, 9000);
+    });
     assert_eq!(found_of_claim(left), [Kind::BoundWithoutVolume]);
 }
 
@@ -487,27 +433,17 @@ fn a_volume_that_is_left_is_found_unless_a_process_that_stood_still_made_it() {
         });
     };
     assert_eq!(found_of_claim(differs), [Kind::VolumesDiffer]);
-    let late = |history: &mut History| {
-        differs(history);
+    let late = also(differs, |history| {
         kept(history);
         history.processes[1].ended = Some(at(9000));
         history.processes.push(process(3, "three"));
-        history.terms.push(Term {
-            driver: history::provisioner("d"),
-            ..term("three", 5000)
-        });
+        history.terms.push(of_provisioner(term("three", 5000)));
         history.calls[3].pid = 3;
         history.calls.push(made(2, true, 4900, 5250));
-        history.processes[1].stops.push(Stop {
-            from: at(4910),
-            to: Some(at(5260)),
-        });
-    };
+        stops(history, 2, 4910, 5260);
+    });
     assert_eq!(found_of_claim(late), []);
-    let not_given_up = |history: &mut History| {
-        late(history);
-        history.processes[1].stops.clear();
-    };
+    let not_given_up = also(late, |history| history.processes[1].stops.clear());
     let found = found_of_claim(not_given_up);
     let all = [Kind::TwoProcesses, Kind::VolumeLeft, Kind::VolumesDiffer];
     assert!(all.iter().all(|kind| found.contains(kind)), "{found:?}");
@@ -517,13 +453,7 @@ fn a_volume_that_is_left_is_found_unless_a_process_that_stood_still_made_it() {
 fn a_deletion_of_what_is_in_use_is_found() {
     let bound = |history: &mut History| history.calls.insert(1, made(2, false, 1400, 1500));
     assert_eq!(found_of_claim(bound), [Kind::DeleteInUse]);
-    let sent_before_a_standstill = |history: &mut History| {
-        bound(history);
-        history.processes[1].stops.push(Stop {
-            from: at(1350),
-            to: Some(at(9000)),
-        });
-    };
+    let sent_before_a_standstill = also(bound, |history| stops(history, 2, 1350, 9000));
     assert_eq!(found_of_claim(sent_before_a_standstill), [Kind::DeleteInUse]);
     let attached = |history: &mut History| history.calls.push(made(2, false, 4100, 4200));
     assert_eq!(found_of_claim(attached), [Kind::DeleteInUse]);
@@ -535,15 +465,11 @@ fn a_deletion_of_what_is_in_use_is_found() {
     let unpublished = |history: &mut History| history.calls.push(made(2, false, 4720, 4750));
     assert_eq!(found_of_claim(unpublished), []);
     // It may be gone at once.
-    let lost = |history: &mut History| {
-        not_unpublished(history);
+    let lost = also(not_unpublished, |history| {
         history.observations[6].step = Step::DeleteAnswered { finalizer: false };
-    };
+    });
     assert_eq!(found_of_claim(lost), []);
-    let restored = |history: &mut History| {
-        bound(history);
-        history.restores.push((at(1390), at(1600)));
-    };
+    let restored = also(bound, |history| history.restores.push((at(1390), at(1600))));
     assert_eq!(found_of_claim(restored), []);
 }
 

@@ -41,7 +41,6 @@ mod insight;
 mod jaeger;
 mod kubectl_attacher;
 mod kubectl_docs;
-mod lease;
 mod limits;
 mod live_settings;
 mod prometheus;

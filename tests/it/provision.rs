@@ -10,7 +10,6 @@ mod takeover;
 use std::time::Duration;
 
 use csi_mock_driver::{CallRecord, CallResult, Method, Rule, ScriptAction, ScriptedFailure};
-use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim, Secret, TypedLocalObjectReference};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{ListParams, PostParams};
@@ -22,7 +21,7 @@ use csi_attacher_model::api::AttacherConfig;
 use csi_attacher_model::api::names::provisioner_lease_name;
 
 use crate::events::event;
-use crate::rig::{Driver, LIMIT, World, merge, operator_options};
+use crate::rig::{Driver, LIMIT, World, held, merge, operator_options};
 pub use crate::support::operator::grant_provisioning as grant;
 use crate::support::operator::{IDENTITY, grant_secret, release_provisioner_lease};
 use crate::support::wait::wait_for;
@@ -305,19 +304,7 @@ async fn a_driver_that_was_away_for_long_gets_the_same_call_though_the_class_cha
     )
     .await?;
     driver.mock.stop().await;
-    let leases = Api::<Lease>::namespaced(world.client.clone(), IDENTITY);
-    wait_for(
-        leases,
-        &provisioner_lease_name(&driver.name),
-        "released",
-        LIMIT,
-        |lease| {
-            let spec = lease.and_then(|lease| lease.spec.as_ref());
-            let holder = spec.and_then(|spec| spec.holder_identity.as_deref());
-            holder.unwrap_or_default().is_empty()
-        },
-    )
-    .await?;
+    held(world.leases(), &provisioner_lease_name(&driver.name), None).await?;
     let options = json!({ "mountOptions": ["noatime", "ro"] });
     let classes = Api::<StorageClass>::all(world.client.clone());
     merge(&classes, &driver.short, &options).await?;

@@ -6,6 +6,7 @@
 
 mod driver;
 mod edit;
+mod leases;
 mod record;
 mod watches;
 
@@ -22,6 +23,7 @@ use crate::support::{ControlPlane, Error, Fixtures, Options, Refusals, Result};
 
 pub use driver::Driver;
 pub use edit::{delete_volume, detach, merge, merge_status, strip};
+pub use leases::{held, host, leads, renewals, stands_by};
 pub use record::{VERSION, VOLUME_UID, assert_steps};
 
 /// The bound of every wait that has none of its own.

@@ -50,33 +50,6 @@ async fn of_two_configs_for_one_endpoint_the_older_works() -> Result<()> {
 }
 
 #[tokio::test]
-async fn drivers_whose_finalizers_are_the_same_do_not_work_at_a_time() -> Result<()> {
-    let world = World::shared().await?;
-    let first = world.driver("same-a", json!({})).await?;
-    let second = world
-        .unconfigured_driver("same-b", |mock| {
-            mock.settings(|settings| settings.driver_name = "same.a.csi.test".to_owned())
-        })
-        .await?;
-    second.configure(&json!({})).await?;
-    let collision = Some("FinalizerCollision");
-    let newer = wait_condition(&world.client, "same-b", "Stalled", "True", collision).await?;
-    let shown = format!("{:?}", newer.status);
-    for part in [
-        "external-attacher/same-a-csi-test",
-        "driver same-a.csi.test",
-        "AttacherConfig same-a",
-    ] {
-        assert!(shown.contains(part), "{shown}");
-    }
-    first.attach("same-va").await?;
-    assert!(second.mock.calls_of(Method::ControllerPublishVolume).is_empty());
-
-    world.fixtures.delete::<AttacherConfig>("same-a").await?;
-    second.wait("Ready", "True", Some("Running")).await
-}
-
-#[tokio::test]
 async fn a_suspended_driver_finishes_what_runs_and_starts_nothing() -> Result<()> {
     let world = World::shared().await?;
     let driver = world.driver("rest", json!({})).await?;

@@ -2,17 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use csi_attacher_model::api::names::lease_name;
-use k8s_openapi::api::coordination::v1::Lease;
-use kube::Api;
 use serde_json::json;
 
 use super::patient;
 use super::pauses::look_during;
-use crate::rig::{LIMIT, World, operator_options};
+use crate::rig::{World, operator_options};
 use crate::support::operator::{IDENTITY, install};
 use crate::support::tunnel::Tunnel;
-use crate::support::wait::wait_for;
 use crate::support::{Error, Operator, Result};
 
 /// A connection of requests is replaced within 5 s and one of watches within 10 s, and the rest is for a busy machine. 41 s it was
@@ -52,7 +48,7 @@ async fn swallowed_connections_are_replaced_and_cost_no_lease() -> Result<()> {
             patient(&driver).wait_for_attached(&volume).await?;
             let took = cut.elapsed();
             // It is renewed over a new connection.
-            is_renewed(&world, &driver.name).await?;
+            world.renewals(&driver.name, 1).await?;
             Ok::<_, Error>(took)
         };
         let (took, looks) = look_during(&world, Box::pin(work)).await?;
@@ -68,20 +64,6 @@ async fn swallowed_connections_are_replaced_and_cost_no_lease() -> Result<()> {
     }
     assert!(calm > 0, "a process stood still in each round");
     Ok(())
-}
-
-/// Waits until the Lease of a driver is renewed once more.
-async fn is_renewed(world: &World, driver: &str) -> Result<()> {
-    let leases: Api<Lease> = Api::namespaced(world.client.clone(), IDENTITY);
-    let name = lease_name(driver);
-    let renewed = leases.get(&name).await.ok().and_then(|lease| lease.spec?.renew_time);
-    let what = format!("{name} renewed after {renewed:?}");
-    wait_for(leases, &name, &what, LIMIT, move |lease| {
-        let time = lease.and_then(|lease| lease.spec.as_ref()?.renew_time.clone());
-        time > renewed
-    })
-    .await
-    .map(drop)
 }
 
 /// The API server stands still for a moment, as it does under load. To list everything again would be more load. A round in which a
@@ -100,7 +82,7 @@ async fn a_short_stall_costs_no_connection_and_no_list() -> Result<()> {
     for round in 0..MAX_ROUNDS {
         // The connections that a round before has cost are replaced by the end of an attach and of a renewal.
         driver.attach(&format!("stalled-{round}-before")).await?;
-        is_renewed(&world, &driver.name).await?;
+        world.renewals(&driver.name, 1).await?;
         let before = (tunnel.opened(), losses());
         let volume = format!("stalled-{round}");
         let work = async {

@@ -13,13 +13,13 @@ use csi_attacher_model::api::names::{lease_name, provisioner_lease_name};
 
 use super::{carries_marker, grant, settings, soon};
 use crate::rig::{Driver, LIMIT, World, operator_options, other, within};
-use crate::support::operator::{IDENTITY, account, release_lease, release_provisioner_lease};
+use crate::support::operator::{IDENTITY, release_lease, release_provisioner_lease};
 use crate::support::wait::wait_for;
 use crate::support::{Operator, Result, Sidecar, sidecar};
 
 /// The namespace of the sidecar, with its Lease.
 const ELSEWHERE: &str = "default";
-const TURNS: usize = 3;
+const TURNS: usize = 2;
 
 /// Of both. Short, as the Lease of who was killed has to run out, and yet longer than a busy machine holds up who renews it.
 const DURATIONS: [&str; 5] = [
@@ -29,29 +29,6 @@ const DURATIONS: [&str; 5] = [
     "--leader-election-renew-deadline=6s",
     "--leader-election-retry-period=1s",
 ];
-
-async fn grant_leases(world: &World, driver: &str) -> Result<()> {
-    let account = account();
-    let role = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
-        "metadata": { "name": "leases-of-sidecars", "namespace": ELSEWHERE },
-        "rules": [
-            { "apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"] },
-            {
-                "apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "list", "watch", "update"],
-                "resourceNames": [lease_name(driver), provisioner_lease_name(driver)],
-            },
-        ],
-    });
-    let binding = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
-        "metadata": { "name": "leases-of-sidecars", "namespace": ELSEWHERE },
-        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "leases-of-sidecars" },
-        "subjects": [{ "kind": "ServiceAccount", "namespace": account.namespace, "name": account.name }],
-    });
-    world.cluster.apply_yaml(&role.to_string()).await?;
-    world.cluster.apply_yaml(&binding.to_string()).await.map(drop)
-}
 
 fn elected(driver: &Driver<'_>) -> Value {
     let mut settings = settings(driver, &soon());
@@ -180,7 +157,8 @@ async fn the_operator_and_csi_provisioner_follow_each_other() -> Result<()> {
     let world = World::own_managed().await?;
     grant(&world.cluster).await?;
     let driver = world.unconfigured_driver("p-turns", |builder| builder).await?;
-    grant_leases(&world, &driver.name).await?;
+    let leases = [lease_name(&driver.name), provisioner_lease_name(&driver.name)];
+    world.grant_leases(ELSEWHERE, &leases).await?;
     release_provisioner_lease(&world.client, IDENTITY, &driver.name).await?;
     release_lease(&world.client, ELSEWHERE, &driver.name).await?;
     driver.class("Delete").await?;
@@ -203,8 +181,7 @@ async fn the_operator_and_csi_provisioner_follow_each_other() -> Result<()> {
         let theirs = format!("to-them-{turn}");
         driver.leave_claims_in_the_midst(&theirs).await?;
         let begun = format!("{theirs}-mid");
-        let marked = wait_for(driver.claims(), &begun, "marked", LIMIT, carries_marker);
-        marked.await?;
+        wait_for(driver.claims(), &begun, "marked", LIMIT, carries_marker).await?;
         sidecar = driver.provisioner().await?;
         operator.signal("KILL")?;
         operator.wait_ended(LIMIT).await?;

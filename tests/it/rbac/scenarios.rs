@@ -19,7 +19,7 @@ use tonic::Code;
 use super::scene::{self, Scene};
 use super::{LIMIT, everything, no_refusals, other};
 use crate::events::event;
-use crate::rig::{Driver, World, merge, merge_status};
+use crate::rig::{Driver, World, merge, merge_status, renewals};
 use crate::support::operator::release_provisioner_lease;
 use crate::support::rbac::{Account, Right};
 use crate::support::wait::{wait_for, wait_for_any};
@@ -563,13 +563,9 @@ async fn a_lease_that_another_wrote_on_is_kept(scene: &Scene<'_>) -> Result<()> 
     let leases: Api<Lease> = scene.world.fixtures.namespaced(&scene.account.namespace);
     let name = lease_name(&driver.name);
     let note = json!({ "metadata": { "annotations": { "example.com/note": "x" } } });
-    let noted = merge(&leases, &name, &note).await?;
+    merge(&leases, &name, &note).await?;
     scene.point();
-    let renewed_at = |lease: &Lease| Some(lease.spec.as_ref()?.renew_time.as_ref()?.0);
-    let renewed = wait_for(leases, &name, "a renewal", LIMIT, |lease| {
-        lease.and_then(renewed_at) > renewed_at(&noted)
-    });
-    renewed.await.map(drop)
+    renewals(&leases, &name, 1).await
 }
 
 /// See [`repeated_events`].

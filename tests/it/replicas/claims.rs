@@ -1,14 +1,12 @@
 //! Two AttacherConfigs in one replica that claim the same.
 
 use csi_attacher_model::api::AttacherConfig;
-use jiff::Timestamp;
-use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-
+use csi_attacher_model::api::names::lease_name;
 use serde_json::json;
 
 use super::{lasting, moves};
-use crate::rig::World;
+use crate::insight::told;
+use crate::rig::{World, merge};
 use crate::support::Result;
 use crate::support::operator::IDENTITY;
 
@@ -27,13 +25,13 @@ async fn of_two_drivers_with_one_lease_that_of_the_older_config_wins_whichever_c
 
     older.start_again().await?;
     older.wait("Ready", "True", Some("Running")).await?;
-    younger.wait("Stalled", "True", Some("FinalizerCollision")).await?;
+    let rival = [
+        "external-attacher/claim-csi-test",
+        "driver claim.csi.test of AttacherConfig a-claims",
+    ];
+    told(&younger, "Stalled", "True", "FinalizerCollision", &rival).await?;
     let lease = world.holder(&older.name, Some(IDENTITY)).await?;
-    assert_eq!(
-        lease.spec.and_then(|spec| spec.lease_transitions),
-        Some(2),
-        "released in between"
-    );
+    assert_eq!(lease.lease_transitions, Some(2), "released in between");
     older.attach("claims-2").await?;
     younger.claim("claims-3").await?;
     world.renewals(&older.name, 2).await?;
@@ -63,15 +61,8 @@ async fn who_cannot_connect_again_leaves_the_driver_to_the_older_config() -> Res
     older.wait("Ready", "True", Some("Running")).await?;
     older.configure(&json!({"suspend": true})).await?;
     older.wait("Ready", "True", Some("Suspended")).await?;
-    let held = |lease: &mut Lease| {
-        lease.spec = Some(LeaseSpec {
-            holder_identity: Some("theirs".to_owned()),
-            lease_duration_seconds: Some(3600),
-            renew_time: Some(MicroTime(Timestamp::now())),
-            ..LeaseSpec::default()
-        });
-    };
-    world.change_lease(&older.name, held).await?;
+    let held = json!({"spec": {"holderIdentity": "theirs", "leaseDurationSeconds": 3600}});
+    merge(&world.leases(), &lease_name(&older.name), &held).await?;
     let younger = world.named_driver("b-waits", &older.name, nothing).await?;
     younger.configure(&lasting()).await?;
     younger.wait("Ready", "True", Some("Standby")).await?;

@@ -1,16 +1,15 @@
 //! A replica that loses its driver or its Lease.
 
-use csi_mock_driver::MockDriver;
+use csi_attacher_model::api::names::lease_name;
+use csi_mock_driver::{Method, MockDriver};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use serde_json::json;
 
-use super::{lasting, moves, named};
+use super::{lasting, named};
 use crate::error_texts::configs::STANDBY;
 use crate::error_texts::index::assert_indexed;
 use crate::insight::told;
-use crate::rig::{World, other};
+use crate::rig::{World, merge, other};
 use crate::support::Result;
 use crate::support::operator::{IDENTITY, apply_config, release_lease, wait_condition};
 
@@ -19,38 +18,35 @@ async fn the_lease_goes_to_a_replica_that_reaches_the_driver() -> Result<()> {
     const NAME: &str = "near.csi.test";
     let world = World::own().await?;
     world.fixtures.csi_node("near-node", NAME, "near-node-id").await?;
-    let (here, there) = (world.sockets.path().join("here"), world.sockets.path().join("there"));
-    for folder in [&here, &there] {
-        std::fs::create_dir(folder)?;
-    }
     // Each replica looks in a folder of its own; only one finds a driver.
-    let at = |folder: &std::path::Path| {
-        let mut options = named(if folder.ends_with("here") { "here" } else { "there" });
-        options.folder = Some(folder.to_owned());
+    let at = |name: &str| {
+        let folder = world.sockets.path().join(name);
+        std::fs::create_dir(&folder).unwrap();
+        let mut options = named(name);
+        options.folder = Some(folder);
         options
     };
+    let socket = |name: &str| world.sockets.path().join(name).join("csi.sock");
+    let (here, there) = (at("here"), at("there"));
     let mock = MockDriver::builder(NAME).accept_any_volume();
-    let mock = mock.start(there.join("csi.sock")).await?;
-    let _first = world.operator(at(&here)).await?;
+    let mock = mock.start(socket("there")).await?;
+    let _first = world.operator(here).await?;
     release_lease(&world.client, IDENTITY, NAME).await?;
     let mut spec = lasting();
     spec["endpoint"] = json!("unix:///proc/self/cwd/csi.sock");
     apply_config(&world.client, "near", spec).await?;
     wait_condition(&world.client, "near", "DriverReachable", "False", None).await?;
-    let _second = world.operator(at(&there)).await?;
+    let _second = world.operator(there).await?;
     world.reported_holder("near", Some("there")).await?;
     wait_condition(&world.client, "near", "Ready", "True", Some("Running")).await?;
 
     // The one that sees no driver is silent while the other one works.
-    let writes = world.status_writes("near")?.len();
-    world.renewals(NAME, 7).await?;
-    let late = world.status_writes("near")?.split_off(writes);
-    assert!(late.iter().all(|body| body["status"]["holder"] == "there"), "{late:#?}");
+    world.writes_of("there", "near", 7).await?;
 
     // The driver moves to the other node.
     mock.stop().await;
     let moved = MockDriver::builder(NAME).accept_any_volume();
-    let moved = moved.start(here.join("csi.sock")).await?;
+    let moved = moved.start(socket("here")).await?;
     world.holder(NAME, Some("here")).await?;
     world.reported_holder("near", Some("here")).await?;
     wait_condition(&world.client, "near", "Ready", "True", Some("Running")).await?;
@@ -64,82 +60,42 @@ async fn the_lease_goes_to_a_replica_that_reaches_the_driver() -> Result<()> {
     Ok(())
 }
 
+/// It has ended without releasing the Lease, some time ago by its own clock. That counts from when we see it.
 #[tokio::test]
-async fn a_lease_that_a_sidecar_takes_stops_that_driver_and_no_other() -> Result<()> {
-    let world = World::own().await?;
-    let operator = world.replica("ours").await?;
-    let (taken, kept) = (
-        world.driver("taken", lasting()).await?,
-        world.driver("kept", lasting()).await?,
-    );
+async fn a_lease_that_a_sidecar_takes_stops_that_driver_until_it_is_over_and_no_other() -> Result<()> {
+    let world = World::shared().await?;
+    let operator = world.shared_operator();
+    let taken = world.driver("taken", lasting()).await?;
+    let kept = world.driver("kept", lasting()).await?;
     taken.attach("taken-1").await?;
-    world
-        .change_lease(&taken.name, |lease| {
-            let spec = lease.spec.get_or_insert_default();
-            spec.holder_identity = Some("csi-attacher-0".to_owned());
-            spec.lease_duration_seconds = Some(600);
-            spec.renew_time = Some(MicroTime(jiff::Timestamp::now()));
-        })
-        .await?;
-    taken.wait("Ready", "True", Some("Standby")).await?;
+    // That somebody waits for it is told 5 to 7 s after it was noticed.
+    let (changed, held) = (Timestamp::now(), SignedDuration::from_secs(18));
+    let of_sidecar = json!({
+        "holderIdentity": "csi-attacher-0", "leaseDurationSeconds": held.as_secs(), "leaseTransitions": 3,
+        "acquireTime": "1970-01-01T00:00:00.000000Z", "renewTime": "1970-01-01T00:00:00.000000Z",
+    });
+    merge(&world.leases(), &lease_name(&taken.name), &json!({"spec": of_sidecar})).await?;
+    let message = told(&taken, "Ready", "True", "Standby", &[]).await?;
+    assert_indexed(STANDBY, &message);
     taken.claim("taken-2").await?;
     kept.attach("kept-1").await?;
     kept.wait("Ready", "True", Some("Running")).await?;
-    world.renewals(&kept.name, 3).await?;
-    assert_eq!(moves(&taken.mock).len(), 1);
-    let untouched = world.fixtures.get_attachment("taken-2").await?;
-    assert_eq!(untouched.metadata.finalizers, None);
     assert_eq!(operator.get("/livez").await?.0, 200);
     assert_eq!(operator.get("/healthz/leader-election").await?.0, 200);
 
-    // The sidecar stops and releases it.
-    world
-        .change_lease(&taken.name, |lease| {
-            let spec = lease.spec.get_or_insert_default();
-            spec.holder_identity = None;
-            spec.lease_duration_seconds = Some(1);
-        })
-        .await?;
     world.fixtures.wait_for_attached("taken-2").await?;
-    world.reported_holder("taken", Some("ours")).await?;
-    assert_eq!(kept.mock.calls_of(csi_mock_driver::Method::Probe).len(), 1);
-    Ok(())
-}
-
-#[tokio::test]
-async fn a_sidecar_that_is_there_first_is_waited_for() -> Result<()> {
-    let world = World::shared().await?;
-    let driver = world.unconfigured_driver("sidecars", |mock| mock).await?;
-    // The record of a sidecar that stopped without releasing it, some time ago by its own clock. It counts from when we see it.
-    // That somebody waits for it is told after 5 to 7 s.
-    let held = SignedDuration::from_secs(15);
-    let of_sidecar = LeaseSpec {
-        holder_identity: Some("csi-attacher-0".to_owned()),
-        lease_duration_seconds: i32::try_from(held.as_secs()).ok(),
-        acquire_time: Some(MicroTime(jiff::Timestamp::UNIX_EPOCH)),
-        renew_time: Some(MicroTime(jiff::Timestamp::UNIX_EPOCH)),
-        lease_transitions: Some(3),
-        ..LeaseSpec::default()
-    };
-    let change = |lease: &mut Lease| lease.spec = Some(of_sidecar.clone());
-    world.change_lease(&driver.name, change).await?;
-    driver.claim("sidecars-va").await?;
-    let configured = Timestamp::now();
-    driver.configure(&lasting()).await?;
-    let message = told(&driver, "Ready", "True", "Standby", &[]).await?;
-    assert_indexed(STANDBY, &message);
-
-    world.fixtures.wait_for_attached("sidecars-va").await?;
-    let taken = world.holder(&driver.name, Some(IDENTITY)).await?;
-    let taken = taken.spec.unwrap_or_default();
-    assert_eq!(taken.lease_transitions, Some(4));
-    let end = configured + held;
-    let acquired = taken.acquire_time.map(|time| time.0);
+    let lease = world.holder(&taken.name, Some(IDENTITY)).await?;
+    assert_eq!(lease.lease_transitions, Some(4));
+    let end = changed + held;
+    let acquired = lease.acquire_time.map(|time| time.0);
     assert!(acquired >= Some(end), "{acquired:?} {end}");
     // Nothing was written on it and no call was made for it before.
-    let steps = driver.steps(&["sidecars-va"], "sidecars-va")?;
+    let steps = taken.steps(&["taken-2"], "taken-2")?;
     let first = steps.iter().find(|step| !step.what.starts_with("get "));
     let first = first.map(|step| step.at);
     assert!(first >= Some(end), "{end}: {steps:#?}");
-    driver.wait("Ready", "True", Some("Running")).await
+    taken.wait("Ready", "True", Some("Running")).await?;
+    world.reported_holder("taken", Some(IDENTITY)).await?;
+    assert_eq!(kept.mock.calls_of(Method::Probe).len(), 1);
+    Ok(())
 }

@@ -4,70 +4,27 @@ use std::time::Duration;
 
 use csi_attacher_model::api::AttacherConfig;
 use csi_attacher_model::api::names::lease_name;
-use csi_mock_driver::{CallResult, Method, Rule};
+use csi_mock_driver::{Method, Rule};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::{lasting, moves};
-use crate::rig::{Driver, LIMIT, World, merge_status};
+use super::{assert_one_at_a_time, lasting, moves};
+use crate::rig::{LIMIT, World, held, merge, merge_status};
 use crate::support::Result;
-use crate::support::operator::release_lease;
+use crate::support::operator::{IDENTITY, release_lease};
 use crate::support::wait::wait_for;
 
 const ELSEWHERE: &str = "default";
+const PUBLISH: Method = Method::ControllerPublishVolume;
 /// Long enough for a replica that does not wait.
 const CALL: Duration = Duration::from_secs(8);
 
-/// The settings with another namespace.
-fn with(field: &str, value: Value) -> Value {
-    let mut settings = lasting();
-    settings["leaderElection"][field] = value;
-    settings
-}
-
-/// What the chart grants in the namespace of the Lease of a driver whose name is known.
-async fn grant(world: &World, driver: &str) -> Result<()> {
-    let role = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
-        "metadata": {"name": "leader-election", "namespace": ELSEWHERE},
-        "rules": [
-            {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
-            {
-                "apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": [lease_name(driver)],
-                "verbs": ["get", "list", "watch", "update"],
-            },
-        ],
-    });
-    let binding = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
-        "metadata": {"name": "leader-election", "namespace": ELSEWHERE},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "leader-election"},
-        "subjects": [{"kind": "ServiceAccount", "namespace": super::NAMESPACE, "name": super::NAMESPACE}],
-    });
-    let manifest = format!("{role}\n---\n{binding}\n");
-    world.cluster.apply_yaml(&manifest).await.map(drop)
-}
-
-/// Claims a volume whose call takes long, and waits until that runs.
-async fn begin_call(driver: &Driver<'_>, name: &str) -> Result<()> {
-    driver.mock.clear_rules();
-    driver
-        .mock
-        .script(Rule::on(Method::ControllerPublishVolume).delay(CALL));
-    driver.claim(name).await?;
-    driver
-        .call(Method::ControllerPublishVolume, name, |_| true)
-        .await
-        .map(drop)
-}
-
-/// All calls so far: each volume was published once, and never by two at a time.
-fn assert_one_at_a_time(driver: &Driver<'_>, volumes: usize) {
-    let calls = moves(&driver.mock);
-    let sound = |call: &csi_mock_driver::CallRecord| !call.overlap && call.outcome == CallResult::Answered;
-    assert!(calls.iter().all(sound), "both in a call for one volume: {calls:#?}");
-    assert_eq!(calls.len(), volumes, "{calls:#?}");
+/// The Lease of a driver as a sidecar leaves it there that has ended, and which the operator may hold.
+async fn elsewhere(world: &World, driver: &str) -> Result<Api<Lease>> {
+    world.grant_leases(ELSEWHERE, &[lease_name(driver)]).await?;
+    release_lease(&world.client, ELSEWHERE, driver).await?;
+    Ok(Api::namespaced(world.client.clone(), ELSEWHERE))
 }
 
 #[tokio::test]
@@ -75,54 +32,57 @@ async fn a_change_of_the_namespaces_hands_over_with_a_call_in_flight() -> Result
     let world = World::own().await?;
     let _first = world.replica("first").await?;
     let driver = world.driver("moves", lasting()).await?;
-    grant(&world, &driver.name).await?;
+    let (elsewhere, name) = (elsewhere(&world, &driver.name).await?, lease_name(&driver.name));
     world.holder(&driver.name, Some("first")).await?;
     let _second = world.replica("second").await?;
     world.reported_holder("moves", Some("first")).await?;
     world.renewals(&driver.name, 2).await?;
 
-    // As a sidecar leaves it that has ended.
-    release_lease(&world.client, ELSEWHERE, &driver.name).await?;
-    begin_call(&driver, "moves-1").await?;
-    driver.configure(&with("sidecarNamespaces", json!([ELSEWHERE]))).await?;
+    driver.mock.script(Rule::on(PUBLISH).times(1).delay(CALL));
+    driver.mock.script(Rule::on(PUBLISH).delay(Duration::from_secs(1)));
+    driver.claim("moves-1").await?;
+    driver.call(PUBLISH, "moves-1", |_| true).await?;
+    let mut changed = lasting();
+    changed["leaderElection"]["sidecarNamespaces"] = json!([ELSEWHERE]);
+    driver.configure(&changed).await?;
     let _third = world.replica("third").await?;
     world.fixtures.wait_for_attached("moves-1").await?;
     driver.attach("moves-2").await?;
-    assert_one_at_a_time(&driver, 2);
-    let elsewhere: Api<Lease> = Api::namespaced(world.client.clone(), ELSEWHERE);
-    let name = lease_name(&driver.name);
-    let held = wait_for(elsewhere, &name, "the Lease of a sidecar", LIMIT, |lease| {
-        let spec = lease.and_then(|lease| lease.spec.as_ref());
-        spec.is_some_and(|spec| spec.holder_identity.is_some())
-    });
-    held.await?;
+    assert_one_at_a_time(&driver.mock, 2);
+    let is_held = |lease: Option<&Lease>| lease.and_then(holder).is_some();
+    wait_for(elsewhere.clone(), &name, "held", LIMIT, is_held).await?;
     // And back.
-    begin_call(&driver, "moves-3").await?;
     driver.configure(&lasting()).await?;
-    world.fixtures.wait_for_attached("moves-3").await?;
-    driver.wait("Ready", "True", Some("Running")).await?;
-    assert_one_at_a_time(&driver, 3);
-    Ok(())
+    held(elsewhere, &name, None).await?;
+    driver.attach("moves-3").await?;
+    assert_one_at_a_time(&driver.mock, 3);
+
+    // No other replica takes what this one releases.
+    let mut suspended = lasting();
+    suspended["suspend"] = json!(true);
+    driver.configure(&suspended).await?;
+    driver.wait("Ready", "True", Some("Suspended")).await?;
+    world.holder(&driver.name, None).await?;
+    world.reported_holder("moves", None).await?;
+    driver.configure(&lasting()).await?;
+    driver.attach("moves-4").await?;
+    world.fixtures.delete::<AttacherConfig>("moves").await?;
+    world.holder(&driver.name, None).await.map(drop)
+}
+
+fn holder(lease: &Lease) -> Option<&str> {
+    lease.spec.as_ref()?.holder_identity.as_deref()
 }
 
 /// A former release recorded where its Lease is. It still has a call in flight under that Lease, and the spec names no namespace any more.
 #[tokio::test]
 async fn the_lease_that_a_former_release_recorded_is_held_as_well_and_forgotten() -> Result<()> {
-    let world = World::own().await?;
-    let _first = world.replica("first").await?;
+    let world = World::shared().await?;
     let driver = world.driver("upgraded", lasting()).await?;
-    grant(&world, &driver.name).await?;
-    world.holder(&driver.name, Some("first")).await?;
-    release_lease(&world.client, ELSEWHERE, &driver.name).await?;
-    let elsewhere: Api<Lease> = Api::namespaced(world.client.clone(), ELSEWHERE);
-    let name = lease_name(&driver.name);
-    let mut former = elsewhere.get(&name).await?;
-    let spec = former.spec.get_or_insert_default();
-    (spec.holder_identity, spec.lease_duration_seconds) = (Some("former".to_owned()), Some(3600));
-    let held = elsewhere
-        .replace(&name, &kube::api::PostParams::default(), &former)
-        .await;
-    let mut former = held?;
+    world.holder(&driver.name, Some(IDENTITY)).await?;
+    let (elsewhere, name) = (elsewhere(&world, &driver.name).await?, lease_name(&driver.name));
+    let former = json!({"spec": {"holderIdentity": "former", "leaseDurationSeconds": 3600}});
+    merge(&elsewhere, &name, &former).await?;
 
     let configs: Api<AttacherConfig> = Api::all(world.client.clone());
     let record = json!({"status": {"leaderElection": {"namespace": ELSEWHERE}}});
@@ -132,24 +92,17 @@ async fn the_lease_that_a_former_release_recorded_is_held_as_well_and_forgotten(
     world.renewals(&driver.name, 5).await?;
     assert!(moves(&driver.mock).is_empty(), "the former release may be calling");
 
-    former.spec.get_or_insert_default().holder_identity = None;
-    let released = elsewhere
-        .replace(&name, &kube::api::PostParams::default(), &former)
-        .await;
-    released?;
+    let ended = json!({"spec": {"holderIdentity": null}});
+    merge(&elsewhere, &name, &ended).await?;
     world.fixtures.wait_for_attached("upgraded-1").await?;
-    let forgotten = wait_for(configs, "upgraded", "no record", LIMIT, |config| {
+    let is_forgotten = |config: Option<&AttacherConfig>| {
         let status = config.and_then(|config| config.status.as_ref());
         status.is_some_and(|status| status.leader_election.is_none())
-    });
-    forgotten.await?;
+    };
+    wait_for(configs, "upgraded", "no record", LIMIT, is_forgotten).await?;
     driver.attach("upgraded-2").await?;
-    assert_one_at_a_time(&driver, 2);
-    let leases = world.holder(&driver.name, Some("first")).await?;
-    assert_eq!(
-        leases.spec.and_then(|spec| spec.lease_transitions),
-        Some(2),
-        "no other election"
-    );
+    assert_one_at_a_time(&driver.mock, 2);
+    let lease = world.holder(&driver.name, Some(IDENTITY)).await?;
+    assert_eq!(lease.lease_transitions, Some(2), "no other election");
     Ok(())
 }

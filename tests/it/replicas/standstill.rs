@@ -6,12 +6,13 @@ use csi_mock_driver::{CallRecord, Method, Rule};
 use futures::future::try_join_all;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 use tonic::Code;
 
-use super::{leads, moves};
-use crate::rig::{Driver, LIMIT, World, within};
-use crate::support::{Operator, Result};
+use super::moves;
+use crate::rig::{Driver, World, stands_by};
+use crate::support::Result;
+use crate::support::stage::stop;
 
 /// Drivers, and volumes of each. Whether a wrong operator makes a call is a race for each driver.
 const DRIVERS: usize = 8;
@@ -60,27 +61,10 @@ impl Driver<'_> {
 
     /// The calls by one process that move volumes, from this number on.
     fn calls_of(&self, pid: u32, from: u64) -> Vec<CallRecord> {
-        let calls = moves(&self.mock).into_iter();
+        let mut calls = moves(&self.mock);
+        calls.retain(|call| call.caller_pid == Some(pid) && call.id >= from);
         calls
-            .filter(|call| call.caller_pid == Some(pid) && call.id >= from)
-            .collect()
     }
-}
-
-async fn drivers<'w>(world: &'w World, short: &str) -> Result<Vec<Driver<'w>>> {
-    let names: Vec<String> = (0..DRIVERS).map(|number| format!("{short}{number}")).collect();
-    let drivers = try_join_all(names.iter().map(|name| world.driver(name, settings()))).await?;
-    try_join_all(drivers.iter().map(Driver::fail_to_detach)).await?;
-    Ok(drivers)
-}
-
-async fn follows(operator: &Operator, driver: &Driver<'_>) -> Result<()> {
-    within("it hears that it does not lead", async {
-        while leads(operator, &driver.name).await.unwrap_or(true) {
-            sleep(Duration::from_millis(20)).await;
-        }
-    })
-    .await
 }
 
 /// The history of issue 14: the detaches that were due belong to VolumeAttachments that are gone, and the volumes are attached
@@ -89,7 +73,9 @@ async fn follows(operator: &Operator, driver: &Driver<'_>) -> Result<()> {
 async fn a_leader_that_stood_still_detaches_nothing_that_was_attached_meanwhile() -> Result<()> {
     let world = World::own().await?;
     let first = world.replica("first").await?;
-    let drivers = drivers(&world, "still").await?;
+    let names: Vec<String> = (0..DRIVERS).map(|number| format!("still{number}")).collect();
+    let drivers = try_join_all(names.iter().map(|name| world.driver(name, settings()))).await?;
+    try_join_all(drivers.iter().map(Driver::fail_to_detach)).await?;
     let pid = first.pid()?;
     let mut second = world.replica("second").await?;
     for driver in &drivers {
@@ -109,26 +95,21 @@ async fn a_leader_that_stood_still_detaches_nothing_that_was_attached_meanwhile(
 
     let mut strays = Vec::new();
     for (driver, from) in drivers.iter().zip(&marks) {
-        follows(&first, driver).await?;
+        stands_by(&first, &driver.name).await?;
         // Whatever else it was about to do, it has done or left alone by then.
         driver.attach(&format!("{}-more", driver.short)).await?;
         strays.extend(driver.calls_of(pid, *from));
     }
-    assert!(
-        strays.is_empty(),
-        "{} calls by the one that stood still: {strays:#?}",
-        strays.len()
-    );
-
+    let count = strays.len();
+    assert_eq!(count, 0, "by the one that stood still: {strays:#?}");
     for driver in &drivers {
         assert_eq!(driver.mock.published().len(), VOLUMES + 1, "{}", driver.name);
     }
 
     // It is a standby like any other, and works when its turn comes.
-    second.signal("KILL")?;
-    second.wait_ended(LIMIT).await?;
+    stop(&mut second).await?;
     let (driver, from) = (&drivers[0], marks[0]);
-    world.holder_within(LATE, &driver.name, Some("first")).await?;
+    world.holder(&driver.name, Some("first")).await?;
     driver.attach("still-last").await?;
     assert_eq!(driver.calls_of(pid, from).len(), 1);
     Ok(())

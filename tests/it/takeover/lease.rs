@@ -1,9 +1,14 @@
 //! A rolling change from the sidecar to the operator and back: both run at the same time, and the driver's Lease says who
 //! works.
 
-use csi_mock_driver::Method;
+use csi_attacher_model::api::names::lease_name;
+use csi_mock_driver::{CallRecord, Method};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
 
-use crate::drop_in::{Scene, end};
+use crate::drop_in::{ACCOUNT, DRIVER, Scene, end};
+use crate::replicas::moves;
+use crate::rig::{held, host, leads, stands_by};
 use crate::support::{Operator, Result, Sidecar};
 
 /// Of both. Short, as a killed sidecar's Lease has to run out, and yet longer than a busy machine holds up who renews it.
@@ -14,22 +19,7 @@ const DURATIONS: [&str; 5] = [
     "--leader-election-renew-deadline=6s",
     "--leader-election-retry-period=1s",
 ];
-
-/// The sidecar names itself after the host.
-fn host() -> String {
-    let output = std::process::Command::new("uname").arg("-n").output();
-    let name = String::from_utf8_lossy(&output.expect("uname is there").stdout)
-        .trim()
-        .to_owned();
-    let allowed = |letter: char| {
-        if letter.is_ascii_alphanumeric() || letter == '-' {
-            letter
-        } else {
-            '-'
-        }
-    };
-    name.chars().map(allowed).collect()
-}
+const HEALTH: &str = "/healthz/leader-election";
 
 async fn sidecar(scene: &Scene) -> Result<Sidecar> {
     Sidecar::start(&scene.world.cluster, &scene.world.socket("drop-in"), &DURATIONS).await
@@ -37,60 +27,64 @@ async fn sidecar(scene: &Scene) -> Result<Sidecar> {
 
 /// An operator that could work, were the Lease its own.
 async fn operator(scene: &Scene) -> Result<Operator> {
-    let arguments = [DURATIONS.as_slice(), ["--identity=operator"].as_slice()].concat();
-    let operator = scene.start(&arguments).await?;
+    let own = ["--identity=operator", "--leader-election-labels=app:attacher"];
+    let operator = scene.start(&[&DURATIONS[..], &own].concat()).await?;
     operator.wait_ready().await?;
     Ok(operator)
+}
+
+/// Waits until the Lease is held by this process.
+async fn holder(scene: &Scene, wanted: &str) -> Result<Lease> {
+    let leases = Api::namespaced(scene.world.client.clone(), ACCOUNT.0);
+    held(leases, &lease_name(DRIVER), Some(wanted)).await
 }
 
 #[tokio::test]
 async fn sidecar_and_operator_exclude_each_other_by_the_lease() -> Result<()> {
     let scene = Scene::new().await?;
-    let host: &'static str = Box::leak(host().into_boxed_str());
+    let host = host();
     let first = sidecar(&scene).await?;
-    scene.holder(Some(host)).await?;
+    holder(&scene, &host).await?;
     let mut operator = operator(&scene).await?;
     scene.attach("lease-old").await?;
     scene.attach("lease-kept").await?;
-    assert!(
-        !operator.log_text().contains("leading lease="),
-        "{}",
-        operator.log_text()
-    );
+    let log = operator.log_text();
+    assert!(!log.contains("leading lease="), "{log}");
+    stands_by(&operator, DRIVER).await?;
+    assert_eq!(operator.get(HEALTH).await?, (200, "ok".to_owned()));
 
     // Killed, as a sidecar always ends: the operator waits until the Lease is over.
     drop(first);
     scene.claim("lease-new").await?;
-    scene.holder(Some("operator")).await?;
+    let lease = holder(&scene, "operator").await?;
+    assert_eq!(lease.metadata.labels.unwrap()["app"], "attacher");
     scene.world.fixtures.wait_for_attached("lease-new").await?;
     scene.detach("lease-old").await?;
+    assert!(leads(&operator, DRIVER).await?);
+    assert_eq!(operator.get(HEALTH).await?, (200, "ok".to_owned()));
 
     // A sidecar that comes back waits in its turn, and has the Lease when the operator is told to stop.
     let mut second = sidecar(&scene).await?;
     scene.attach("lease-more").await?;
     end(&mut operator).await?;
-    scene.holder(Some(host)).await?;
+    holder(&scene, &host).await?;
     for name in ["lease-new", "lease-more", "lease-kept"] {
         scene.detach(name).await?;
     }
     second.check()?;
     assert!(scene.mock.published().is_empty());
-    let calls = scene.mock.calls();
+    let calls = moves(&scene.mock);
     assert!(calls.iter().all(|call| !call.overlap), "{calls:#?}");
+    let count = |name: &str, method: Method| {
+        let is_one = |call: &&CallRecord| call.volume.as_deref() == Some(name) && call.method == method;
+        calls.iter().filter(is_one).count()
+    };
     for name in ["lease-old", "lease-kept", "lease-new", "lease-more"] {
-        let unpublished = scene
-            .moves()
-            .into_iter()
-            .filter(|(volume, method)| volume == name && *method == Method::ControllerUnpublishVolume);
-        assert_eq!(unpublished.count(), 1, "{name}: {calls:#?}");
+        assert_eq!(count(name, Method::ControllerUnpublishVolume), 1, "{name}: {calls:#?}");
     }
-    let ours = ["lease-new", "lease-more"].map(|name| {
-        let published = scene
-            .moves()
-            .into_iter()
-            .filter(|(volume, method)| volume == name && *method == Method::ControllerPublishVolume);
-        published.count()
-    });
-    assert_eq!(ours, [1, 1], "what we attach is attached once: {calls:#?}");
+    // What we attach is attached once.
+    for name in ["lease-new", "lease-more"] {
+        assert_eq!(count(name, Method::ControllerPublishVolume), 1, "{name}: {calls:#?}");
+    }
     Ok(())
 }
