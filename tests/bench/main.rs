@@ -275,9 +275,7 @@ fn failover_plan() -> Result<failover::Plan> {
         kill_every: 2,
         replicas: setting("REPLICAS", 2)?.max(2),
         volumes: 100,
-        per_second: 40,
         audited: false,
-        call: [Duration::from_millis(20), Duration::from_millis(100)],
     })
 }
 

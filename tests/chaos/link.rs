@@ -24,7 +24,7 @@ use kube::{Client, ResourceExt as _};
 use parking_lot::Mutex;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream, duplex, split};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -36,6 +36,7 @@ use super::history::Term;
 use super::other;
 use super::recorder::Recorder;
 use crate::support::Result;
+use crate::support::controlplane::kubeconfig;
 use crate::support::controlplane::pki::Authority;
 use crate::support::proxy::forward;
 
@@ -157,18 +158,15 @@ impl Link {
             leases,
             last: Mutex::default(),
         });
-        let text = std::fs::read_to_string(original)?;
-        let mut kubeconfig: Value = serde_json::from_str(&text)?;
-        kubeconfig["clusters"][0]["cluster"] = json!({
+        let cluster = json!({
             "server": format!("https://{address}"),
             "certificate-authority-data": ByteString(authority.certificate().as_bytes().to_vec()),
         });
-        let path = original.with_extension(name);
-        crate::support::controlplane::pki::write_private(&path, &kubeconfig.to_string())?;
+        let kubeconfig = kubeconfig::elsewhere(original, name, cluster)?;
         let server = tokio::spawn(accept(listener, inner.clone()));
         Ok(Self {
             inner,
-            kubeconfig: path,
+            kubeconfig,
             _server: AbortOnDropHandle::new(server),
         })
     }

@@ -210,7 +210,7 @@ async fn read_config(path: &Path) -> Result<Config> {
 
 /// The entry of the cluster which the current context names: its address and authority, without any credentials.
 fn current_cluster(path: &Path) -> Result<serde_json::Value> {
-    let kubeconfig = Kubeconfig::read_from(path).map_err(Box::new)?;
+    let kubeconfig = Kubeconfig::read_from(path)?;
     let current = kubeconfig.current_context.unwrap_or_default();
     let context = kubeconfig.contexts.into_iter().find(|context| context.name == current);
     let name = context

@@ -1,16 +1,13 @@
 //! What the driver's record of calls says about the replicas. Pure.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use csi_mock_driver::{CallRecord, CallResult, Method};
 use jiff::Timestamp;
 
-/// What was found.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
-    /// Calls that attach or detach.
     pub calls: usize,
-    /// Replicas that made them.
     pub replicas: usize,
     /// Pairs of calls by different replicas for the same volume and node, of which the second began before the first had
     /// ended, in words.
@@ -27,7 +24,6 @@ pub fn calls_at<'a>(calls: &'a [CallRecord], (volume, node): &(String, String)) 
     calls.iter().filter(|call| moves(call)).filter(of_place).collect()
 }
 
-/// Whether the last of these calls is by one of these processes.
 pub fn ends_with_one_of(calls: &[&CallRecord], processes: &[u32]) -> bool {
     let caller = calls.last().and_then(|call| call.caller_pid);
     caller.is_some_and(|pid| processes.contains(&pid))
@@ -35,10 +31,7 @@ pub fn ends_with_one_of(calls: &[&CallRecord], processes: &[u32]) -> bool {
 
 /// Whether it attaches or detaches.
 pub fn moves(call: &CallRecord) -> bool {
-    matches!(
-        call.method,
-        Method::ControllerPublishVolume | Method::ControllerUnpublishVolume
-    )
+    [Method::ControllerPublishVolume, Method::ControllerUnpublishVolume].contains(&call.method)
 }
 
 /// Looks at all calls, in the order of their arrival. `killed` are the processes of replicas that were killed, and when:
@@ -50,8 +43,8 @@ pub fn look(calls: &[CallRecord], killed: &HashMap<u32, Timestamp>) -> Found {
         caller.map_or(finished, |killed| finished.min(*killed))
     };
     let mut found = Found::default();
-    let mut last: HashMap<(&str, &str), Vec<&CallRecord>> = HashMap::new();
-    let mut replicas = std::collections::HashSet::new();
+    let mut last: HashMap<(&Option<String>, &Option<String>), Vec<&CallRecord>> = HashMap::new();
+    let mut replicas = HashSet::new();
     for call in calls.iter().filter(|call| moves(call)) {
         found.calls += 1;
         let Some(pid) = call.caller_pid else {
@@ -60,11 +53,7 @@ pub fn look(calls: &[CallRecord], killed: &HashMap<u32, Timestamp>) -> Found {
         };
         replicas.insert(pid);
         found.cut_off += usize::from(killed.contains_key(&pid) && call.outcome == CallResult::Cancelled);
-        let place = (
-            call.volume.as_deref().unwrap_or_default(),
-            call.node.as_deref().unwrap_or_default(),
-        );
-        let earlier = last.entry(place).or_default();
+        let earlier = last.entry((&call.volume, &call.node)).or_default();
         for other in earlier.iter().filter(|other| other.caller_pid != call.caller_pid) {
             if end(other) > call.started && end(call) > other.started {
                 found.overlaps.push(format!("{other:?} and {call:?}"));

@@ -2,7 +2,6 @@
 //! before the old VolumeAttachment is gone.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::storage::v1::VolumeAttachment;
@@ -14,14 +13,13 @@ use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use super::Plan;
-use super::scene::{DRIVER, NODES, Scene};
+use super::PER_SECOND;
+use super::scene::{DRIVER, NODES};
 use crate::support::{Error, Result};
 
 /// Time until there must have been enough to do.
 const LIMIT: Duration = Duration::from_mins(1);
 
-/// The load; it ends when told to.
 pub struct Load {
     stop: CancellationToken,
     asked: watch::Receiver<usize>,
@@ -48,17 +46,10 @@ pub fn node(number: usize) -> String {
 }
 
 impl Load {
-    /// Starts to attach.
-    pub fn start(scene: &Scene, plan: &Plan) -> Self {
+    pub fn start(client: Client, volumes: usize) -> Self {
         let stop = CancellationToken::new();
         let (sender, asked) = watch::channel(0);
-        let task = tokio::spawn(work(
-            scene.client.clone(),
-            plan.volumes,
-            plan.per_second,
-            stop.clone(),
-            Arc::new(sender),
-        ));
+        let task = tokio::spawn(work(Api::all(client), volumes, stop.clone(), sender));
         Self { stop, asked, task }
     }
 
@@ -72,7 +63,6 @@ impl Load {
         }
     }
 
-    /// Ends it.
     pub async fn stop(self) -> Result<Outcome> {
         self.stop.cancel();
         self.task.await?
@@ -80,15 +70,13 @@ impl Load {
 }
 
 async fn work(
-    client: Client,
+    api: Api<VolumeAttachment>,
     volumes: usize,
-    per_second: usize,
     stop: CancellationToken,
-    asked: Arc<watch::Sender<usize>>,
+    asked: watch::Sender<usize>,
 ) -> Result<Outcome> {
-    let api: Api<VolumeAttachment> = Api::all(client);
     let mut left = Outcome::default();
-    let mut pace = interval(Duration::from_secs_f64(1.0 / per_second as f64));
+    let mut pace = interval(Duration::from_secs(1) / PER_SECOND);
     pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
@@ -126,7 +114,6 @@ fn has_lost_finalizer(answer: &VolumeAttachment) -> bool {
 fn attachment(number: usize) -> Result<VolumeAttachment> {
     let source = json!({"persistentVolumeName": name(number)});
     let spec = json!({"attacher": DRIVER, "nodeName": node(number), "source": source});
-    Ok(serde_json::from_value(
-        json!({"metadata": {"name": name(number)}, "spec": spec}),
-    )?)
+    let object = json!({"metadata": {"name": name(number)}, "spec": spec});
+    Ok(serde_json::from_value(object)?)
 }

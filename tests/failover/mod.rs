@@ -43,45 +43,30 @@ pub enum End {
 pub struct Plan {
     /// The operator.
     pub binary: PathBuf,
-    /// How it is configured.
     pub mode: Mode,
-    /// Rounds.
     pub rounds: usize,
-    /// Every so manyth round is a kill; 0 is never.
+    /// Every so manyth round is a kill.
     pub kill_every: usize,
     /// Replicas that run at the beginning of a round, the one that leads included.
     pub replicas: usize,
     /// Volumes that are attached and detached.
     pub volumes: usize,
-    /// Attaches and detaches that are asked for in a second, together.
-    pub per_second: usize,
     /// Whether requests are recorded, so that refused ones are found; that takes its time.
     pub audited: bool,
-    /// How long a call takes: from the first to the second.
-    pub call: [Duration; 2],
 }
 
+/// Attaches and detaches that are asked for in a second, together.
+const PER_SECOND: u32 = 40;
+/// How long a call takes: from the first to the second.
+const CALL: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(100)];
 /// Times of the Leases: short, so that many rounds take minutes.
-#[derive(Clone, Copy, Debug)]
-pub struct Lease {
-    /// `leaseDuration`.
-    pub duration: Duration,
-    /// `renewDeadline`.
-    pub renew_deadline: Duration,
-    /// `retryPeriod`.
-    pub retry_period: Duration,
-}
-
-/// The times that are used.
-pub const LEASE: Lease = Lease {
-    duration: Duration::from_secs(3),
-    renew_deadline: Duration::from_secs(2),
-    retry_period: Duration::from_millis(500),
-};
+const LEASE_DURATION: Duration = Duration::from_secs(3);
+const RENEW_DEADLINE: Duration = Duration::from_secs(2);
+const RETRY_PERIOD: Duration = Duration::from_millis(500);
 
 impl Plan {
     fn end(&self, round: usize) -> End {
-        if self.kill_every > 0 && round % self.kill_every == self.kill_every - 1 {
+        if round % self.kill_every == self.kill_every - 1 {
             End::Killed
         } else {
             End::Told
@@ -90,7 +75,7 @@ impl Plan {
 
     /// How long all of it may take.
     pub fn limit(&self) -> Duration {
-        let round = LEASE.duration * 2 + Duration::from_secs(20);
+        let round = LEASE_DURATION * 2 + Duration::from_secs(20);
         Duration::from_mins(5) + round * u32::try_from(self.rounds).unwrap_or(u32::MAX)
     }
 }
@@ -98,19 +83,19 @@ impl Plan {
 /// Does it. `progress` is told of each round.
 pub async fn run(plan: Plan, progress: impl Fn(&str)) -> Result<Report> {
     let mut scene = Box::pin(Scene::set(plan.clone())).await?;
-    let load = load::Load::start(&scene, &plan);
+    let load = load::Load::start(scene.client.clone(), plan.volumes);
     load.wait_busy().await?;
-    let mut report = Report::new(&plan);
     for round in 0..plan.rounds {
         let end = plan.end(round);
         let took = scene.replace_leader(end).await?;
         progress(&format!("round {} of {}: {end:?}, {took:?}", round + 1, plan.rounds));
-        report.times(end).push(took);
     }
     let settled = scene.settle(&load.stop().await?).await?;
-    report.found = check::look(&scene.calls(), &scene.killed());
-    report.changes = changes(&scene.lease_versions().await?);
-    report.ended = scene.into_ended();
-    report.settled = settled;
-    Ok(report)
+    Ok(Report {
+        plan,
+        settled,
+        found: check::look(&scene.driver.calls(), &scene.killed()),
+        changes: changes(&scene.history.versions(scene::LIMIT).await?),
+        ended: scene.ended,
+    })
 }

@@ -5,66 +5,27 @@ use std::time::Duration;
 
 use super::check::Found;
 use super::scene::{Ended, Settled};
-use super::{End, LEASE, Mode, Plan};
+use super::{CALL, End, LEASE_DURATION, Mode, PER_SECOND, Plan, RETRY_PERIOD};
 use crate::support::lease::Change;
 
 /// The bar of the 99th percentile of a hand-over.
-pub const TOLD_BAR: Duration = Duration::from_secs(1);
+const TOLD_BAR: Duration = Duration::from_secs(1);
 
 /// What came out.
 pub struct Report {
-    plan: Plan,
-    /// From SIGTERM to the successor's first call.
-    pub told: Vec<Duration>,
-    /// From SIGKILL to the successor's first call.
-    pub killed: Vec<Duration>,
-    /// From the record of calls.
+    pub plan: Plan,
     pub found: Found,
     /// How the Lease went from one to the next.
     pub changes: Vec<Change>,
     /// The replicas that were replaced.
     pub ended: Vec<Ended>,
-    /// How the volumes are at the end.
     pub settled: Settled,
 }
 
 impl Report {
-    /// Nothing yet.
-    pub fn new(plan: &Plan) -> Self {
-        Self {
-            plan: plan.clone(),
-            told: Vec::new(),
-            killed: Vec::new(),
-            found: Found::default(),
-            changes: Vec::new(),
-            ended: Vec::new(),
-            settled: Settled::default(),
-        }
-    }
-
-    /// The times of one kind of end.
-    pub fn times(&mut self, end: End) -> &mut Vec<Duration> {
-        match end {
-            End::Told => &mut self.told,
-            End::Killed => &mut self.killed,
-        }
-    }
-
     /// Whether nothing was lost and nothing done twice at a time; the times do not count.
     pub fn is_sound(&self) -> bool {
-        let found = &self.found;
-        found.calls > 0
-            && found.overlaps.is_empty()
-            && found.unknown == 0
-            && self.early().is_empty()
-            && self.kept().is_empty()
-            && self.settled.wrong.is_empty()
-    }
-
-    /// Changes of the holder by which somebody worked before the former one's time was over.
-    pub fn early(&self) -> Vec<&Change> {
-        let early = self.changes.iter().filter(|change| change.is_early(LEASE.duration));
-        early.collect()
+        self.found.calls > 0 && self.found.unknown == 0 && self.complaints().is_empty()
     }
 
     /// All that is not sound, in words.
@@ -76,9 +37,15 @@ impl Report {
         early.chain(kept).chain(others).collect()
     }
 
+    /// Changes of the holder by which somebody worked before the former one's time was over.
+    fn early(&self) -> Vec<&Change> {
+        let early = self.changes.iter().filter(|change| change.is_early(LEASE_DURATION));
+        early.collect()
+    }
+
     /// Replicas whose Lease went on in another way than their end asks for: told to stop they give it up, unless they have lost
     /// it before, and killed they leave it to run out.
-    pub fn kept(&self) -> Vec<&Ended> {
+    fn kept(&self) -> Vec<&Ended> {
         let as_asked = |ended: &&Ended| {
             let mut last = self.changes.iter().rev().filter(|change| change.from == ended.name);
             match (ended.end, last.next()) {
@@ -91,82 +58,58 @@ impl Report {
     }
 }
 
-/// The bar of a kill: until the Lease runs out, and the next look at it.
-pub fn killed_bar() -> Duration {
-    LEASE.duration + LEASE.retry_period
-}
-
-fn row(formatter: &mut fmt::Formatter<'_>, what: &str, times: &[Duration], bar: &str) -> fmt::Result {
-    let mut sorted = times.to_vec();
-    sorted.sort();
-    let at = |percent: usize| {
-        let index = (sorted.len() * percent / 100).min(sorted.len().saturating_sub(1));
-        sorted.get(index).map_or(0.0, Duration::as_secs_f64)
-    };
-    write!(formatter, "{what:<32} {:>6}", sorted.len())?;
-    for percent in [0, 50, 90, 99, 100] {
-        write!(formatter, " {:>7.3}", at(percent))?;
+impl Report {
+    /// A row of the times from the signal to the successor's first call.
+    fn row(&self, formatter: &mut fmt::Formatter<'_>, what: &str, end: End, bar: &str) -> fmt::Result {
+        let of_end = self.ended.iter().filter(|ended| ended.end == end);
+        let mut sorted: Vec<Duration> = of_end.map(|ended| ended.took).collect();
+        sorted.sort();
+        let at = |percent: usize| {
+            let index = (sorted.len() * percent / 100).min(sorted.len().saturating_sub(1));
+            sorted.get(index).map_or(0.0, Duration::as_secs_f64)
+        };
+        write!(formatter, "{what:<32} {:>6}", sorted.len())?;
+        for percent in [0, 50, 90, 99, 100] {
+            write!(formatter, " {:>7.3}", at(percent))?;
+        }
+        writeln!(formatter, "  {bar}")
     }
-    writeln!(formatter, "  {bar}")
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Plan {
-            mode,
-            rounds,
-            replicas,
-            volumes,
-            per_second,
-            call,
-            ..
-        } = &self.plan;
-        let mode = match mode {
+        let (plan, found) = (&self.plan, &self.found);
+        let mode = match plan.mode {
             Mode::Flags => "flags of the sidecar",
             Mode::Config => "AttacherConfig",
         };
+        let (rounds, replicas, volumes, [from, to]) = (plan.rounds, plan.replicas, plan.volumes, CALL);
         writeln!(
             formatter,
-            "{rounds} rounds, {replicas} replicas ({mode}), {volumes} volumes, {per_second} attaches and detaches a second, calls \
-             of {} to {} ms; leaseDuration {} s, retryPeriod {} s",
-            call[0].as_millis(),
-            call[1].as_millis(),
-            LEASE.duration.as_secs_f64(),
-            LEASE.retry_period.as_secs_f64()
+            "{rounds} rounds, {replicas} replicas ({mode}), {volumes} volumes, {PER_SECOND} attaches and detaches a second, calls \
+             of {from:?} to {to:?}; leaseDuration {LEASE_DURATION:?}, retryPeriod {RETRY_PERIOD:?}"
         )?;
         let titles = ["min", "p50", "p90", "p99", "max"].map(|title| format!("{title:>7}"));
-        writeln!(
-            formatter,
-            "{:<32} {:>6} {}  bar",
-            "seconds until the next's call",
-            "rounds",
-            titles.join(" ")
-        )?;
-        let bar = format!("p99 < {} s", TOLD_BAR.as_secs_f64());
-        row(formatter, "from SIGTERM", &self.told, &bar)?;
-        let bar = format!("max < {} s", killed_bar().as_secs_f64());
-        row(formatter, "from SIGKILL", &self.killed, &bar)?;
-        let found = &self.found;
+        let (what, titles) = ("seconds until the next's call", titles.join(" "));
+        writeln!(formatter, "{what:<32} rounds {titles}  bar")?;
+        self.row(formatter, "from SIGTERM", End::Told, &format!("p99 < {TOLD_BAR:?}"))?;
+        // Until the Lease runs out, and the next look at it.
+        let bar = format!("max < {:?}", LEASE_DURATION + RETRY_PERIOD);
+        self.row(formatter, "from SIGKILL", End::Killed, &bar)?;
         for (what, number, bar) in [
             ("calls that attach or detach", found.calls, ""),
             ("replicas that made them", found.replicas, ""),
             ("calls cut off by SIGKILL", found.cut_off, ""),
-            ("calls that overlap", found.overlaps.len(), "0"),
-            ("Leases taken too early", self.early().len(), "0"),
-            ("Leases not handed on as asked", self.kept().len(), "0"),
-            ("volumes not where wanted", self.settled.wrong.len(), "0"),
+            ("calls that overlap", found.overlaps.len(), "  0"),
+            ("Leases taken too early", self.early().len(), "  0"),
+            ("Leases not handed on as asked", self.kept().len(), "  0"),
+            ("volumes not where wanted", self.settled.wrong.len(), "  0"),
             ("volumes nobody can know of", self.settled.unknown.len(), ""),
         ] {
-            let bar = if bar.is_empty() {
-                String::new()
-            } else {
-                format!("  {bar}")
-            };
             writeln!(formatter, "{what:<32} {number:>6}{bar}")?;
         }
-        self.complaints()
-            .iter()
-            .take(20)
-            .try_for_each(|text| writeln!(formatter, "{text}"))
+        let complaints = self.complaints();
+        let mut first = complaints.iter().take(20);
+        first.try_for_each(|text| writeln!(formatter, "{text}"))
     }
 }

@@ -4,21 +4,20 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use csi_mock_driver::{CallRecord, MockDriver, MockHandle, Rule};
+use csi_mock_driver::{MockDriver, MockHandle, Rule};
 use jiff::Timestamp;
-use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client};
 use serde_json::json;
 
 use super::load::{Outcome, name, node};
-use super::{End, LEASE, Mode, Plan, check};
+use super::{CALL, End, LEASE_DURATION, Mode, Plan, RENEW_DEADLINE, RETRY_PERIOD, check};
 use crate::support::lease::History;
 use crate::support::operator::{self, IDENTITY, apply_config, release_lease};
 use crate::support::rbac::Account;
 use crate::support::wait::wait_for;
 use crate::support::{ControlPlane, Error, Fixtures, Operator, OperatorOptions, Options, Refusals, Result, Volume};
 
-/// The driver.
 pub const DRIVER: &str = "failover.csi.test";
 const LEASE_NAME: &str = "external-attacher-leader-failover-csi-test";
 /// Nodes that volumes are attached to.
@@ -28,7 +27,7 @@ const DROP_IN_RBAC: &str = include_str!("../../config/samples/drop-in-rbac.yaml"
 /// Namespace and name of the ServiceAccount in it.
 const DROP_IN: (&str, &str) = ("csi-driver", "csi-attacher");
 /// Longer than any replica needs for anything.
-const LIMIT: Duration = Duration::from_secs(30);
+pub const LIMIT: Duration = Duration::from_secs(30);
 /// How many different durations of calls there are.
 const DELAYS: usize = 16;
 
@@ -44,8 +43,9 @@ struct Replica {
 pub struct Ended {
     /// Its identity.
     pub name: String,
-    /// How.
     pub end: End,
+    /// How long the driver was not called: from the signal to the first call of a successor.
+    pub took: Duration,
     /// Whether it says itself that it lost the Lease, so that it had none to hand over.
     pub lost_the_lease: bool,
     pid: u32,
@@ -72,20 +72,21 @@ pub struct Settled {
 
 /// Everything of a run.
 pub struct Scene {
-    /// An administrator's client.
     pub client: Client,
     // In this order: replicas before the driver and the API server.
     replicas: Vec<Replica>,
-    driver: MockHandle,
+    pub driver: MockHandle,
     plan: Plan,
     kubeconfig: PathBuf,
     started: usize,
-    ended: Vec<Ended>,
-    history: History,
+    pub ended: Vec<Ended>,
+    pub history: History,
     fixtures: Fixtures,
     _refusals: Option<Refusals>,
     _cluster: ControlPlane,
-    sockets: tempfile::TempDir,
+    /// Where the driver is.
+    socket: String,
+    _folder: tempfile::TempDir,
 }
 
 impl Scene {
@@ -98,13 +99,12 @@ impl Scene {
         let cluster = ControlPlane::start(options).await?;
         let client = cluster.admin_client().await?;
         let fixtures = Fixtures::new(client.clone()).with_limit(LIMIT * 4);
-        let sockets = tempfile::tempdir()?;
-        let driver = driver(&plan).start(sockets.path().join("csi.sock")).await;
-        let driver = driver?;
+        let folder = tempfile::tempdir()?;
+        let socket = folder.path().join("csi.sock").display().to_string();
+        let driver = driver(&plan).start(&socket).await?;
         for number in 0..NODES {
-            fixtures
-                .csi_node(&node(number), DRIVER, &format!("id-{number}"))
-                .await?;
+            let id = format!("id-{number}");
+            fixtures.csi_node(&node(number), DRIVER, &id).await?;
         }
         for number in 0..plan.volumes {
             let volume = Volume::new(&name(number), DRIVER, &name(number));
@@ -135,7 +135,8 @@ impl Scene {
             fixtures,
             _refusals: refusals,
             _cluster: cluster,
-            sockets,
+            socket,
+            _folder: folder,
         };
         if scene.plan.mode == Mode::Config {
             release_lease(&scene.client, namespace, DRIVER).await?;
@@ -146,13 +147,12 @@ impl Scene {
     }
 
     fn spec(&self) -> serde_json::Value {
-        let socket = self.sockets.path().join("csi.sock");
         json!({
-            "endpoint": format!("unix://{}", socket.display()),
+            "endpoint": format!("unix://{}", self.socket),
             "leaderElection": {
-                "leaseDuration": milliseconds(LEASE.duration),
-                "renewDeadline": milliseconds(LEASE.renew_deadline),
-                "retryPeriod": milliseconds(LEASE.retry_period),
+                "leaseDuration": milliseconds(LEASE_DURATION),
+                "renewDeadline": milliseconds(RENEW_DEADLINE),
+                "retryPeriod": milliseconds(RETRY_PERIOD),
             },
         })
     }
@@ -162,15 +162,14 @@ impl Scene {
         if self.plan.mode == Mode::Config {
             return options;
         }
-        let socket = self.sockets.path().join("csi.sock");
         let mut options = options
-            .argument(format!("--csi-address={}", socket.display()))
+            .argument(format!("--csi-address={}", self.socket))
             .argument("--leader-election")
             .argument(format!("--leader-election-namespace={}", namespace(self.plan.mode)));
         for (flag, time) in [
-            ("lease-duration", LEASE.duration),
-            ("renew-deadline", LEASE.renew_deadline),
-            ("retry-period", LEASE.retry_period),
+            ("lease-duration", LEASE_DURATION),
+            ("renew-deadline", RENEW_DEADLINE),
+            ("retry-period", RETRY_PERIOD),
         ] {
             options = options.argument(format!("--leader-election-{flag}={}", milliseconds(time)));
         }
@@ -198,28 +197,26 @@ impl Scene {
             let holder = lease?.spec.as_ref()?.holder_identity.clone()?;
             names.iter().position(|name| *name == holder)
         };
-        let held = wait_for(leases, LEASE_NAME, "held by a replica", LIMIT, |lease| {
-            holder(lease).is_some()
-        });
-        let held = held.await?;
+        let is_held = |lease: Option<&Lease>| holder(lease).is_some();
+        let held = wait_for(leases, LEASE_NAME, "held by a replica", LIMIT, is_held).await?;
         holder(held.as_ref()).ok_or_else(|| Error::Other("nobody leads".to_owned()))
     }
 
-    /// Ends the replica that leads, and starts another one when its successor works. Answers how long the driver was not
-    /// called: from the signal to the first call of a successor.
+    /// Ends the replica that leads, and starts another one when its successor works. Answers how long the driver was not called.
     pub async fn replace_leader(&mut self, end: End) -> Result<Duration> {
         let mut leader = self.replicas.remove(self.leader().await?);
         let others: Vec<u32> = self.replicas.iter().map(|replica| replica.pid).collect();
         let signalled = Timestamp::now();
-        match end {
-            End::Told => leader.process.signal("TERM")?,
-            End::Killed => leader.process.signal("KILL")?,
-        }
+        let signal = match end {
+            End::Told => "TERM",
+            End::Killed => "KILL",
+        };
+        leader.process.signal(signal)?;
         let sent = Timestamp::now();
         let first = self.driver.wait_for_call(move |call| {
             check::moves(call) && call.started >= signalled && call.caller_pid.is_some_and(|pid| others.contains(&pid))
         });
-        let limit = LEASE.duration + LIMIT;
+        let limit = LEASE_DURATION + LIMIT;
         let first = tokio::time::timeout(limit, first).await;
         let first = first.map_err(|_| Error::Other(format!("no successor works after {limit:?} ({end:?})")))?;
         let status = leader.process.wait_ended(LIMIT).await?;
@@ -227,7 +224,9 @@ impl Scene {
             let log = leader.process.log_text();
             return Err(Error::Other(format!("{} ended with {status}:\n{log}", leader.name)));
         }
+        let took = Duration::try_from(first.started.duration_since(signalled)).unwrap_or_default();
         self.ended.push(Ended {
+            took,
             lost_the_lease: leader.process.log_text().contains("lost the Lease"),
             name: leader.name,
             end,
@@ -235,8 +234,7 @@ impl Scene {
             signalled: sent,
         });
         self.fill_up().await?;
-        let took = first.started.duration_since(signalled);
-        Ok(Duration::try_from(took).unwrap_or_default())
+        Ok(took)
     }
 
     /// Waits until everything is where it is wanted.
@@ -271,8 +269,8 @@ impl Scene {
         let gone: Vec<u32> = gone.map(|ended| ended.pid).collect();
         for number in 0..self.plan.volumes {
             let place = (name(number), format!("id-{}", number % NODES));
-            let (wanted, published) = (load.wanted.contains(&number), published.contains(&place));
-            if wanted == published {
+            let wanted = load.wanted.contains(&number);
+            if wanted == published.contains(&place) {
                 continue;
             }
             let (calls, lost) = (check::calls_at(&calls, &place), load.lost_finalizer.contains(&number));
@@ -280,34 +278,18 @@ impl Scene {
                 settled.unknown.push(place.0);
                 continue;
             }
-            let facts = format!(
-                "its finalizer was lost: {lost}; replaced: {:?}; calls: {calls:#?}",
-                self.ended
-            );
-            settled.wrong.push(format!("{place:?} is wanted: {wanted}; {facts}"));
+            let facts = format!("its finalizer was lost: {lost}; calls: {calls:#?}");
+            let replaced = &self.ended;
+            let text = format!("{place:?} is wanted: {wanted}; {facts}; replaced: {replaced:?}");
+            settled.wrong.push(text);
         }
         settled
-    }
-
-    /// All calls so far.
-    pub fn calls(&self) -> Vec<CallRecord> {
-        self.driver.calls()
     }
 
     /// The processes that were killed, and when.
     pub fn killed(&self) -> HashMap<u32, Timestamp> {
         let killed = self.ended.iter().filter(|ended| ended.end == End::Killed);
         killed.map(|ended| (ended.pid, ended.signalled)).collect()
-    }
-
-    /// All versions of the Lease so far.
-    pub async fn lease_versions(&self) -> Result<Vec<LeaseSpec>> {
-        self.history.versions(LIMIT).await
-    }
-
-    /// The replicas that were replaced, in their order.
-    pub fn into_ended(self) -> Vec<Ended> {
-        self.ended
     }
 }
 
@@ -317,7 +299,7 @@ fn driver(plan: &Plan) -> csi_mock_driver::MockDriverBuilder {
     for number in 0..plan.volumes {
         // Each volume has its own duration, between the two that were asked for.
         let share = (number % DELAYS) as f64 / (DELAYS - 1) as f64;
-        let delay = plan.call[0] + plan.call[1].saturating_sub(plan.call[0]).mul_f64(share);
+        let delay = CALL[0] + CALL[1].saturating_sub(CALL[0]).mul_f64(share);
         builder = builder.rule(Rule::any().volume(name(number)).delay(delay));
     }
     builder

@@ -18,16 +18,13 @@ async fn lose_nothing_and_do_nothing_twice(mode: Mode) -> Result<()> {
         kill_every: 3,
         replicas: 2,
         volumes: 40,
-        per_second: 40,
         audited: true,
-        call: [Duration::from_millis(20), Duration::from_millis(100)],
     };
     let run = harness::run(plan.clone(), |_| {});
     let run = tokio::time::timeout(plan.limit(), Box::pin(run)).await;
     let report = run.map_err(|_| Error::Other(format!("not done within {:?}", plan.limit())))??;
     println!("{report}");
     assert!(report.is_sound(), "{report}");
-    assert_eq!((report.told.len(), report.killed.len()), (6, 3), "{report}");
     assert!(report.found.replicas >= 9, "{report}");
     let (told, killed): (Vec<_>, Vec<_>) = report.ended.iter().partition(|ended| ended.end == End::Told);
     assert_eq!((told.len(), killed.len()), (6, 3), "{report}");

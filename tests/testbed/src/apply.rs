@@ -38,9 +38,8 @@ pub async fn apply_yaml(client: &Client, manifest: &str) -> Result<Vec<DynamicOb
 /// Applies one object, see [`apply_yaml`].
 pub async fn apply_object(client: &Client, object: DynamicObject) -> Result<DynamicObject> {
     let (Some(types), Some(name)) = (object.types.clone(), object.metadata.name.clone()) else {
-        return Err(Error::NotAnObject(
-            "it lacks apiVersion, kind or metadata.name".to_owned(),
-        ));
+        let text = "an object lacks apiVersion, kind or metadata.name";
+        return Err(Error::Other(text.to_owned()));
     };
     let (resource, capabilities) = discover(client, &types).await?;
     let api: Api<DynamicObject> = match capabilities.scope {
@@ -50,21 +49,14 @@ pub async fn apply_object(client: &Client, object: DynamicObject) -> Result<Dyna
             Api::namespaced_with(client.clone(), &namespace, &resource)
         }
     };
-    let stored = api
-        .patch(
-            &name,
-            &PatchParams::apply(FIELD_MANAGER).force(),
-            &Patch::Apply(&object),
-        )
-        .await
-        .while_trying(|| format!("apply {} {name}", types.kind))?;
+    let params = PatchParams::apply(FIELD_MANAGER).force();
+    let stored = api.patch(&name, &params, &Patch::Apply(&object)).await;
+    let stored = stored.while_trying(|| format!("apply {} {name}", types.kind))?;
     if types.kind == "CustomResourceDefinition" {
         let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
         let established = conditions::is_crd_established();
-        wait_for(definitions, &name, "established", SERVED_WITHIN, |state| {
-            established.matches_object(state)
-        })
-        .await?;
+        let is_so = |state: Option<&CustomResourceDefinition>| established.matches_object(state);
+        wait_for(definitions, &name, "established", SERVED_WITHIN, is_so).await?;
     }
     Ok(stored)
 }
@@ -72,7 +64,7 @@ pub async fn apply_object(client: &Client, object: DynamicObject) -> Result<Dyna
 /// Asks the API server how this kind is served. A kind that is not served is asked for again for some time: the
 /// discovery documents follow an established CustomResourceDefinition with a delay.
 async fn discover(client: &Client, types: &TypeMeta) -> Result<(ApiResource, ApiCapabilities)> {
-    let kind = GroupVersionKind::try_from(types).map_err(|error| Error::NotAnObject(format!("{types:?}: {error}")))?;
+    let kind = GroupVersionKind::try_from(types).while_trying(|| format!("read {types:?}"))?;
     let deadline = Instant::now() + SERVED_WITHIN;
     let mut ticks = interval(Duration::from_millis(50));
     loop {

@@ -5,19 +5,17 @@ mod attachments;
 mod nodes;
 mod volumes;
 
-use std::fmt::Debug;
 use std::time::Duration;
 
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::error::{Context, Result};
+use super::wait::wait_for;
 
-pub use nodes::unique_volume_name;
+pub use super::wait::Object;
 pub use volumes::Volume;
 
 /// Makes and removes stock objects through one client, and waits for their states with one limit.
@@ -26,11 +24,6 @@ pub struct Fixtures {
     client: Client,
     limit: Duration,
 }
-
-/// An object with a fixed kind and nothing special about it, as all of them here are.
-pub trait Object: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned + Send + 'static {}
-
-impl<K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned + Send + 'static> Object for K {}
 
 impl Fixtures {
     /// Uses this client, and 30 seconds as the limit of every wait.
@@ -41,39 +34,40 @@ impl Fixtures {
         }
     }
 
-    /// Another limit for every wait.
     #[must_use]
     pub fn with_limit(self, limit: Duration) -> Self {
         Self { limit, ..self }
     }
 
-    /// The client that is used.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// All objects of a cluster-scoped kind.
     pub fn cluster<K: Object + Resource<Scope = ClusterResourceScope>>(&self) -> Api<K> {
         Api::all(self.client.clone())
     }
 
-    /// The objects of a namespaced kind in one namespace.
     pub fn namespaced<K: Object + Resource<Scope = NamespaceResourceScope>>(&self, namespace: &str) -> Api<K> {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    /// Deletes a cluster-scoped object; that it is not there is fine. Does not wait for its finalizers.
+    /// That it is not there is fine. Does not wait for its finalizers.
     pub async fn delete<K: Object + Resource<Scope = ClusterResourceScope>>(&self, name: &str) -> Result<()> {
         delete(&self.cluster::<K>(), name, &DeleteParams::default()).await
     }
 
-    /// Deletes a namespaced object; that it is not there is fine. Does not wait for its finalizers.
+    /// As [`Fixtures::delete`].
     pub async fn delete_namespaced<K: Object + Resource<Scope = NamespaceResourceScope>>(
         &self,
         namespace: &str,
         name: &str,
     ) -> Result<()> {
         delete(&self.namespaced::<K>(namespace), name, &DeleteParams::default()).await
+    }
+
+    async fn wait_for_gone<K: Object + Resource<Scope = ClusterResourceScope>>(&self, name: &str) -> Result<()> {
+        let gone = wait_for::<K>(self.cluster(), name, "gone", self.limit, |object| object.is_none());
+        gone.await.map(drop)
     }
 }
 

@@ -8,22 +8,17 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use tokio::net::TcpStream;
 
-use super::controlplane::ports;
-use super::controlplane::programs;
 use super::controlplane::watchdog::{Output, StateFolder, Watched};
+use super::controlplane::{ports, programs};
 use super::error::{Error, Result};
-use super::http::{encode, get};
+use super::http::{encode, get, get_body};
 
 use types::Answer;
-pub use types::{Reference, Span, Trace};
+pub use types::{Span, Trace};
 
 /// The configuration that ships; the ports are given apart.
 pub const CONFIG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/jaeger/jaeger.yaml");
-/// How often a start is tried when a port that was free is taken by then.
-const START_ATTEMPTS: u32 = 5;
-const READY_WITHIN: Duration = Duration::from_secs(90);
 /// Jaeger tells nobody when spans arrive, so those who wait for some ask again and again.
 const POLL: Duration = Duration::from_millis(100);
 /// How many traces one answer may hold.
@@ -31,8 +26,8 @@ const MOST: usize = 5000;
 
 /// A running Jaeger. Dropping it kills it and forgets the traces.
 pub struct Jaeger {
-    process: Watched,
     ports: Ports,
+    _process: Watched,
     _folder: StateFolder,
 }
 
@@ -42,6 +37,13 @@ struct Ports {
     otlp_http: u16,
     query: u16,
     query_grpc: u16,
+}
+
+async fn is_ready(ports: Ports) -> Result<()> {
+    ports::takes_connections(ports.otlp_grpc).await?;
+    ports::takes_connections(ports.otlp_http).await?;
+    let services = format!("http://127.0.0.1:{}/api/services", ports.query);
+    get_body(&services, "*/*").await.map(drop)
 }
 
 impl Jaeger {
@@ -59,13 +61,7 @@ impl Jaeger {
     /// Starts it with further arguments.
     pub async fn start_with(arguments: &[String]) -> Result<Self> {
         let program = Self::program().await?;
-        let mut attempt = 1;
-        loop {
-            match Self::start_once(&program, arguments).await {
-                Err(Error::Ended { log, .. }) if attempt < START_ATTEMPTS && ports::was_taken(&log) => attempt += 1,
-                outcome => return outcome,
-            }
-        }
+        ports::retry(|| Self::start_once(&program, arguments)).await
     }
 
     async fn start_once(program: &Path, arguments: &[String]) -> Result<Self> {
@@ -86,41 +82,13 @@ impl Jaeger {
         ];
         all.extend_from_slice(arguments);
         let log = folder.path().join("jaeger.log");
-        let mut started = Self {
-            process: Watched::spawn("jaeger", program, &all, &log, Output::Log)?,
+        let mut process = Watched::spawn("jaeger", program, &all, &log, Output::Log)?;
+        process.wait_ready(|| is_ready(ports)).await?;
+        Ok(Self {
             ports,
+            _process: process,
             _folder: folder,
-        };
-        started.wait_ready().await?;
-        Ok(started)
-    }
-
-    async fn wait_ready(&mut self) -> Result<()> {
-        let deadline = Instant::now() + READY_WITHIN;
-        loop {
-            let Err(last) = self.probe().await else { return Ok(()) };
-            if let Some(status) = self.process.ended()? {
-                let (component, log) = ("jaeger", self.process.log_tail());
-                return Err(Error::Ended { component, status, log });
-            }
-            if Instant::now() >= deadline {
-                return Err(Error::NotReady {
-                    component: "jaeger",
-                    limit: READY_WITHIN,
-                    last: last.to_string(),
-                    log: self.process.log_tail(),
-                });
-            }
-            tokio::time::sleep(POLL).await;
-        }
-    }
-
-    async fn probe(&self) -> Result<()> {
-        for port in [self.ports.otlp_grpc, self.ports.otlp_http] {
-            let connected = TcpStream::connect(("127.0.0.1", port)).await;
-            connected.map_err(|error| Error::Other(format!("port {port}: {error}")))?;
-        }
-        self.get("/api/services").await.map(drop)
+        })
     }
 
     /// `host:port` for OTLP over gRPC.
@@ -128,27 +96,18 @@ impl Jaeger {
         format!("127.0.0.1:{}", self.ports.otlp_grpc)
     }
 
-    /// `host:port` for OTLP over HTTP.
-    pub fn otlp_http(&self) -> String {
-        format!("127.0.0.1:{}", self.ports.otlp_http)
-    }
-
     /// Where its pages and its HTTP API are.
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.ports.query)
     }
 
-    /// The page of a trace.
     pub fn page_of(&self, trace_id: &str) -> String {
         format!("{}/trace/{trace_id}", self.url())
     }
 
     /// The body of a GET of the HTTP API, which must be answered 200.
     pub async fn get(&self, path: &str) -> Result<String> {
-        match get(&format!("{}{path}", self.url())).await? {
-            (200, body) => Ok(body),
-            (status, body) => Err(Error::Other(format!("Jaeger: GET {path}: {status} {body}"))),
-        }
+        get_body(&format!("{}{path}", self.url()), "*/*").await
     }
 
     /// What is there of a trace; without spans if it is unknown.
@@ -165,13 +124,8 @@ impl Jaeger {
 
     /// The traces with a span of this service that has all of these tags.
     pub async fn find(&self, service: &str, tags: &[(&str, &str)]) -> Result<Vec<Trace>> {
-        let body = self.find_raw(service, tags).await?;
+        let body = self.get(&Self::query(service, tags)).await?;
         Ok(serde_json::from_str::<Answer>(&body)?.traces())
-    }
-
-    /// As [`Jaeger::find`], the answer as it came.
-    pub async fn find_raw(&self, service: &str, tags: &[(&str, &str)]) -> Result<String> {
-        self.get(&Self::query(service, tags)).await
     }
 
     /// The path and query of the HTTP API for a search.

@@ -27,7 +27,7 @@ impl Kubectl {
         Ok(Self {
             program: cluster.kubectl_path().await?,
             kubeconfig: cluster.admin_kubeconfig(),
-            cache: tempfile::tempdir().while_trying(|| "make a folder".to_owned())?,
+            cache: tempfile::tempdir()?,
         })
     }
 
@@ -55,12 +55,9 @@ impl Kubectl {
         if output.status.success() {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
         }
-        Err(Error::Other(format!(
-            "kubectl {}: {}\n{}",
-            arguments.join(" "),
-            output.status,
-            String::from_utf8_lossy(&output.stderr)
-        )))
+        let (status, said) = (output.status, String::from_utf8_lossy(&output.stderr));
+        let what = arguments.join(" ");
+        Err(Error::Other(format!("kubectl {what}: {status}\n{said}")))
     }
 
     async fn output(&self, arguments: &[&str], input: &str) -> Result<Output> {

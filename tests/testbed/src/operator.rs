@@ -17,9 +17,9 @@ use csi_attacher_model::api::{AttacherConfig, crd};
 
 use super::controlplane::ports;
 use super::controlplane::watchdog::{Output, Watched};
-use super::error::{Error, Result};
+use super::error::{Context, Error, Result};
 use super::rbac::{Account, Grants};
-use super::{ControlPlane, wait};
+use super::{ControlPlane, http, wait};
 
 /// Namespace and name of the operator's ServiceAccount, as in `config/rbac.yaml`.
 pub const IDENTITY: &str = "csi-attacher-operator";
@@ -34,7 +34,7 @@ pub fn account() -> Account {
 /// Installs the CustomResourceDefinition and the roles that helm renders for the chart without any values. Doing it again
 /// changes nothing.
 pub async fn install(cluster: &ControlPlane) -> Result<()> {
-    let definition = crd::crd_yaml().map_err(|error| Error::Other(error.to_string()))?;
+    let definition = crd::crd_yaml().while_trying(|| "render the CustomResourceDefinition".to_owned())?;
     cluster.apply_yaml(&definition).await?;
     // The account is made with its namespace, where some of the roles are.
     cluster.kubeconfig_for_service_account(IDENTITY, IDENTITY).await?;
@@ -53,11 +53,8 @@ pub async fn grant_secret(cluster: &ControlPlane, namespace: &str, name: &str) -
 /// How to start an operator.
 #[derive(Clone, Debug)]
 pub struct OperatorOptions {
-    /// The binary.
     pub binary: PathBuf,
-    /// Further arguments.
     pub arguments: Vec<String>,
-    /// Environment variables.
     pub environment: Vec<(String, String)>,
     /// Where it runs; in the folder of this process when nothing is said. An endpoint below `/proc/self/cwd` is another one
     /// for each.
@@ -65,7 +62,6 @@ pub struct OperatorOptions {
 }
 
 impl OperatorOptions {
-    /// No further arguments or variables.
     pub fn new(binary: impl Into<PathBuf>) -> Self {
         Self {
             binary: binary.into(),
@@ -75,14 +71,12 @@ impl OperatorOptions {
         }
     }
 
-    /// Adds an argument.
     #[must_use]
     pub fn argument(mut self, argument: impl Into<String>) -> Self {
         self.arguments.push(argument.into());
         self
     }
 
-    /// Adds an environment variable.
     #[must_use]
     pub fn variable(mut self, name: &str, value: impl Into<String>) -> Self {
         self.environment.push((name.to_owned(), value.into()));
@@ -112,22 +106,17 @@ impl Operator {
         // Next to the kubeconfig, which is in the folder of the control plane: so the log goes with that, also when this
         // process ends without dropping anything.
         let beside = kubeconfig.parent().unwrap_or_else(|| Path::new("."));
-        let folder = tempfile::tempdir_in(beside).map_err(|error| Error::Other(error.to_string()))?;
+        let folder = tempfile::tempdir_in(beside)?;
         let log = folder.path().join("operator.log");
         let http = SocketAddr::from(([127, 0, 0, 1], ports::free_port()?));
         // `env` keeps the variables of one operator apart from those of this process. The first are what a pod is given: one
         // that is started again after `kill -9` has its Leases back at once, because it has the same name.
         let given = [("POD_NAME", IDENTITY), ("POD_NAMESPACE", IDENTITY)];
-        let given = given.map(|(name, value)| format!("{name}={value}"));
-        let own = options
-            .environment
-            .iter()
-            .map(|(name, value)| format!("{name}={value}"));
-        let folder_of = options
-            .folder
-            .iter()
-            .map(|folder| format!("--chdir={}", folder.display()));
-        let mut arguments: Vec<String> = folder_of.chain(given).chain(own).collect();
+        let given = given.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let variables = given.into_iter().chain(options.environment);
+        let folder_of = options.folder.iter();
+        let mut arguments: Vec<String> = folder_of.map(|it| format!("--chdir={}", it.display())).collect();
+        arguments.extend(variables.map(|(name, value)| format!("{name}={value}")));
         arguments.push(options.binary.display().to_string());
         arguments.push(format!("--kubeconfig={}", kubeconfig.display()));
         arguments.push(format!("--http-endpoint={http}"));
@@ -143,9 +132,8 @@ impl Operator {
 
     /// Waits until `/readyz` answers 200.
     pub async fn wait_ready(&self) -> Result<()> {
-        self.wait_for_answer("/readyz", |status, _| status == 200)
-            .await
-            .map(drop)
+        let ready = self.wait_for_answer("/readyz", |status, _| status == 200).await;
+        ready.map(drop)
     }
 
     /// Asks for `path` as the kubelet would, again and again, until status and body are as wanted; returns the body.
@@ -156,10 +144,7 @@ impl Operator {
             match answer {
                 Ok((status, body)) if wanted(status, &body) => return Ok(body),
                 _ if started.elapsed() > LIMIT => {
-                    return Err(Error::Other(format!(
-                        "GET {path} of the operator: last {answer:?}; log:\n{}",
-                        self.log_text()
-                    )));
+                    return self.failed(&format!("does not answer GET {path} as wanted, last {answer:?}"));
                 }
                 // The operator tells nobody of a change here; the kubelet asks again and again too.
                 _ => tokio::time::sleep(Duration::from_millis(50)).await,
@@ -169,31 +154,17 @@ impl Operator {
 
     /// Status and body of a GET of the operator's HTTP server.
     pub async fn get(&self, path: &str) -> Result<(u16, String)> {
-        let other = |error: String| Error::Other(format!("GET {path}: {error}"));
-        let client: hyper_util::client::legacy::Client<_, http_body_util::Empty<&[u8]>> =
-            hyper_util::client::legacy::Client::builder(hyper_util::rt::TokioExecutor::new()).build_http();
-        let uri = format!("http://{}{path}", self.http)
-            .parse()
-            .map_err(|error| other(format!("{error}")))?;
-        let answer = client.get(uri).await.map_err(|error| other(error.to_string()))?;
-        let status = answer.status().as_u16();
-        let body = http_body_util::BodyExt::collect(answer.into_body())
-            .await
-            .map_err(|error| other(error.to_string()))?;
-        Ok((status, String::from_utf8_lossy(&body.to_bytes()).into_owned()))
+        http::get(&format!("http://{}{path}", self.http)).await
     }
 
-    /// The metrics in text form.
     pub async fn metrics(&self) -> Result<String> {
         self.get("/metrics").await.map(|(_, body)| body)
     }
 
-    /// The address of the operator's HTTP server.
     pub fn http(&self) -> SocketAddr {
         self.http
     }
 
-    /// The file of its log.
     pub fn log(&self) -> &Path {
         &self.log
     }
@@ -206,19 +177,18 @@ impl Operator {
     /// Waits until it has logged this.
     pub async fn wait_for_log(&self, text: &str) -> Result<()> {
         let started = Instant::now();
-        loop {
-            let log = self.log_text();
-            if log.contains(text) {
-                return Ok(());
-            }
+        // A file tells nobody of a change.
+        while !self.log_text().contains(text) {
             if started.elapsed() > LIMIT {
-                return Err(Error::Other(format!(
-                    "{text:?} is not in the log of the operator:\n{log}"
-                )));
+                return self.failed(&format!("has not logged {text:?}"));
             }
-            // A file tells nobody of a change.
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
+        Ok(())
+    }
+
+    fn failed<T>(&self, how: &str) -> Result<T> {
+        Err(Error::Other(format!("the operator {how}; log:\n{}", self.log_text())))
     }
 
     /// Process ID of the operator itself, not of its watchdog.
@@ -229,8 +199,8 @@ impl Operator {
     /// Sends a signal such as "TERM".
     pub fn signal(&self, signal: &str) -> Result<()> {
         let pid = self.pid()?.to_string();
-        let status = Command::new("kill").args([&format!("-{signal}"), &pid]).status();
-        status.map(|_| ()).map_err(|error| Error::Other(error.to_string()))
+        Command::new("kill").args([&format!("-{signal}"), &pid]).status()?;
+        Ok(())
     }
 
     /// Waits until the process ended.
@@ -241,10 +211,7 @@ impl Operator {
                 return Ok(status);
             }
             if started.elapsed() > limit {
-                return Err(Error::Other(format!(
-                    "operator still runs after {limit:?}; log:\n{}",
-                    self.log_text()
-                )));
+                return self.failed(&format!("still runs after {limit:?}"));
             }
             // There is no portable way to be told of the end of a process without polling it.
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -287,13 +254,12 @@ pub async fn grant_provisioning(cluster: &ControlPlane) -> Result<()> {
 async fn release_named(client: &Client, namespace: &str, lease: &str) -> Result<()> {
     let lease: Lease = serde_json::from_value(json!({
         "metadata": {"name": lease}, "spec": {"leaseDurationSeconds": 1, "leaseTransitions": 0},
-    }))
-    .map_err(|error| Error::Other(error.to_string()))?;
+    }))?;
     let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
     match leases.create(&PostParams::default(), &lease).await {
         // A world without the operator has no such namespace.
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
-        answer => answer.map(drop).map_err(|error| Error::Other(error.to_string())),
+        answer => Ok(answer.map(drop)?),
     }
 }
 
@@ -304,9 +270,7 @@ pub async fn apply_config(client: &Client, name: &str, spec: Value) -> Result<At
         "apiVersion": "attacher.csi.dev/v1alpha1", "kind": "AttacherConfig", "metadata": {"name": name}, "spec": spec,
     });
     let params = PatchParams::apply("test").force();
-    api.patch(name, &params, &Patch::Apply(&body))
-        .await
-        .map_err(|error| Error::Other(error.to_string()))
+    Ok(api.patch(name, &params, &Patch::Apply(&body)).await?)
 }
 
 /// Waits until a condition of an AttacherConfig has this status and, if given, this reason.

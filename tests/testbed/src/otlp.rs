@@ -1,7 +1,4 @@
 //! An OTLP receiver inside the test process, over gRPC or HTTP, and some that never take anything.
-//!
-//! Self-contained, so that unit tests can include it by path as well.
-#![allow(dead_code, reason = "each test target uses another part")]
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -11,6 +8,7 @@ use std::time::Duration;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
+use futures::Stream;
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{TraceService, TraceServiceServer};
 use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse};
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
@@ -18,10 +16,12 @@ use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, Span, span::SpanKind, status::StatusCode as SpanStatus};
 use prost::Message;
 use tokio::io::AsyncReadExt;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio_stream::wrappers::TcpListenerStream;
+use tokio_util::task::AbortOnDropHandle;
 use tonic::codec::CompressionEncoding;
+use tonic::transport::{Identity, Server, ServerTlsConfig};
 
 /// One span as it arrived, in plain types.
 #[derive(Clone, Debug, PartialEq)]
@@ -90,57 +90,41 @@ type Sender = watch::Sender<Received>;
 pub struct OtlpReceiver {
     address: SocketAddr,
     received: watch::Receiver<Received>,
-    task: JoinHandle<()>,
-}
-
-impl Drop for OtlpReceiver {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
+    _task: AbortOnDropHandle<()>,
 }
 
 impl OtlpReceiver {
-    /// Receives OTLP over gRPC.
-    pub async fn grpc() -> Self {
-        let (listener, address) = bind().await;
+    /// Serves in a task of its own what this makes of a listener and of where it tells what it receives.
+    async fn serving<F: Future<Output = ()> + Send + 'static>(serve: impl FnOnce(TcpListener, Sender) -> F) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
         let (sender, received) = watch::channel(Received::default());
-        let incoming = tokio_stream::wrappers::TcpListenerStream::new(listener);
-        let service = TraceServiceServer::new(GrpcSink(sender)).accept_compressed(CompressionEncoding::Gzip);
-        let server = tonic::transport::Server::builder().add_service(service);
-        let task = tokio::spawn(async move { server.serve_with_incoming(incoming).await.unwrap() });
+        let task = tokio::spawn(serve(listener, sender));
         Self {
             address,
             received,
-            task,
+            _task: AbortOnDropHandle::new(task),
         }
+    }
+
+    /// Receives OTLP over gRPC.
+    pub async fn grpc() -> Self {
+        Self::serving(|listener, sender| serve_grpc(Server::builder(), TcpListenerStream::new(listener), sender)).await
     }
 
     /// Receives OTLP over gRPC and TLS.
     pub async fn grpc_over_tls(certificate: &str, key: &str) -> Self {
-        let (listener, address) = bind().await;
-        let (sender, received) = watch::channel(Received::default());
-        let incoming = tokio_stream::wrappers::TcpListenerStream::new(listener);
-        let identity = tonic::transport::Identity::from_pem(certificate, key);
-        let tls = tonic::transport::ServerTlsConfig::new().identity(identity);
-        let mut server = tonic::transport::Server::builder().tls_config(tls).unwrap();
-        let server = server.add_service(TraceServiceServer::new(GrpcSink(sender)));
-        let task = tokio::spawn(async move { server.serve_with_incoming(incoming).await.unwrap() });
-        Self {
-            address,
-            received,
-            task,
-        }
+        let tls = ServerTlsConfig::new().identity(Identity::from_pem(certificate, key));
+        let server = Server::builder().tls_config(tls).unwrap();
+        Self::serving(|listener, sender| serve_grpc(server, TcpListenerStream::new(listener), sender)).await
     }
 
     /// Receives OTLP over gRPC once the gate is opened; until then it accepts connections, reads nothing and never answers.
     pub async fn gated() -> (Self, watch::Sender<bool>) {
-        let (listener, address) = bind().await;
-        let (sender, received) = watch::channel(Received::default());
         let (gate, open) = watch::channel(false);
-        let told = sender.clone();
-        let incoming = futures::stream::unfold((listener, open, Vec::new()), move |(listener, mut open, mut held)| {
-            let told = told.clone();
-            async move {
+        let serve = |listener: TcpListener, sender: Sender| {
+            let begin = (listener, open, Vec::new(), sender.clone());
+            let incoming = futures::stream::unfold(begin, |(listener, mut open, mut held, told)| async move {
                 loop {
                     let stream = tokio::select! {
                         accepted = listener.accept() => accepted.unwrap().0,
@@ -148,43 +132,29 @@ impl OtlpReceiver {
                         Ok(()) = open.changed() => { held.clear(); continue }
                     };
                     if *open.borrow() {
-                        return Some((Ok::<_, std::io::Error>(stream), (listener, open, held)));
+                        return Some((Ok::<_, std::io::Error>(stream), (listener, open, held, told)));
                     }
                     told.send_modify(|received| received.requests.push(HeaderMap::new()));
                     held.push(stream);
                 }
-            }
-        });
-        let server = tonic::transport::Server::builder().add_service(TraceServiceServer::new(GrpcSink(sender)));
-        let task = tokio::spawn(async move { server.serve_with_incoming(incoming).await.unwrap() });
-        let gated = Self {
-            address,
-            received,
-            task,
+            });
+            serve_grpc(Server::builder(), incoming, sender)
         };
-        (gated, gate)
+        (Self::serving(serve).await, gate)
     }
 
     /// Receives OTLP as protobuf or JSON over HTTP at `/v1/traces`.
     pub async fn http() -> Self {
-        let (listener, address) = bind().await;
-        let (sender, received) = watch::channel(Received::default());
-        let router = axum::Router::new()
-            .route("/v1/traces", axum::routing::post(receive_http))
-            .with_state(sender);
-        let task = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-        Self {
-            address,
-            received,
-            task,
-        }
+        Self::serving(|listener, sender| async move {
+            let router = axum::Router::new().route("/v1/traces", axum::routing::post(receive_http));
+            axum::serve(listener, router.with_state(sender)).await.unwrap();
+        })
+        .await
     }
 
     /// Accepts connections, reads what comes and never answers.
     pub async fn silent() -> Self {
-        let (listener, address) = bind().await;
-        let (sender, received) = watch::channel(Received::default());
-        let task = tokio::spawn(async move {
+        Self::serving(|listener, sender| async move {
             let mut connections = tokio::task::JoinSet::new();
             loop {
                 let (mut stream, _) = listener.accept().await.unwrap();
@@ -194,12 +164,8 @@ impl OtlpReceiver {
                     while stream.read(&mut sink).await.is_ok_and(|read| read > 0) {}
                 });
             }
-        });
-        Self {
-            address,
-            received,
-            task,
-        }
+        })
+        .await
     }
 
     /// The endpoint for `OTEL_EXPORTER_OTLP_ENDPOINT`.
@@ -207,7 +173,6 @@ impl OtlpReceiver {
         format!("http://{}", self.address)
     }
 
-    /// The port it listens on.
     pub fn port(&self) -> u16 {
         self.address.port()
     }
@@ -245,10 +210,13 @@ impl OtlpReceiver {
     }
 }
 
-async fn bind() -> (TcpListener, SocketAddr) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    (listener, address)
+async fn serve_grpc(
+    mut server: Server,
+    incoming: impl Stream<Item = std::io::Result<TcpStream>> + Send + 'static,
+    sender: Sender,
+) {
+    let service = TraceServiceServer::new(GrpcSink(sender)).accept_compressed(CompressionEncoding::Gzip);
+    server.add_service(service).serve_with_incoming(incoming).await.unwrap();
 }
 
 fn store(sender: &Sender, headers: HeaderMap, request: ExportTraceServiceRequest) {
@@ -275,35 +243,22 @@ impl TraceService for GrpcSink {
 
 async fn receive_http(State(sender): State<Sender>, headers: HeaderMap, body: Bytes) -> (StatusCode, Vec<u8>) {
     let is = |name: &str, value: &str| headers.get(name).is_some_and(|header| header == value);
-    let body = if is("content-encoding", "gzip") {
-        unzip(&body)
-    } else {
-        body.to_vec()
-    };
-    let json = is("content-type", "application/json");
-    let request = if json {
-        serde_json::from_slice(&body).ok()
-    } else {
-        ExportTraceServiceRequest::decode(body.as_slice()).ok()
-    };
-    match request {
-        Some(request) => {
-            store(&sender, headers, request);
-            let answer = if json {
-                b"{}".to_vec()
-            } else {
-                ExportTraceServiceResponse::default().encode_to_vec()
-            };
-            (StatusCode::OK, answer)
-        }
-        None => (StatusCode::BAD_REQUEST, Vec::new()),
+    let mut plain = body.to_vec();
+    if is("content-encoding", "gzip") {
+        plain.clear();
+        flate2::read::GzDecoder::new(&body[..]).read_to_end(&mut plain).unwrap();
     }
-}
-
-fn unzip(body: &[u8]) -> Vec<u8> {
-    let mut plain = Vec::new();
-    flate2::read::GzDecoder::new(body).read_to_end(&mut plain).unwrap();
-    plain
+    let (request, answer) = if is("content-type", "application/json") {
+        (serde_json::from_slice(&plain).ok(), b"{}".to_vec())
+    } else {
+        let answer = ExportTraceServiceResponse::default().encode_to_vec();
+        (ExportTraceServiceRequest::decode(plain.as_slice()).ok(), answer)
+    };
+    let Some(request) = request else {
+        return (StatusCode::BAD_REQUEST, Vec::new());
+    };
+    store(&sender, headers, request);
+    (StatusCode::OK, answer)
 }
 
 fn plain(group: ResourceSpans) -> Vec<ReceivedSpan> {
@@ -320,6 +275,9 @@ fn plain(group: ResourceSpans) -> Vec<ReceivedSpan> {
 fn plain_span(span: Span, scope: String, resource: BTreeMap<String, Attribute>) -> ReceivedSpan {
     let kind = span.kind();
     let status = span.status.unwrap_or_default();
+    let events = span.events.into_iter();
+    let events = events.map(|event| (event.name, attributes(event.attributes)));
+    let links = span.links.iter().map(|link| (hex(&link.trace_id), hex(&link.span_id)));
     ReceivedSpan {
         kind,
         name: span.name,
@@ -327,16 +285,8 @@ fn plain_span(span: Span, scope: String, resource: BTreeMap<String, Attribute>) 
         span_id: hex(&span.span_id),
         parent_span_id: (!span.parent_span_id.is_empty()).then(|| hex(&span.parent_span_id)),
         attributes: attributes(span.attributes),
-        events: span
-            .events
-            .into_iter()
-            .map(|event| (event.name, attributes(event.attributes)))
-            .collect(),
-        links: span
-            .links
-            .iter()
-            .map(|link| (hex(&link.trace_id), hex(&link.span_id)))
-            .collect(),
+        events: events.collect(),
+        links: links.collect(),
         failed: status.code() == SpanStatus::Error,
         status_message: status.message,
         start_unix_nano: span.start_time_unix_nano,
@@ -369,16 +319,13 @@ fn plain_value(value: Option<AnyValue>) -> Attribute {
         Some(Value::IntValue(number)) => Attribute::I64(number),
         Some(Value::DoubleValue(number)) => Attribute::F64(number),
         Some(Value::BoolValue(truth)) => Attribute::Bool(truth),
-        Some(Value::ArrayValue(array)) => Attribute::StrArray(
-            array
-                .values
-                .into_iter()
-                .map(|value| match value.value {
-                    Some(Value::StringValue(text)) => text,
-                    other => panic!("array element {other:?} is not text"),
-                })
-                .collect(),
-        ),
+        Some(Value::ArrayValue(array)) => {
+            let texts = array.values.into_iter().map(|value| match value.value {
+                Some(Value::StringValue(text)) => text,
+                other => panic!("array element {other:?} is not text"),
+            });
+            Attribute::StrArray(texts.collect())
+        }
         other => panic!("attribute value {other:?} is of a type this program does not send"),
     }
 }

@@ -7,22 +7,15 @@ use std::path::PathBuf;
 use std::process::{Command, Output as Ended, Stdio};
 use std::time::{Duration, Instant};
 
-use http_body_util::{BodyExt, Empty};
-use hyper_util::client::legacy::Client;
-use hyper_util::rt::TokioExecutor;
 use serde_json::Value;
 
 use super::controlplane::ports;
 use super::controlplane::watchdog::{Output, Watched};
 use super::error::{Error, Result};
-use super::http::encode;
+use super::http::{encode, get_body};
 pub use crate::of_repository;
 
 const LIMIT: Duration = Duration::from_mins(2);
-
-fn other(error: impl std::fmt::Display) -> Error {
-    Error::Other(error.to_string())
-}
 
 /// The folder with the two programs. The first call on a machine downloads them.
 pub async fn programs() -> Result<PathBuf> {
@@ -38,10 +31,8 @@ pub async fn programs() -> Result<PathBuf> {
 /// Runs promtool with these arguments and this input; whether it is content, and what it says.
 pub async fn promtool(arguments: &[&str], input: &str) -> Result<(bool, String)> {
     let program = programs().await?.join("promtool");
-    let (arguments, input) = (
-        arguments.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        input.to_owned(),
-    );
+    let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+    let input = input.to_owned();
     let run = move || -> std::io::Result<Ended> {
         let mut child = Command::new(program)
             .args(arguments)
@@ -62,20 +53,7 @@ pub async fn promtool(arguments: &[&str], input: &str) -> Result<(bool, String)>
 
 /// A GET over HTTP, with this `Accept` header; the body of a 200.
 pub async fn get(address: SocketAddr, path: &str, accept: &str) -> Result<String> {
-    let client: Client<_, Empty<&[u8]>> = Client::builder(TokioExecutor::new()).build_http();
-    let request = http::Request::get(format!("http://{address}{path}"))
-        .header(http::header::ACCEPT, accept)
-        .body(Empty::new())
-        .map_err(other)?;
-    let answer = client.request(request).await.map_err(other)?;
-    let status = answer.status();
-    let body = answer.into_body().collect().await.map_err(other)?.to_bytes();
-    let body = String::from_utf8_lossy(&body).into_owned();
-    if status.is_success() {
-        Ok(body)
-    } else {
-        Err(Error::Other(format!("GET {path}: {status}: {body}")))
-    }
+    get_body(&format!("http://{address}{path}"), accept).await
 }
 
 /// A running Prometheus that scrapes one target each second, by the alerts that ship. Dropping it kills it.
@@ -112,11 +90,8 @@ impl Prometheus {
             address,
             _folder: folder,
         };
-        started
-            .wait_for("ready", async || {
-                get(started.address, "/-/ready", "*/*").await.map(Some)
-            })
-            .await?;
+        let ready = async || get(address, "/-/ready", "*/*").await.map(Some);
+        started.wait_for("ready", ready).await?;
         Ok(started)
     }
 
@@ -124,27 +99,23 @@ impl Prometheus {
     pub async fn wait_for<T>(&self, what: &str, ask: impl AsyncFn() -> Result<Option<T>>) -> Result<T> {
         let started = Instant::now();
         loop {
-            let answer = ask().await;
-            match answer {
+            let last = match ask().await {
                 Ok(Some(answer)) => return Ok(answer),
-                Ok(None) | Err(_) if started.elapsed() < LIMIT => {
-                    tokio::time::sleep(Duration::from_millis(200)).await;
-                }
-                Ok(None) => return Err(Error::Other(format!("{what}: not within {LIMIT:?}"))),
-                Err(error) => {
-                    let log = self.process.log_tail();
-                    return Err(Error::Other(format!("{what}: {error}; log:\n{log}")));
-                }
+                Ok(None) => format!("not within {LIMIT:?}"),
+                Err(error) => error.to_string(),
+            };
+            if started.elapsed() >= LIMIT {
+                let log = self.process.log_tail();
+                return Err(Error::Other(format!("{what}: {last}; log:\n{log}")));
             }
+            tokio::time::sleep(Duration::from_millis(200)).await;
         }
     }
 
     /// The `data` of an answer of the HTTP API; `parameters` are encoded here.
     pub async fn api(&self, path: &str, parameters: &[(&str, &str)]) -> Result<Value> {
-        let pairs: Vec<String> = parameters
-            .iter()
-            .map(|(key, value)| format!("{key}={}", encode(value)))
-            .collect();
+        let pairs = parameters.iter().map(|(key, value)| format!("{key}={}", encode(value)));
+        let pairs: Vec<String> = pairs.collect();
         let body = get(self.address, &format!("/api/v1/{path}?{}", pairs.join("&")), "*/*").await?;
         let answer: Value = serde_json::from_str(&body)?;
         Ok(answer["data"].clone())

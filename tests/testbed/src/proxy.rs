@@ -3,7 +3,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::stream;
@@ -14,16 +14,19 @@ use hyper::body::{Bytes, Frame, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
+use kube::Client;
 use kube::client::Body;
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 use tower::BoxError;
 
+use super::controlplane::kubeconfig;
 use super::error::{Error, Result};
+
+const JSON: &str = "application/json";
 
 type Answer = Response<UnsyncBoxBody<Bytes, BoxError>>;
 
@@ -119,7 +122,7 @@ struct Write(Arc<State>);
 
 impl Write {
     fn begins(state: &Arc<State>) -> Self {
-        let mut writes = locked(&state.writes);
+        let mut writes = state.writes.lock();
         writes.now += 1;
         writes.most = writes.most.max(writes.now);
         Self(state.clone())
@@ -128,7 +131,7 @@ impl Write {
 
 impl Drop for Write {
     fn drop(&mut self) {
-        locked(&self.0.writes).now -= 1;
+        self.0.writes.lock().now -= 1;
     }
 }
 
@@ -139,25 +142,11 @@ pub struct Proxy {
     _server: AbortOnDropHandle<()>,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[allow(clippy::needless_pass_by_value, reason = "it is handed to map_err")]
-fn other(error: impl ToString) -> Error {
-    Error::Other(error.to_string())
-}
-
 impl Proxy {
     /// A proxy for whom this kubeconfig is.
     pub async fn start(kubeconfig: &Path) -> Result<Self> {
-        let kubeconfig = Kubeconfig::read_from(kubeconfig).map_err(other)?;
-        let options = KubeConfigOptions::default();
-        let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
-        let mut config = config.map_err(other)?;
-        config.proxy_url = None;
         let state = Arc::new(State {
-            client: Client::try_from(config)?,
+            client: kubeconfig::client(kubeconfig).await?,
             rules: Mutex::default(),
             log: Mutex::default(),
             count: watch::Sender::default(),
@@ -176,23 +165,18 @@ impl Proxy {
 
     /// A kubeconfig that leads to the proxy, beside the one that leads to the API server.
     pub fn kubeconfig(&self, original: &Path) -> Result<PathBuf> {
-        let text = std::fs::read_to_string(original)?;
-        let mut kubeconfig: Value = serde_json::from_str(&text)?;
-        kubeconfig["clusters"][0]["cluster"] = json!({ "server": self.address });
-        let path = original.with_extension("proxied");
-        std::fs::write(&path, kubeconfig.to_string())?;
-        Ok(path)
+        kubeconfig::elsewhere(original, "proxied", json!({ "server": self.address }))
     }
 
     /// From now on, the next so many requests of this kind meet with a fault.
     pub fn fault(&self, fault: Fault, times: usize, about: impl Fn(&Seen) -> bool + Send + 'static) {
         let about = Box::new(about);
-        locked(&self.state.rules).push(Rule { about, fault, times });
+        self.state.rules.lock().push(Rule { about, fault, times });
     }
 
     /// Takes all faults back.
     pub fn heal(&self) {
-        locked(&self.state.rules).clear();
+        self.state.rules.lock().clear();
         self.state.control.send_modify(|control| {
             control.silent = None;
             control.out = false;
@@ -223,12 +207,17 @@ impl Proxy {
 
     /// The requests so far.
     pub fn log(&self) -> Vec<Seen> {
-        locked(&self.state.log).clone()
+        self.seen(|_| true)
+    }
+
+    fn seen(&self, about: impl Fn(&Seen) -> bool) -> Vec<Seen> {
+        let log = self.state.log.lock();
+        log.iter().filter(|seen| about(seen)).cloned().collect()
     }
 
     /// The most writes that waited for their answers at the same time since this was asked last.
     pub fn most_writes_at_once(&self) -> usize {
-        let mut writes = locked(&self.state.writes);
+        let mut writes = self.state.writes.lock();
         let now = writes.now;
         std::mem::replace(&mut writes.most, now)
     }
@@ -238,11 +227,7 @@ impl Proxy {
         let mut changes = self.state.count.subscribe();
         let wait = async {
             loop {
-                let found: Vec<Seen> = locked(&self.state.log)
-                    .iter()
-                    .filter(|seen| about(seen))
-                    .cloned()
-                    .collect();
+                let found = self.seen(&about);
                 if found.len() >= count || changes.changed().await.is_err() {
                     return found;
                 }
@@ -287,18 +272,17 @@ async fn answer(state: Arc<State>, request: Request<Incoming>) -> io::Result<Ans
     let forwarded = matches!(fault, None | Some(Fault::Slow(_) | Fault::Unanswered));
     let watches = seen.is_watch().then(|| seen.path.clone());
     let _write = seen.is_write().then(|| Write::begins(&state));
-    locked(&state.log).push(Seen { forwarded, ..seen });
+    state.log.lock().push(Seen { forwarded, ..seen });
     state.count.send_modify(|count| *count += 1);
     match fault {
         None | Some(Fault::Unanswered) => {}
         Some(Fault::Slow(delay)) => tokio::time::sleep(delay).await,
         Some(Fault::Hang) => std::future::pending().await,
         Some(Fault::Reset) => return Err(cut()),
-        Some(Fault::Ended) => return own(200, None, Bytes::new()),
-        Some(Fault::Page(status, text)) => return page(status, text),
+        Some(Fault::Ended) => return own(200, JSON, None, String::new()),
+        Some(Fault::Page(status, text)) => return own(status, "text/plain; charset=utf-8", None, text.to_owned()),
         Some(Fault::Status(status, retry_after)) => {
-            let body = status_object(status).to_string();
-            return own(status, retry_after, body.into());
+            return own(status, JSON, retry_after, status_object(status).to_string());
         }
     }
     let response = forward(&state.client, request).await.map_err(io::Error::other)?;
@@ -315,7 +299,7 @@ async fn answer(state: Arc<State>, request: Request<Incoming>) -> io::Result<Ans
 
 impl State {
     fn fault_of(&self, seen: &Seen) -> Option<Fault> {
-        let mut rules = locked(&self.rules);
+        let mut rules = self.rules.lock();
         let rule = rules.iter_mut().find(|rule| rule.times > 0 && (rule.about)(seen))?;
         rule.times -= 1;
         Some(rule.fault)
@@ -329,22 +313,13 @@ fn status_object(status: u16) -> Value {
     })
 }
 
-fn page(status: u16, text: &'static str) -> io::Result<Answer> {
-    let body = Full::new(Bytes::from(text)).map_err(BoxError::from).boxed_unsync();
-    let response = Response::builder()
-        .status(status)
-        .header(header::CONTENT_TYPE, "text/plain; charset=utf-8");
-    response.body(body).map_err(io::Error::other)
-}
-
-fn own(status: u16, retry_after: Option<u64>, body: Bytes) -> io::Result<Answer> {
-    let mut response = Response::builder()
-        .status(status)
-        .header(header::CONTENT_TYPE, "application/json");
+fn own(status: u16, content_type: &str, retry_after: Option<u64>, body: String) -> io::Result<Answer> {
+    let mut response = Response::builder().status(status);
+    response = response.header(header::CONTENT_TYPE, content_type);
     if let Some(seconds) = retry_after {
         response = response.header(header::RETRY_AFTER, seconds);
     }
-    let body = Full::new(body).map_err(BoxError::from).boxed_unsync();
+    let body = Full::new(Bytes::from(body)).map_err(BoxError::from).boxed_unsync();
     response.body(body).map_err(io::Error::other)
 }
 

@@ -17,7 +17,7 @@ use super::{AuditEvent, ControlPlane};
 
 /// The variable that takes rights away from every operator of a run, such as `/persistentvolumes:get`, to see which tests
 /// need them. Several are separated by commas.
-pub const WITHOUT: &str = "RBAC_WITHOUT";
+const WITHOUT: &str = "RBAC_WITHOUT";
 const GOLDEN: &str = "tests/chart/golden";
 /// What the chart renders without any values.
 const DEFAULTS: &str = "defaults.yaml";
@@ -33,11 +33,10 @@ const KNOWN_WITHIN: Duration = Duration::from_secs(30);
 pub struct Right {
     /// `ClusterRole` or `Role`.
     pub scope: String,
-    /// The API group; empty for the core group.
+    /// Empty for the core group.
     pub group: String,
-    /// The resource, with its subresource if there is one.
+    /// With its subresource if there is one.
     pub resource: String,
-    /// The verb.
     pub verb: String,
 }
 
@@ -49,28 +48,26 @@ impl Right {
 
     /// Whether it is called that: `group/resource:verb`.
     pub fn is_called(&self, name: &str) -> bool {
-        name == format!("{}/{}:{}", self.group, self.resource, self.verb)
+        name == self.name()
+    }
+
+    fn name(&self) -> String {
+        format!("{}/{}:{}", self.group, self.resource, self.verb)
     }
 }
 
 impl fmt::Display for Right {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            scope,
-            group,
-            resource,
-            verb,
-        } = self;
-        write!(formatter, "{scope} {group}/{resource}:{verb}")
+        write!(formatter, "{} {}", self.scope, self.name())
     }
 }
 
 /// A ServiceAccount by namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
-    /// Its namespace, which is that of the operator's Leases too.
+    /// That of the operator's Leases too.
     pub namespace: String,
-    /// Its name, and that of its roles.
+    /// That of its roles too.
     pub name: String,
 }
 
@@ -91,7 +88,7 @@ impl Account {
 
 /// The sets of values of which it is known what helm renders, by file name.
 pub fn sets_of_values() -> Result<Vec<String>> {
-    let folder = super::prometheus::of_repository(GOLDEN);
+    let folder = crate::of_repository(GOLDEN);
     let listed = std::fs::read_dir(&folder).while_trying(|| format!("list {}", folder.display()))?;
     let mut files: Vec<PathBuf> = listed.filter_map(|entry| Some(entry.ok()?.path())).collect();
     files.retain(|file| file.extension().is_some_and(|extension| extension == "diff"));
@@ -131,20 +128,10 @@ fn patched(base: &str, difference: &str) -> Result<String> {
     Ok(text)
 }
 
-/// The roles and bindings of a manifest. What else is rendered may be shortened, hence no YAML.
-fn documents(text: &str) -> Result<Vec<Value>> {
-    let whole = format!("\n{text}");
-    let about_rights = whole
-        .split("\n---\n")
-        .filter(|part| part.contains("apiVersion: rbac.authorization.k8s.io/"));
-    about_rights.map(|part| Ok(serde_yaml::from_str(part)?)).collect()
-}
-
 /// Roles and their bindings.
 #[derive(Clone, Debug)]
 pub struct Grants(Vec<Value>);
 
-/// The rules of a role.
 pub fn rules(role: &Value) -> impl Iterator<Item = &Value> {
     role["rules"].as_array().into_iter().flatten()
 }
@@ -153,17 +140,24 @@ fn texts(list: &Value) -> impl Iterator<Item = &str> {
     list.as_array().into_iter().flatten().filter_map(Value::as_str)
 }
 
+fn is_about(role: &Value, resource: &str) -> bool {
+    rules(role).any(|rule| texts(&rule["resources"]).any(|it| it == resource))
+}
+
 fn is_role(document: &Value) -> bool {
     matches!(document["kind"].as_str(), Some("ClusterRole" | "Role"))
 }
 
 impl Grants {
-    /// The roles and bindings of a manifest.
+    /// The roles and bindings of a manifest. What else is rendered may be shortened, hence no YAML.
     pub fn of_manifest(text: &str) -> Result<Self> {
-        documents(text).map(Self)
+        let whole = format!("\n{text}");
+        let parts = whole.split("\n---\n");
+        let about_rights = parts.filter(|part| part.contains("apiVersion: rbac.authorization.k8s.io/"));
+        let document = |part: &str| -> Result<Value> { Ok(serde_yaml::from_str(part)?) };
+        about_rights.map(document).collect::<Result<_>>().map(Self)
     }
 
-    /// These roles and bindings.
     pub fn of_documents(documents: Vec<Value>) -> Self {
         Self(documents)
     }
@@ -171,7 +165,7 @@ impl Grants {
     /// What helm renders for the set of values in this file.
     pub fn of_values(file: &str) -> Result<Self> {
         let read = |name: &str| {
-            let path = super::prometheus::of_repository(GOLDEN).join(name);
+            let path = crate::of_repository(GOLDEN).join(name);
             std::fs::read_to_string(&path).while_trying(|| format!("read {}", path.display()))
         };
         let difference = read(&file.replace(".yaml", ".diff"))?;
@@ -186,8 +180,8 @@ impl Grants {
     /// What helm renders for `publishSecrets` or a Secret with certificates, for this account and one Secret.
     pub fn to_secret(account: &Account, namespace: &str, name: &str) -> Result<Self> {
         let Self(rendered) = Self::of_values(WITH_SECRET)?;
-        let on_secrets = |role: &&Value| rules(role).any(|rule| texts(&rule["resources"]).any(|it| it == "secrets"));
-        let role = rendered.iter().filter(|document| is_role(document)).find(on_secrets);
+        let mut roles = rendered.iter().filter(|document| is_role(document));
+        let role = roles.find(|role| is_about(role, "secrets"));
         let role = role.ok_or_else(|| Error::Other(format!("{WITH_SECRET} has no role for Secrets")))?;
         let bound = |document: &&Value| document["roleRef"]["name"] == role["metadata"]["name"];
         let mut pair = vec![role.clone()];
@@ -238,30 +232,18 @@ impl Grants {
 
     /// All rights of the operator, each verb for itself. A role that is bound to somebody else, or to nobody, is not its own.
     pub fn rights(&self) -> BTreeSet<Right> {
-        let attaches =
-            |role: &&Value| rules(role).any(|rule| texts(&rule["resources"]).any(|it| it == "volumeattachments"));
-        let operator = self
-            .roles()
-            .find(attaches)
-            .and_then(|role| self.bindings_of(role).next());
-        let bound = |role: &&Value| {
-            self.bindings_of(role)
-                .any(|binding| operator.is_none_or(|operator| operator["subjects"] == binding["subjects"]))
-        };
-        let roles = self.roles().filter(bound);
-        roles
-            .flat_map(|role| rules(role).flat_map(move |rule| rights_of(&text(&role["kind"]), rule)))
-            .collect()
+        let attaches = self.roles().find(|role| is_about(role, "volumeattachments"));
+        let operator = attaches.and_then(|role| self.bindings_of(role).next());
+        let is_own = |binding: &Value| operator.is_none_or(|operator| operator["subjects"] == binding["subjects"]);
+        let bound = self.roles().filter(|role| self.bindings_of(role).any(is_own));
+        let single = bound.flat_map(singles);
+        single.map(|(right, _)| right).collect()
     }
 
     fn bindings_of<'s>(&'s self, role: &'s Value) -> impl Iterator<Item = &'s Value> {
-        self.0.iter().filter(|document| {
-            let reference = &document["roleRef"];
-            reference["name"] == role["metadata"]["name"] && reference["kind"] == role["kind"]
-        })
+        self.0.iter().filter(move |document| is_bound_by(role, document))
     }
 
-    /// All roles.
     pub fn roles(&self) -> impl Iterator<Item = &Value> {
         self.0.iter().filter(|document| is_role(document))
     }
@@ -270,13 +252,9 @@ impl Grants {
     #[must_use]
     pub fn without(mut self, taken: impl Fn(&Right) -> bool) -> Self {
         for role in self.0.iter_mut().filter(|document| is_role(document)) {
-            let scope = text(&role["kind"]);
-            let single = rules(role).flat_map(|rule| singles(&scope, rule));
-            let kept: Vec<Value> = single
-                .filter(|(right, _)| !taken(right))
-                .map(|(_, rule)| rule)
-                .collect();
-            role["rules"] = kept.into();
+            let mut kept = singles(role);
+            kept.retain(|(right, _)| !taken(right));
+            role["rules"] = kept.into_iter().map(|(_, rule)| rule).collect();
         }
         self
     }
@@ -300,9 +278,7 @@ impl Grants {
         }
         let reviews: Api<SubjectAccessReview> = Api::all(client);
         for binding in self.0.iter().filter(|document| !is_role(document)) {
-            let role = self.roles().find(|role| {
-                role["metadata"]["name"] == binding["roleRef"]["name"] && role["kind"] == binding["roleRef"]["kind"]
-            });
+            let role = self.roles().find(|role| is_bound_by(role, binding));
             if let Some(review) = role.and_then(|role| last_right(role, binding)) {
                 wait_until_allowed(&reviews, &review).await?;
             }
@@ -319,48 +295,43 @@ fn subjects(account: &Account) -> Value {
     json!([{ "kind": "ServiceAccount", "name": account.name, "namespace": account.namespace }])
 }
 
-fn rights_of(scope: &str, rule: &Value) -> Vec<Right> {
-    singles(scope, rule).into_iter().map(|(right, _)| right).collect()
-}
-
-/// A rule, taken apart into rules with one verb on one resource each.
-fn singles(scope: &str, rule: &Value) -> Vec<(Right, Value)> {
+/// The rules of a role, taken apart into rules with one verb on one resource each.
+fn singles(role: &Value) -> Vec<(Right, Value)> {
+    let right = |group: &str, resource: &str, verb: &str| Right {
+        scope: text(&role["kind"]),
+        group: group.to_owned(),
+        resource: resource.to_owned(),
+        verb: verb.to_owned(),
+    };
     let mut found = Vec::new();
-    for group in texts(&rule["apiGroups"]) {
-        for resource in texts(&rule["resources"]) {
-            for verb in texts(&rule["verbs"]) {
-                let right = Right {
-                    scope: scope.to_owned(),
-                    group: group.to_owned(),
-                    resource: resource.to_owned(),
-                    verb: verb.to_owned(),
-                };
-                let mut single = rule.clone();
-                single["apiGroups"] = json!([group]);
-                single["resources"] = json!([resource]);
-                single["verbs"] = json!([verb]);
-                found.push((right, single));
-            }
-        }
-    }
-    for path in texts(&rule["nonResourceURLs"]) {
+    for rule in rules(role) {
         for verb in texts(&rule["verbs"]) {
-            let right = Right {
-                scope: scope.to_owned(),
-                group: "a path".to_owned(),
-                resource: path.to_owned(),
-                verb: verb.to_owned(),
-            };
-            found.push((right, json!({ "nonResourceURLs": [path], "verbs": [verb] })));
+            for group in texts(&rule["apiGroups"]) {
+                for resource in texts(&rule["resources"]) {
+                    let mut single = rule.clone();
+                    single["apiGroups"] = json!([group]);
+                    single["resources"] = json!([resource]);
+                    single["verbs"] = json!([verb]);
+                    found.push((right(group, resource, verb), single));
+                }
+            }
+            for path in texts(&rule["nonResourceURLs"]) {
+                let single = json!({ "nonResourceURLs": [path], "verbs": [verb] });
+                found.push((right("a path", path, verb), single));
+            }
         }
     }
     found
 }
 
+fn is_bound_by(role: &Value, binding: &Value) -> bool {
+    let reference = &binding["roleRef"];
+    reference["name"] == role["metadata"]["name"] && reference["kind"] == role["kind"]
+}
+
 /// A question about the last right of a role, which the API server knows no sooner than the others.
 fn last_right(role: &Value, binding: &Value) -> Option<SubjectAccessReview> {
-    let last = rules(role).last()?;
-    let right = rights_of("", last).pop()?;
+    let (right, last) = singles(role).pop()?;
     let (resource, subresource) = right.resource.split_once('/').unwrap_or((&right.resource, ""));
     let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let subject = &binding["subjects"][0];

@@ -42,7 +42,6 @@ impl Refusals {
         Ok(self)
     }
 
-    /// The requests that were refused so far.
     pub fn refused(&self) -> Vec<Arc<AuditEvent>> {
         let events = self.log.events().into_iter();
         events.filter(|event| self.is_unexpected(event)).collect()
@@ -68,11 +67,7 @@ impl Drop for Refusals {
         if std::thread::panicking() {
             return;
         }
-        let unread = self.log.unread();
-        assert!(
-            unread.is_empty(),
-            "lines of the audit log that cannot be read: {unread:#?}"
-        );
+        assert_eq!(self.log.unread(), [""; 0], "unreadable lines of the audit log");
         let refused = self.refused();
         assert!(
             refused.is_empty(),

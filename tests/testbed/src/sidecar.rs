@@ -11,51 +11,31 @@ use super::{ControlPlane, Error, Result};
 #[derive(Clone, Copy, Debug)]
 pub struct Program {
     name: &'static str,
-    /// Namespace and name of its ServiceAccount.
+    /// Namespace and name of its ServiceAccount, and the name of its role.
     identity: &'static str,
     /// What it may do. Its deployments grant the Leases in one namespace only.
-    rbac: &'static str,
+    rules: &'static str,
 }
 
 /// external-attacher.
 pub const ATTACHER: Program = Program {
     name: "csi-attacher",
     identity: "go-sidecar",
-    rbac: ATTACHER_RBAC,
-};
-
-/// external-provisioner.
-pub const PROVISIONER: Program = Program {
-    name: "csi-provisioner",
-    identity: "go-provisioner",
-    rbac: PROVISIONER_RBAC,
-};
-
-const ATTACHER_RBAC: &str = r"
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: go-sidecar}
-rules:
+    rules: r"
 - {apiGroups: [''], resources: [persistentvolumes], verbs: [get, list, watch, patch]}
 - {apiGroups: [''], resources: [secrets], verbs: [get, list]}
 - {apiGroups: [storage.k8s.io], resources: [csinodes], verbs: [get, list, watch]}
 - {apiGroups: [storage.k8s.io], resources: [volumeattachments], verbs: [get, list, watch, patch]}
 - {apiGroups: [storage.k8s.io], resources: [volumeattachments/status], verbs: [patch]}
 - {apiGroups: [coordination.k8s.io], resources: [leases], verbs: [get, watch, list, delete, update, create]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: go-sidecar}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: go-sidecar}
-subjects:
-- {kind: ServiceAccount, name: go-sidecar, namespace: go-sidecar}
-";
+",
+};
 
-const PROVISIONER_RBAC: &str = r"
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: go-provisioner}
-rules:
+/// external-provisioner.
+pub const PROVISIONER: Program = Program {
+    name: "csi-provisioner",
+    identity: "go-provisioner",
+    rules: r"
 - {apiGroups: [''], resources: [persistentvolumes], verbs: [get, list, watch, create, patch, delete]}
 - {apiGroups: [''], resources: [persistentvolumeclaims], verbs: [get, list, watch, update]}
 - {apiGroups: [''], resources: [secrets], verbs: [get, list]}
@@ -63,13 +43,22 @@ rules:
 - {apiGroups: [''], resources: [nodes], verbs: [get, list, watch]}
 - {apiGroups: [storage.k8s.io], resources: [storageclasses, csinodes, volumeattachments], verbs: [get, list, watch]}
 - {apiGroups: [coordination.k8s.io], resources: [leases], verbs: [get, watch, list, delete, update, create]}
+",
+};
+
+/// What [`Program::rules`] and the account are put into.
+const GRANT: &str = r"
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: NAME}
+rules:RULES
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
-metadata: {name: go-provisioner}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: go-provisioner}
+metadata: {name: NAME}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: NAME}
 subjects:
-- {kind: ServiceAccount, name: go-provisioner, namespace: go-provisioner}
+- {kind: ServiceAccount, name: NAME, namespace: NAME}
 ";
 
 /// A running sidecar. Dropping it kills it, which is also how it ends in a cluster: it handles no signal.
@@ -94,8 +83,9 @@ impl Sidecar {
         arguments: &[&str],
     ) -> Result<Self> {
         let [path] = programs::locate([program.name]).await?;
-        cluster.apply_yaml(program.rbac).await?;
         let identity = program.identity;
+        let grant = GRANT.replace("NAME", identity).replace("RULES", program.rules);
+        cluster.apply_yaml(&grant).await?;
         let kubeconfig = cluster.kubeconfig_for_service_account(identity, identity).await?;
         // Named after the kubeconfig, which is new each time.
         let log = kubeconfig.with_extension("sidecar.log");
@@ -115,13 +105,11 @@ impl Sidecar {
 
     /// Fails with the end of its log when it does not run any more.
     pub fn check(&mut self) -> Result<()> {
-        match self.process.ended()? {
-            None => Ok(()),
-            Some(status) => Err(Error::Other(format!(
-                "the sidecar ended ({status}):\n{}",
-                self.process.log_tail()
-            ))),
-        }
+        let Some(status) = self.process.ended()? else {
+            return Ok(());
+        };
+        let log = self.process.log_tail();
+        Err(Error::Other(format!("the sidecar ended ({status}):\n{log}")))
     }
 
     /// Process ID of the sidecar itself, not of its watchdog.

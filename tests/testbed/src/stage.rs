@@ -12,7 +12,7 @@ use tokio::sync::{Mutex, MutexGuard, OnceCell};
 use csi_attacher_model::api::AttacherConfig;
 use csi_mock_driver::{MockDriverBuilder, MockHandle};
 
-use super::error::{Context, Error, Result};
+use super::error::{Error, Result};
 use super::operator::{self, IDENTITY, Operator, OperatorOptions, apply_config, release_lease, wait_condition};
 use super::{ControlPlane, Fixtures, Options, Refusals};
 
@@ -23,9 +23,7 @@ pub const PUBLISH_SECRET: (&str, &str) = ("storage", "publish-secret");
 pub struct Stage {
     /// The control plane: with the audit log, without kube-controller-manager.
     pub cluster: &'static ControlPlane,
-    /// A client for a member of `system:masters`.
     pub client: Client,
-    /// Fixtures made with that client.
     pub fixtures: Fixtures,
     // It looks back before the next test has its turn.
     _refusals: Refusals,
@@ -34,9 +32,7 @@ pub struct Stage {
 
 /// A mock driver with an AttacherConfig of its own. Dropping it stops it.
 pub struct Driver {
-    /// To steer and watch it.
     pub handle: MockHandle,
-    /// The path of its socket.
     pub socket: String,
     _folder: tempfile::TempDir,
 }
@@ -65,10 +61,8 @@ impl Stage {
         operator::install(cluster).await?;
         let client = cluster.admin_client().await?;
         let configs: Api<AttacherConfig> = Api::all(client.clone());
-        configs
-            .delete_collection(&DeleteParams::default(), &ListParams::default())
-            .await
-            .while_trying(|| "delete all AttacherConfigs".to_owned())?;
+        let (params, all) = (DeleteParams::default(), ListParams::default());
+        configs.delete_collection(&params, &all).await?;
         let fixtures = Fixtures::new(client.clone());
         Ok(Self {
             cluster,
@@ -88,11 +82,10 @@ impl Stage {
 
     /// Starts a mock driver and makes an AttacherConfig for it, whose backoff is short.
     pub async fn driver(&self, builder: MockDriverBuilder, config: &str) -> Result<Driver> {
-        let folder = tempfile::tempdir().while_trying(|| "make a folder".to_owned())?;
+        let folder = tempfile::tempdir()?;
         let socket = folder.path().join("csi.sock");
         release_lease(&self.client, IDENTITY, builder.driver_name()).await?;
-        let handle = builder.start(&socket).await;
-        let handle = handle?;
+        let handle = builder.start(&socket).await?;
         let socket = socket.display().to_string();
         let backoff = json!({ "initial": "100ms", "max": "1s", "jitterPercent": 0 });
         // Nothing happens but what a test asks for: the passes of the comparison with ListVolumes are traced too.

@@ -6,17 +6,20 @@ use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 
+use super::controlplane::kubeconfig;
 use super::error::{Error, Result};
 
 /// The tunnel, with TLS from end to end. It ends when it is dropped.
 pub struct Tunnel {
+    /// Where it leads, as the kubeconfig has it.
+    cluster: Value,
     address: SocketAddr,
     /// How often the connections that there were have been swallowed.
     swallowed: watch::Sender<u64>,
@@ -31,8 +34,8 @@ impl Tunnel {
     pub async fn start(original: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(original)?;
         let kubeconfig: Value = serde_json::from_str(&text)?;
-        let server = &kubeconfig["clusters"][0]["cluster"]["server"];
-        let target = server.as_str().and_then(|url| url.strip_prefix("https://"));
+        let cluster = kubeconfig["clusters"][0]["cluster"].clone();
+        let target = cluster["server"].as_str().and_then(|url| url.strip_prefix("https://"));
         let target = target.ok_or_else(|| Error::Other("no https:// server in the kubeconfig".to_owned()))?;
         let target = target.to_owned();
         let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -48,6 +51,7 @@ impl Tunnel {
             }
         });
         Ok(Self {
+            cluster,
             address,
             swallowed,
             opened,
@@ -58,12 +62,9 @@ impl Tunnel {
 
     /// A kubeconfig that leads through the tunnel, beside the one that leads to the API server.
     pub fn kubeconfig(&self, original: &Path) -> Result<PathBuf> {
-        let text = std::fs::read_to_string(original)?;
-        let mut kubeconfig: Value = serde_json::from_str(&text)?;
-        kubeconfig["clusters"][0]["cluster"]["server"] = json!(format!("https://{}", self.address));
-        let path = original.with_extension("tunnel");
-        std::fs::write(&path, kubeconfig.to_string())?;
-        Ok(path)
+        let mut cluster = self.cluster.clone();
+        cluster["server"] = format!("https://{}", self.address).into();
+        kubeconfig::elsewhere(original, "tunnel", cluster)
     }
 
     /// Swallows all connections that there are; new ones come through.

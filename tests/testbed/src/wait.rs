@@ -13,30 +13,34 @@ use serde_json::Value;
 
 use super::error::{Error, Result};
 
+/// An object with a fixed kind and nothing special about it, as all of them here are.
+pub trait Object: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned + Send + 'static {}
+
+impl<K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned + Send + 'static> Object for K {}
+
 /// Waits until `condition` holds for the object of this name, which it gets as `None` while there is no such object.
 /// Returns the object in the state that satisfied the condition. `what` goes into the error message.
 ///
 /// A watch that the API server ends, or an outage of the API server, does not end the wait: the watch starts again.
-pub async fn wait_for<K>(
+pub async fn wait_for<K: Object>(
     api: Api<K>,
     name: &str,
     what: &str,
     limit: Duration,
     condition: impl Fn(Option<&K>) -> bool,
-) -> Result<Option<K>>
-where
-    K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned + Send + 'static,
-{
+) -> Result<Option<K>> {
     let states = watch_object(api, name).default_backoff().boxed();
     let what = format!("{} {name}: {what}", K::kind(&()));
     first(states, &what, limit, |state| condition(state.as_ref())).await
 }
 
 /// Waits until there is an object for which `condition` holds, and returns it.
-pub async fn wait_for_any<K>(api: Api<K>, what: &str, limit: Duration, condition: impl Fn(&K) -> bool) -> Result<K>
-where
-    K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned + Send + 'static,
-{
+pub async fn wait_for_any<K: Object>(
+    api: Api<K>,
+    what: &str,
+    limit: Duration,
+    condition: impl Fn(&K) -> bool,
+) -> Result<K> {
     let objects = watcher(api, watcher::Config::default())
         .default_backoff()
         .filter_map(|event| {
@@ -46,13 +50,8 @@ where
                 Err(error) => Some(Err(error)),
             })
         });
-    first(
-        objects.boxed(),
-        &format!("any {}: {what}", K::kind(&())),
-        limit,
-        condition,
-    )
-    .await
+    let what = format!("any {}: {what}", K::kind(&()));
+    first(objects.boxed(), &what, limit, condition).await
 }
 
 /// The first item that matches. Errors are remembered for the message only: the stream recovers from them.
@@ -73,15 +72,12 @@ async fn first<T: Serialize>(
         }
         None
     };
-    let found = tokio::time::timeout(limit, search).await;
-    match found {
-        Ok(Some(item)) => Ok(item),
-        Ok(None) | Err(_) => Err(Error::TimedOut {
-            what: what.to_owned(),
-            limit,
-            last,
-        }),
-    }
+    let found = tokio::time::timeout(limit, search).await.ok().flatten();
+    found.ok_or_else(|| Error::TimedOut {
+        what: what.to_owned(),
+        limit,
+        last,
+    })
 }
 
 /// The JSON form of an object without the bookkeeping of server-side apply, which nobody wants to read.

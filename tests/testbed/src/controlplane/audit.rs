@@ -14,7 +14,6 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use parking_lot::Mutex;
-use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::watch;
 
@@ -49,34 +48,26 @@ rules:
 /// One request which the API server has answered (stage `ResponseComplete`).
 #[derive(Clone, Debug)]
 pub struct AuditEvent {
-    /// What was asked: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, ...
     pub verb: String,
-    /// The path of the request with its query.
+    /// With its query.
     pub uri: String,
-    /// The API group; empty for the core group.
+    /// Empty for the core group.
     pub api_group: String,
-    /// The plural name of the resource.
     pub resource: String,
-    /// The sub-resource, such as `status`; empty for the object itself.
+    /// Empty for the object itself.
     pub subresource: String,
-    /// The namespace; empty for cluster-scoped objects.
+    /// Empty for cluster-scoped objects.
     pub namespace: String,
-    /// The name of the object; empty for lists.
+    /// Empty for lists.
     pub name: String,
-    /// The user agent which the client gave.
     pub user_agent: String,
-    /// The user on whose behalf the request was handled: the impersonated one if there was one.
+    /// The impersonated user if there was one.
     pub username: String,
-    /// The body of the request, where the policy records it.
+    /// Where the policy records it.
     pub request_body: Option<Value>,
-    /// The body of the answer, where the policy records it.
     pub response_body: Option<Value>,
-    /// The HTTP status of the answer.
     pub response_code: u16,
-    /// When the request came in.
     pub request_timestamp: Timestamp,
-    /// When the answer was complete.
-    pub stage_timestamp: Timestamp,
 }
 
 impl AuditEvent {
@@ -214,67 +205,35 @@ fn parse(line: &[u8]) -> serde_json::Result<Option<AuditEvent>> {
     if line.trim_ascii().is_empty() {
         return Ok(None);
     }
-    let raw: RawEvent = serde_json::from_slice(line)?;
-    if raw.stage != "ResponseComplete" {
+    let mut raw: Value = serde_json::from_slice(line)?;
+    let received: MicroTime = serde_json::from_value(raw["requestReceivedTimestamp"].clone())?;
+    if raw["stage"] != "ResponseComplete" {
         return Ok(None);
     }
-    let object = raw.object_ref.unwrap_or_default();
+    let bodies = ["requestObject", "responseObject"].map(|key| raw[key].take());
+    let [request_body, response_body] = bodies.map(|body| Some(body).filter(|body| !body.is_null()));
+    let text = |pointer: &str| {
+        let found = raw.pointer(pointer).and_then(Value::as_str);
+        found.unwrap_or_default().to_owned()
+    };
+    let mut username = text("/impersonatedUser/username");
+    if username.is_empty() {
+        username = text("/user/username");
+    }
+    let code = raw["responseStatus"]["code"].as_u64().unwrap_or_default();
     Ok(Some(AuditEvent {
-        verb: raw.verb,
-        uri: raw.request_uri,
-        api_group: object.api_group,
-        resource: object.resource,
-        subresource: object.subresource,
-        namespace: object.namespace,
-        name: object.name,
-        user_agent: raw.user_agent,
-        username: raw.impersonated_user.unwrap_or(raw.user).username,
-        request_body: raw.request_object,
-        response_body: raw.response_object,
-        response_code: raw.response_status.unwrap_or_default().code,
-        request_timestamp: raw.request_received_timestamp.0,
-        stage_timestamp: raw.stage_timestamp.0,
+        verb: text("/verb"),
+        uri: text("/requestURI"),
+        api_group: text("/objectRef/apiGroup"),
+        resource: text("/objectRef/resource"),
+        subresource: text("/objectRef/subresource"),
+        namespace: text("/objectRef/namespace"),
+        name: text("/objectRef/name"),
+        user_agent: text("/userAgent"),
+        username,
+        request_body,
+        response_body,
+        response_code: u16::try_from(code).unwrap_or_default(),
+        request_timestamp: received.0,
     }))
-}
-
-/// The parts of `audit.k8s.io/v1` Event which are used here.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct RawEvent {
-    stage: String,
-    verb: String,
-    #[serde(rename = "requestURI")]
-    request_uri: String,
-    user: RawUser,
-    impersonated_user: Option<RawUser>,
-    #[serde(default)]
-    user_agent: String,
-    object_ref: Option<RawReference>,
-    response_status: Option<RawStatus>,
-    request_object: Option<Value>,
-    response_object: Option<Value>,
-    request_received_timestamp: MicroTime,
-    stage_timestamp: MicroTime,
-}
-
-#[derive(Deserialize)]
-struct RawUser {
-    #[serde(default)]
-    username: String,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct RawReference {
-    api_group: String,
-    resource: String,
-    subresource: String,
-    namespace: String,
-    name: String,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct RawStatus {
-    code: u16,
 }

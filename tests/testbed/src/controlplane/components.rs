@@ -1,24 +1,15 @@
 //! The flags of each component, and how it is known to be ready.
 
-use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::{Api, Client};
-use tokio::net::TcpStream;
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use super::super::error::{Context, Error, Result};
 use super::audit::{self, AuditLog};
 use super::pki::{self, Authority, IdentityFiles};
 use super::watchdog::{Output, Watched};
 use super::{Options, Tracing, ports, programs};
-
-/// How often a component that starts is asked whether it is ready.
-const PROBE_INTERVAL: Duration = Duration::from_millis(25);
-/// How long one such question may take.
-const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Where the programs are.
 #[derive(Clone, Debug)]
@@ -32,16 +23,15 @@ impl Programs {
     /// Finds or builds the programs.
     pub async fn locate(with_controller_manager: bool) -> Result<Self> {
         let [etcd, apiserver] = programs::locate(["etcd", "kube-apiserver"]).await?;
-        let controller_manager = if with_controller_manager {
-            Some(controller_manager().await?)
-        } else {
-            None
-        };
-        Ok(Self {
+        let mut programs = Self {
             etcd,
             apiserver,
-            controller_manager,
-        })
+            controller_manager: None,
+        };
+        if with_controller_manager {
+            programs.controller_manager = Some(controller_manager().await?);
+        }
+        Ok(programs)
     }
 }
 
@@ -127,14 +117,7 @@ impl Installation {
     /// Starts etcd and waits until it takes connections.
     pub async fn start_etcd(&self) -> Result<Watched> {
         let mut etcd = self.spawn("etcd", &self.programs.etcd, &self.etcd_args(), Output::Log)?;
-        let address = (Ipv4Addr::LOCALHOST, self.ports.etcd);
-        self.ready(&mut etcd, || async move {
-            TcpStream::connect(address)
-                .await
-                .map(drop)
-                .map_err(|error| error.to_string())
-        })
-        .await?;
+        etcd.wait_ready(|| ports::takes_connections(self.ports.etcd)).await?;
         Ok(etcd)
     }
 
@@ -167,29 +150,12 @@ impl Installation {
     /// Starts kube-apiserver and waits until it calls itself ready, which includes the default RBAC objects.
     pub async fn start_apiserver(&self, audit: Option<&AuditLog>, client: &Client) -> Result<Watched> {
         let output = if audit.is_some() { Output::Pipe } else { Output::Log };
-        let mut apiserver = self.spawn(
-            "kube-apiserver",
-            &self.programs.apiserver,
-            &self.apiserver_args(),
-            output,
-        )?;
+        let args = self.apiserver_args();
+        let mut apiserver = self.spawn("kube-apiserver", &self.programs.apiserver, &args, output)?;
         if let (Some(audit), Some(stdout)) = (audit, apiserver.take_stdout()) {
             audit.follow(stdout)?;
         }
-        self.ready(&mut apiserver, || {
-            let client = client.clone();
-            async move {
-                let request = http::Request::get("/readyz")
-                    .body(Vec::new())
-                    .map_err(|error| error.to_string())?;
-                client
-                    .request_text(request)
-                    .await
-                    .map(drop)
-                    .map_err(|error| error.to_string())
-            }
-        })
-        .await?;
+        apiserver.wait_ready(|| calls_itself_ready(client)).await?;
         Ok(apiserver)
     }
 
@@ -203,17 +169,7 @@ impl Installation {
         let args = self.controller_manager_args(kubeconfig);
         let mut manager = self.spawn("kube-controller-manager", &program, &args, Output::Log)?;
         let accounts = Api::<ServiceAccount>::namespaced(client.clone(), "default");
-        self.ready(&mut manager, || {
-            let accounts = accounts.clone();
-            async move {
-                accounts
-                    .get("default")
-                    .await
-                    .map(drop)
-                    .map_err(|error| error.to_string())
-            }
-        })
-        .await?;
+        manager.wait_ready(|| has_made_an_account(&accounts)).await?;
         Ok(manager)
     }
 
@@ -291,9 +247,6 @@ impl Installation {
                 "StorageObjectInUseProtection,ServiceAccount",
             ));
         }
-        if !self.options.priority_and_fairness {
-            args.push(flag("enable-priority-and-fairness", false));
-        }
         if self.options.audit {
             args.push(flag("audit-policy-file", path(&files.audit_policy)));
             args.push(flag("audit-log-path", "-"));
@@ -320,43 +273,16 @@ impl Installation {
         args.extend(self.options.controller_manager_args.iter().cloned());
         args
     }
+}
 
-    /// Probes until the component is ready. Fails when it ends, or when the limit of the options is over.
-    async fn ready<F>(&self, component: &mut Watched, probe: impl Fn() -> F) -> Result<()>
-    where
-        F: Future<Output = std::result::Result<(), String>>,
-    {
-        let limit = self.options.ready_within;
-        let deadline = Instant::now() + limit;
-        let mut ticks = interval(PROBE_INTERVAL);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            ticks.tick().await;
-            if let Some(status) = component.ended()? {
-                return Err(Error::Ended {
-                    component: component.name(),
-                    status,
-                    log: component.log_tail(),
-                });
-            }
-            let answer = timeout(PROBE_TIMEOUT, probe())
-                .await
-                .unwrap_or_else(|_| Err("no answer".to_owned()));
-            match answer {
-                Ok(()) => return Ok(()),
-                Err(last) if Instant::now() >= deadline => {
-                    let log = component.log_tail();
-                    return Err(Error::NotReady {
-                        component: component.name(),
-                        limit,
-                        last,
-                        log,
-                    });
-                }
-                Err(_) => {}
-            }
-        }
-    }
+async fn calls_itself_ready(client: &Client) -> Result<()> {
+    let request = http::Request::get("/readyz").body(Vec::new());
+    let request = request.while_trying(|| "ask for /readyz".to_owned())?;
+    Ok(client.request_text(request).await.map(drop)?)
+}
+
+async fn has_made_an_account(accounts: &Api<ServiceAccount>) -> Result<()> {
+    Ok(accounts.get("default").await.map(drop)?)
 }
 
 fn tracing_configuration(tracing: &Tracing) -> String {

@@ -1,6 +1,6 @@
 //! Kubeconfig files, and clients made from them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use k8s_openapi::ByteString;
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -11,19 +11,10 @@ use super::pki::{Identity, write_private};
 
 /// How a kubeconfig proves who its user is.
 pub enum Credentials<'a> {
-    /// By a client certificate.
     Certificate(&'a Identity),
-    /// By a bearer token.
     Token(&'a str),
-    /// By a client certificate that may impersonate, as this user in these groups.
-    Impersonate {
-        /// The certificate of an administrator.
-        administrator: &'a Identity,
-        /// The user to act as.
-        user: &'a str,
-        /// The groups to act in.
-        groups: &'a [&'a str],
-    },
+    /// By the certificate of an administrator, as another user in these groups.
+    Impersonate(&'a Identity, &'a str, &'a [&'a str]),
 }
 
 impl Credentials<'_> {
@@ -31,11 +22,7 @@ impl Credentials<'_> {
         match self {
             Self::Certificate(identity) => certificate(identity),
             Self::Token(token) => json!({ "token": token }),
-            Self::Impersonate {
-                administrator,
-                user,
-                groups,
-            } => {
+            Self::Impersonate(administrator, user, groups) => {
                 let mut entry = certificate(administrator);
                 entry["as"] = json!(user);
                 entry["as-groups"] = json!(groups);
@@ -73,12 +60,19 @@ pub fn write(path: &Path, server: &str, authority: &str, credentials: &Credentia
     write_private(path, &serde_json::to_string_pretty(&kubeconfig)?)
 }
 
+/// A kubeconfig beside another one, with this ending, for the same user of another cluster.
+pub fn elsewhere(original: &Path, ending: &str, cluster: Value) -> Result<PathBuf> {
+    let mut kubeconfig: Value = serde_json::from_str(&std::fs::read_to_string(original)?)?;
+    kubeconfig["clusters"][0]["cluster"] = cluster;
+    let path = original.with_extension(ending);
+    write_private(&path, &kubeconfig.to_string())?;
+    Ok(path)
+}
+
 /// The client configuration that a kubeconfig describes.
 pub async fn config(path: &Path) -> Result<kube::Config> {
-    let kubeconfig = Kubeconfig::read_from(path).map_err(Box::new)?;
-    let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-        .await
-        .map_err(Box::new)?;
+    let kubeconfig = Kubeconfig::read_from(path)?;
+    let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     // A proxy of the machine cannot reach this loopback address.
     config.proxy_url = None;
     Ok(config)

@@ -3,7 +3,7 @@
 
 pub mod audit;
 mod components;
-mod kubeconfig;
+pub mod kubeconfig;
 pub mod pki;
 pub mod ports;
 pub mod programs;
@@ -13,22 +13,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
-use kube::api::{ApiResource, DynamicObject, ObjectMeta, PostParams};
+use kube::api::{DynamicObject, PostParams};
 use kube::{Api, Client};
 use parking_lot::Mutex;
-use serde::de::DeserializeOwned;
 
 use super::error::{Context, Error, Result};
+use super::wait::Object;
 use audit::{AuditEvent, AuditLog};
 use components::Installation;
 use kubeconfig::Credentials;
 use pki::{Authority, Identity};
 use watchdog::{StateFolder, Watched};
-
-/// How often a start is tried when a port that was free is taken by the time a component wants it.
-const START_ATTEMPTS: u32 = 5;
 
 /// How the API server and etcd trace.
 #[derive(Clone, Debug)]
@@ -41,36 +38,18 @@ pub struct Tracing {
 }
 
 /// How a control plane is to be run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Run kube-controller-manager with all controllers but the one which would evict pods from nodes without kubelet.
     pub controller_manager: bool,
     /// Record requests, see [`audit::POLICY`].
     pub audit: bool,
-    /// Keep API priority and fairness on, as is the default of Kubernetes.
-    pub priority_and_fairness: bool,
     /// Trace the requests of the API server and those to etcd.
     pub tracing: Option<Tracing>,
     /// More flags for kube-apiserver; they win over those given by the harness.
     pub apiserver_args: Vec<String>,
     /// More flags for kube-controller-manager; they win over those given by the harness.
     pub controller_manager_args: Vec<String>,
-    /// How long each component may take until it is ready.
-    pub ready_within: Duration,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            controller_manager: false,
-            audit: false,
-            priority_and_fairness: true,
-            tracing: None,
-            apiserver_args: Vec::new(),
-            controller_manager_args: Vec::new(),
-            ready_within: Duration::from_secs(90),
-        }
-    }
 }
 
 /// A running control plane. Dropping it ends all components and removes their state.
@@ -93,13 +72,7 @@ impl ControlPlane {
     /// minutes; see `tests/controlplane/build`.
     pub async fn start(options: Options) -> Result<Self> {
         let programs = components::Programs::locate(options.controller_manager).await?;
-        let mut attempt = 1;
-        loop {
-            match Self::start_once(options.clone(), programs.clone()).await {
-                Err(Error::Ended { log, .. }) if attempt < START_ATTEMPTS && ports::was_taken(&log) => attempt += 1,
-                outcome => return outcome,
-            }
-        }
+        ports::retry(|| Self::start_once(options.clone(), programs.clone())).await
     }
 
     async fn start_once(options: Options, programs: components::Programs) -> Result<Self> {
@@ -107,18 +80,8 @@ impl ControlPlane {
         let authority = Authority::new()?;
         let installation = Installation::prepare(options, programs, folder.path(), &authority)?;
         let administrator = authority.client("kubernetes-admin", Some("system:masters"))?;
-        let admin_kubeconfig = folder.path().join("admin.kubeconfig");
-        let credentials = Credentials::Certificate(&administrator);
-        kubeconfig::write(
-            &admin_kubeconfig,
-            &installation.url(),
-            authority.certificate(),
-            &credentials,
-        )?;
-        let audit = installation
-            .options
-            .audit
-            .then(|| AuditLog::new(folder.path().join("audit.log")));
+        let keeps_log = installation.options.audit;
+        let audit = keeps_log.then(|| AuditLog::new(folder.path().join("audit.log")));
 
         let etcd = installation.start_etcd().await?;
         let control_plane = Self {
@@ -131,6 +94,8 @@ impl ControlPlane {
             installation,
             folder,
         };
+        let credentials = Credentials::Certificate(&control_plane.administrator);
+        control_plane.write_kubeconfig(&control_plane.admin_kubeconfig(), &credentials)?;
         control_plane.start_apiserver().await?;
         if control_plane.installation.options.controller_manager {
             control_plane.start_controller_manager().await?;
@@ -138,8 +103,7 @@ impl ControlPlane {
         Ok(control_plane)
     }
 
-    /// Starts kube-apiserver, after [`ControlPlane::stop_apiserver`] again on the same port and data, and waits until
-    /// it is ready. Does nothing when it runs.
+    /// After [`ControlPlane::stop_apiserver`] again on the same port and data. Waits until it is ready; does nothing when it runs.
     pub async fn start_apiserver(&self) -> Result<()> {
         if self.apiserver.lock().is_some() {
             return Ok(());
@@ -160,7 +124,7 @@ impl ControlPlane {
         drop(self.etcd.lock().take());
     }
 
-    /// Starts etcd again on the same port and data after [`ControlPlane::stop_etcd`]. Does nothing when it runs.
+    /// As [`ControlPlane::start_apiserver`].
     pub async fn start_etcd(&self) -> Result<()> {
         if self.etcd.lock().is_some() {
             return Ok(());
@@ -177,7 +141,7 @@ impl ControlPlane {
             None => return Err(Error::Other("etcd does not run".to_owned())),
         };
         if self.backup().exists() {
-            std::fs::remove_dir_all(self.backup()).while_trying(|| "remove the copy before".to_owned())?;
+            std::fs::remove_dir_all(self.backup())?;
         }
         signal(&pid, "-STOP")?;
         let copied = self.back_up();
@@ -188,15 +152,12 @@ impl ControlPlane {
     /// Kills kube-apiserver and etcd. Returns when they are gone.
     pub fn stop_storage(&self) {
         self.stop_apiserver();
-        drop(self.etcd.lock().take());
+        self.stop_etcd();
     }
 
-    /// Starts etcd and kube-apiserver, after [`ControlPlane::stop_storage`] again.
+    /// Starts both again.
     pub async fn start_storage(&self) -> Result<()> {
-        if self.etcd.lock().is_none() {
-            let started = self.installation.start_etcd().await?;
-            *self.etcd.lock() = Some(started);
-        }
+        self.start_etcd().await?;
         self.start_apiserver().await
     }
 
@@ -207,13 +168,13 @@ impl ControlPlane {
 
     /// Puts the copy in place of the data of etcd, which must not run.
     pub fn restore(&self) -> Result<()> {
-        std::fs::remove_dir_all(self.etcd_data()).while_trying(|| "remove the data of etcd".to_owned())?;
+        std::fs::remove_dir_all(self.etcd_data())?;
         copy_folder(&self.backup(), &self.etcd_data())
     }
 
     /// As [`ControlPlane::restore`] by the documented way: with revisions greater by so much, and all older ones compacted.
     pub async fn restore_bumped(&self, by: u64) -> Result<()> {
-        std::fs::remove_dir_all(self.etcd_data()).while_trying(|| "remove the data of etcd".to_owned())?;
+        std::fs::remove_dir_all(self.etcd_data())?;
         let [etcdutl] = programs::locate(["etcdutl"]).await?;
         self.installation.restore_etcd(&etcdutl, &self.backup(), by).await
     }
@@ -226,8 +187,7 @@ impl ControlPlane {
         self.folder.path().join("etcd-backup")
     }
 
-    /// Starts kube-controller-manager and waits until it has made the service account which pods need. Does nothing
-    /// when it runs.
+    /// Waits until it has made the service account which pods need. Does nothing when it runs.
     pub async fn start_controller_manager(&self) -> Result<()> {
         if self.controller_manager.lock().is_some() {
             return Ok(());
@@ -241,12 +201,10 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Kills kube-controller-manager. Returns when it is gone.
     pub fn stop_controller_manager(&self) {
         drop(self.controller_manager.lock().take());
     }
 
-    /// The address of the API server, `https://127.0.0.1:<port>`.
     pub fn url(&self) -> String {
         self.installation.url()
     }
@@ -261,38 +219,27 @@ impl ControlPlane {
         self.folder.path().join("admin.kubeconfig")
     }
 
-    /// A client for a member of `system:masters`.
     pub async fn admin_client(&self) -> Result<Client> {
         kubeconfig::client(&self.admin_kubeconfig()).await
     }
 
-    /// The client configuration for a member of `system:masters`, for tests which build a client of their own.
+    /// For tests which build a client of their own.
     pub async fn admin_config(&self) -> Result<kube::Config> {
         kubeconfig::config(&self.admin_kubeconfig()).await
     }
 
     /// A kubeconfig for any user in any groups (by impersonation).
     pub fn kubeconfig_for(&self, user: &str, groups: &[&str]) -> Result<PathBuf> {
-        let path = self.new_kubeconfig_path();
-        let credentials = Credentials::Impersonate {
-            administrator: &self.administrator,
-            user,
-            groups,
-        };
-        self.write_kubeconfig(&path, &credentials)?;
-        Ok(path)
+        self.new_kubeconfig(&Credentials::Impersonate(&self.administrator, user, groups))
     }
 
     /// A kubeconfig with a client certificate for this user in this group. What the API server grants before it looks
     /// at impersonation, such as the trust in a caller's trace, depends on the certificate.
     pub fn kubeconfig_for_member(&self, user: &str, group: &str) -> Result<PathBuf> {
         let identity = self.authority.client(user, Some(group))?;
-        let path = self.new_kubeconfig_path();
-        self.write_kubeconfig(&path, &Credentials::Certificate(&identity))?;
-        Ok(path)
+        self.new_kubeconfig(&Credentials::Certificate(&identity))
     }
 
-    /// A client for any user in any groups (by impersonation).
     pub async fn client_for(&self, user: &str, groups: &[&str]) -> Result<Client> {
         kubeconfig::client(&self.kubeconfig_for(user, groups)?).await
     }
@@ -304,22 +251,13 @@ impl ControlPlane {
         create_if_missing(&Api::<Namespace>::all(client.clone()), namespace).await?;
         let accounts = Api::<ServiceAccount>::namespaced(client, namespace);
         create_if_missing(&accounts, name).await?;
-        let spec = TokenRequestSpec {
-            expiration_seconds: Some(24 * 60 * 60),
-            ..TokenRequestSpec::default()
-        };
-        let request = TokenRequest {
-            spec,
-            ..TokenRequest::default()
-        };
-        let answer = accounts
-            .create_token_request(name, &PostParams::default(), &request)
-            .await
-            .while_trying(|| format!("request a token for {namespace}/{name}"))?;
-        let path = self.new_kubeconfig_path();
+        let mut request = TokenRequest::default();
+        request.spec.expiration_seconds = Some(24 * 60 * 60);
+        let params = PostParams::default();
+        let answer = accounts.create_token_request(name, &params, &request).await;
+        let answer = answer.while_trying(|| format!("request a token for {namespace}/{name}"))?;
         let token = answer.status.map(|status| status.token).unwrap_or_default();
-        self.write_kubeconfig(&path, &Credentials::Token(&token))?;
-        Ok(path)
+        self.new_kubeconfig(&Credentials::Token(&token))
     }
 
     /// Applies every document of a manifest as administrator, see [`super::apply_yaml`].
@@ -339,21 +277,18 @@ impl ControlPlane {
         limit: Duration,
         matches: impl Fn(&AuditEvent) -> bool,
     ) -> Result<Arc<AuditEvent>> {
-        self.audit
-            .as_ref()
-            .ok_or(Error::NoAuditLog)?
-            .wait_for(what, limit, matches)
-            .await
+        self.audit()?.wait_for(what, limit, matches).await
     }
 
     /// The log itself, which outlives this.
     pub fn audit(&self) -> Result<&AuditLog> {
-        self.audit.as_ref().ok_or(Error::NoAuditLog)
+        let audit = self.audit.as_ref();
+        audit.ok_or_else(|| Error::Other("no audit log without Options.audit".to_owned()))
     }
 
     /// The file with the raw audit events of all stages, one JSON document on each line.
     pub fn audit_log(&self) -> Result<&Path> {
-        self.audit.as_ref().map(AuditLog::path).ok_or(Error::NoAuditLog)
+        self.audit().map(AuditLog::path)
     }
 
     /// The kubectl of the same release, built on first use.
@@ -374,47 +309,38 @@ impl ControlPlane {
         kubeconfig::write(path, &self.url(), self.authority.certificate(), credentials)
     }
 
-    fn new_kubeconfig_path(&self) -> PathBuf {
-        self.folder
-            .path()
-            .join(format!("{:016x}.kubeconfig", fastrand::u64(..)))
+    fn new_kubeconfig(&self, credentials: &Credentials<'_>) -> Result<PathBuf> {
+        let path = self.folder().join(format!("{:016x}.kubeconfig", fastrand::u64(..)));
+        self.write_kubeconfig(&path, credentials)?;
+        Ok(path)
     }
 }
 
 fn signal(pid: &str, signal: &str) -> Result<()> {
-    let sent = std::process::Command::new("kill").args([signal, pid]).status();
-    sent.map(drop).while_trying(|| format!("kill {signal}"))
+    std::process::Command::new("kill").args([signal, pid]).status()?;
+    Ok(())
 }
 
 fn copy_folder(from: &Path, to: &Path) -> Result<()> {
-    let trying = || format!("copy {}", from.display());
-    std::fs::create_dir_all(to).while_trying(trying)?;
-    for entry in std::fs::read_dir(from).while_trying(trying)? {
-        let entry = entry.while_trying(trying)?;
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
         let target = to.join(entry.file_name());
         if entry.path().is_dir() {
             copy_folder(&entry.path(), &target)?;
         } else {
-            std::fs::copy(entry.path(), &target).while_trying(trying)?;
+            std::fs::copy(entry.path(), &target)?;
         }
     }
     Ok(())
 }
 
 /// Creates an object which has nothing but a name, unless it is there.
-async fn create_if_missing<K>(api: &Api<K>, name: &str) -> Result<()>
-where
-    K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + serde::Serialize + Default,
-{
+async fn create_if_missing<K: Object + Default>(api: &Api<K>, name: &str) -> Result<()> {
     let mut object = K::default();
-    *object.meta_mut() = ObjectMeta {
-        name: Some(name.to_owned()),
-        ..ObjectMeta::default()
-    };
+    object.meta_mut().name = Some(name.to_owned());
     match api.create(&PostParams::default(), &object).await {
         Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
-        outcome => outcome
-            .map(drop)
-            .while_trying(|| format!("create {} {name}", ApiResource::erase::<K>(&()).kind)),
+        outcome => Ok(outcome.map(drop)?),
     }
 }

@@ -20,23 +20,19 @@ pub struct Authority {
 
 /// A certificate with its key, both in PEM form.
 pub struct Identity {
-    /// The certificate.
     pub certificate: String,
-    /// The private key.
     pub key: String,
 }
 
 /// The files of an [`Identity`].
 #[derive(Clone, Debug)]
 pub struct IdentityFiles {
-    /// The certificate.
     pub certificate: PathBuf,
-    /// The private key, readable by its owner only.
+    /// Readable by its owner only.
     pub key: PathBuf,
 }
 
 impl Authority {
-    /// Makes a new authority with a new key.
     pub fn new() -> Result<Self> {
         let mut params = params("csi-attacher-operator test CA", None);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -49,7 +45,7 @@ impl Authority {
         })
     }
 
-    /// The certificate of the authority, in PEM form.
+    /// In PEM form.
     pub fn certificate(&self) -> &str {
         &self.certificate
     }

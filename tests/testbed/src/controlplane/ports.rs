@@ -4,8 +4,12 @@ use std::collections::HashSet;
 use std::net::{Ipv4Addr, TcpListener};
 
 use parking_lot::Mutex;
+use tokio::net::TcpStream;
 
-use super::super::error::{Context, Result};
+use super::super::error::{Context, Error, Result};
+
+/// How often a start is tried when a port that was free is taken by the time a component wants it.
+const START_ATTEMPTS: u32 = 5;
 
 /// The ports that were given out. etcd and kube-apiserver of one control plane know each other's certificates: with the
 /// same port, etcd would answer what is asked of the API server.
@@ -17,19 +21,28 @@ static GIVEN: Mutex<Option<HashSet<u16>>> = Mutex::new(None);
 /// Linux and higher elsewhere). So the many connections of a test cannot take it before the component does, or while
 /// the component is stopped. Another harness can; the start is tried again then.
 pub fn free_port() -> Result<u16> {
-    let mut outcome = Err(std::io::Error::other("no port was tried"));
-    for _ in 0..100 {
-        let port = fastrand::u16(20_000..32_000);
-        match TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
-            Ok(_) if GIVEN.lock().get_or_insert_default().insert(port) => return Ok(port),
-            Ok(_) => outcome = Err(std::io::Error::other("every port that was tried was given out before")),
-            Err(error) => outcome = Err(error),
-        }
-    }
-    outcome.while_trying(|| "find a free loopback port".to_owned())
+    let mut ports = (0..100).map(|_| fastrand::u16(20_000..32_000));
+    let is_free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
+    let is_new = |port: &u16| GIVEN.lock().get_or_insert_default().insert(*port);
+    let found = ports.find(|port| is_free(port) && is_new(port));
+    found.ok_or_else(|| Error::Other("none of 100 loopback ports is free".to_owned()))
 }
 
-/// Whether a component says in its log that somebody else has its port.
-pub fn was_taken(log: &str) -> bool {
-    log.contains("address already in use")
+/// Whether somebody listens on this port of 127.0.0.1.
+pub async fn takes_connections(port: u16) -> Result<()> {
+    let connected = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await;
+    connected.map(drop).while_trying(|| format!("connect to port {port}"))
+}
+
+/// Starts something, and again when it says in its log that somebody else has its port.
+pub async fn retry<T, F: Future<Output = Result<T>>>(start: impl Fn() -> F) -> Result<T> {
+    let mut attempt = 1;
+    loop {
+        match start().await {
+            Err(Error::Ended { log, .. }) if attempt < START_ATTEMPTS && log.contains("address already in use") => {
+                attempt += 1;
+            }
+            outcome => return outcome,
+        }
+    }
 }

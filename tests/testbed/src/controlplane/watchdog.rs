@@ -11,8 +11,18 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout};
 
 use super::super::error::{Context, Error, Result};
+
+/// How long a process may take until it is ready.
+const READY_WITHIN: Duration = Duration::from_secs(90);
+/// How often it is asked whether it is.
+const PROBE_INTERVAL: Duration = Duration::from_millis(25);
+/// How long one such question may take.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Runs "$@" until it ends or standard input is closed, and ends only when it is gone and reaped: what it held, such as
 /// its port, is free then. At last it ends what the component itself may have started, as all of it is in one group;
@@ -67,7 +77,7 @@ impl Watched {
     pub fn spawn(name: &'static str, program: &Path, args: &[String], log: &Path, output: Output) -> Result<Self> {
         let file = append_to(log)?;
         let stdout = match output {
-            Output::Log => Stdio::from(file.try_clone().while_trying(|| format!("share {}", log.display()))?),
+            Output::Log => Stdio::from(file.try_clone()?),
             Output::Pipe => Stdio::piped(),
         };
         let watchdog = under_watchdog(program)
@@ -83,16 +93,33 @@ impl Watched {
         })
     }
 
-    /// The name of the component.
-    pub fn name(&self) -> &'static str {
-        self.name
-    }
-
     /// How the process ended, or `None` while it runs.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
-        self.watchdog
-            .try_wait()
-            .while_trying(|| format!("look after {}", self.name))
+        let ended = self.watchdog.try_wait();
+        ended.while_trying(|| format!("look after {}", self.name))
+    }
+
+    /// Probes until it is ready. Fails when it ends, or is not ready in time.
+    pub async fn wait_ready<F: Future<Output = Result<()>>>(&mut self, probe: impl Fn() -> F) -> Result<()> {
+        let deadline = Instant::now() + READY_WITHIN;
+        loop {
+            if let Some(status) = self.ended()? {
+                let (component, log) = (self.name, self.log_tail());
+                return Err(Error::Ended { component, status, log });
+            }
+            let answer = timeout(PROBE_TIMEOUT, probe()).await;
+            let last = match answer {
+                Ok(Ok(())) => return Ok(()),
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => "no answer".to_owned(),
+            };
+            if Instant::now() >= deadline {
+                let (name, log) = (self.name, self.log_tail());
+                let text = format!("{name} was not ready after {READY_WITHIN:?}, last answer: {last}; its log:\n{log}");
+                return Err(Error::Other(text));
+            }
+            sleep(PROBE_INTERVAL).await;
+        }
     }
 
     /// The process group which holds the watchdog and the component.
@@ -161,7 +188,6 @@ impl StateFolder {
         })
     }
 
-    /// Where the folder is.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -22,7 +22,7 @@ struct RawTrace {
     processes: BTreeMap<String, Process>,
 }
 
-#[derive(Clone, Deserialize)]
+#[derive(Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Process {
     service_name: String,
@@ -59,36 +59,29 @@ struct Tag {
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Reference {
-    /// `CHILD_OF` or `FOLLOWS_FROM`.
-    pub ref_type: String,
-    /// The trace of the other span.
+    ref_type: String,
     #[serde(rename = "traceID")]
-    pub trace_id: String,
-    /// The other span.
+    trace_id: String,
     #[serde(rename = "spanID")]
-    pub span_id: String,
+    span_id: String,
 }
 
-/// One span.
 #[derive(Clone, Debug)]
 pub struct Span {
     /// 16 hexadecimal digits.
     pub id: String,
-    /// The operation.
     pub name: String,
-    /// The service that made it.
     pub service: String,
     /// Its parent and its links.
     pub references: Vec<Reference>,
-    /// When it began, in microseconds since 1970.
+    /// In microseconds since 1970.
     pub start: u64,
-    /// How long it took, in microseconds.
+    /// In microseconds.
     pub duration: u64,
     /// Its attributes, with what OpenTelemetry keeps apart: `span.kind`, `otel.status_code`, `otel.status_description`.
     pub tags: BTreeMap<String, Value>,
     /// The attributes of the process that made it.
     pub resource: BTreeMap<String, Value>,
-    /// Its events.
     pub events: Vec<Value>,
     /// What Jaeger says is wrong with it, such as a parent that is not there.
     pub warnings: Vec<String>,
@@ -99,21 +92,15 @@ impl Span {
     /// The parent, whether it is there or not.
     pub fn parent(&self) -> Option<&str> {
         let parent = |reference: &&Reference| reference.ref_type == "CHILD_OF" && reference.trace_id == self.trace_id;
-        self.references
-            .iter()
-            .find(parent)
-            .map(|parent| parent.span_id.as_str())
+        let parent = self.references.iter().find(parent)?;
+        Some(&parent.span_id)
     }
 
     /// The trace and span of each link.
     pub fn links(&self) -> Vec<(&str, &str)> {
-        let links = self
-            .references
-            .iter()
-            .filter(|reference| reference.ref_type == "FOLLOWS_FROM");
-        links
-            .map(|link| (link.trace_id.as_str(), link.span_id.as_str()))
-            .collect()
+        let is_link = |reference: &&Reference| reference.ref_type == "FOLLOWS_FROM";
+        let links = self.references.iter().filter(is_link);
+        links.map(|link| (&*link.trace_id, &*link.span_id)).collect()
     }
 
     /// An attribute as text; empty if there is none.
@@ -125,12 +112,11 @@ impl Span {
         }
     }
 
-    /// Whether its status is an error.
     pub fn failed(&self) -> bool {
         self.text("otel.status_code") == "ERROR"
     }
 
-    /// When it ended, in microseconds since 1970.
+    /// As [`Span::start`].
     pub fn end(&self) -> u64 {
         self.start + self.duration
     }
@@ -141,7 +127,6 @@ impl Span {
 pub struct Trace {
     /// 32 hexadecimal digits.
     pub id: String,
-    /// Its spans.
     pub spans: Vec<Span>,
 }
 
@@ -164,22 +149,18 @@ impl Trace {
         Self { id, spans }
     }
 
-    /// The spans without a parent.
     pub fn roots(&self) -> Vec<&Span> {
         self.spans.iter().filter(|span| span.parent().is_none()).collect()
     }
 
-    /// The spans of this name.
     pub fn named(&self, name: &str) -> Vec<&Span> {
         self.spans.iter().filter(|span| span.name == name).collect()
     }
 
-    /// The spans of this service.
     pub fn of_service(&self, service: &str) -> Vec<&Span> {
         self.spans.iter().filter(|span| span.service == service).collect()
     }
 
-    /// The spans below this one.
     pub fn children(&self, parent: &Span) -> Vec<&Span> {
         let below = |span: &&Span| span.parent() == Some(&parent.id);
         self.spans.iter().filter(below).collect()
@@ -199,14 +180,9 @@ impl Answer {
 
 impl From<RawTrace> for Trace {
     fn from(raw: RawTrace) -> Self {
-        let RawTrace {
-            trace_id,
-            spans,
-            processes,
-        } = raw;
-        let spans = spans.into_iter().map(|span| span.typed(&trace_id, &processes));
-        let spans = spans.collect();
-        Self::of(trace_id, spans)
+        let spans = raw.spans.into_iter();
+        let spans = spans.map(|span| span.typed(&raw.trace_id, &raw.processes)).collect();
+        Self::of(raw.trace_id, spans)
     }
 }
 
@@ -220,18 +196,14 @@ impl From<&ReceivedSpan> for Span {
             span_id: span_id.clone(),
         });
         let values = |attributes: &BTreeMap<String, Attribute>| -> BTreeMap<String, Value> {
-            let values = attributes
-                .iter()
-                .map(|(key, attribute)| (key.clone(), value(attribute)));
-            values.collect()
+            let values = attributes.iter();
+            values.map(|(key, attribute)| (key.clone(), value(attribute))).collect()
         };
         let mut tags = values(&span.attributes);
         if span.failed {
             tags.insert("otel.status_code".to_owned(), "ERROR".into());
-            tags.insert(
-                "otel.status_description".to_owned(),
-                span.status_message.as_str().into(),
-            );
+            let description = span.status_message.as_str();
+            tags.insert("otel.status_description".to_owned(), description.into());
         }
         let resource = values(&span.resource);
         let service = resource.get("service.name").and_then(Value::as_str);
@@ -263,19 +235,16 @@ fn value(attribute: &Attribute) -> Value {
 
 impl RawSpan {
     fn typed(self, trace_id: &str, processes: &BTreeMap<String, Process>) -> Span {
-        let process = processes.get(&self.process_id).cloned();
-        let (service, resource) = process
-            .map(|process| (process.service_name, process.tags))
-            .unwrap_or_default();
+        let process = processes.get(&self.process_id).cloned().unwrap_or_default();
         Span {
             id: self.span_id,
             name: self.operation_name,
-            service,
+            service: process.service_name,
             references: self.references,
             start: self.start_time,
             duration: self.duration,
             tags: map(self.tags),
-            resource: map(resource),
+            resource: map(process.tags),
             events: self.logs,
             warnings: self.warnings.unwrap_or_default(),
             trace_id: trace_id.to_owned(),
