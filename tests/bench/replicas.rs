@@ -57,20 +57,16 @@ pub async fn measure() -> Result<Vec<Row>> {
     let away = settled(&fleet, drivers).await?;
     replicas.push(start(&fleet, 2 * count).await?);
     let back = settled(&fleet, drivers).await?;
+    let size = format!("{count} replicas, {drivers} drivers");
     let row = |what: &str, shares: &Shares, replicas: usize| {
         let largest = shares.values().max().copied().unwrap_or_default();
-        Row::new(
-            Topic::Leases,
-            format!("{count} replicas, {drivers} drivers: largest share {what}"),
-            largest as f64,
-            "",
-        )
-        .against("an even share", drivers as f64 / replicas as f64)
-        .note(text(shares, replicas))
+        let what = format!("{size}: largest share {what}");
+        Row::new(Topic::Leases, what, largest as f64, "")
+            .against("an even share", drivers as f64 / replicas as f64)
+            .note(text(shares, replicas))
     };
     let expected = count * WATCHES + (count - 1) * drivers;
-    let watches =
-        format!("{count} replicas, {drivers} drivers: watches, 4 of each replica and one for each Lease waited for");
+    let watches = format!("{size}: watches, 4 of each replica and one for each Lease waited for");
     Ok(vec![
         Row::new(Topic::Requests, watches, open.watches() as f64, "")
             .at_most(expected as f64)
@@ -94,15 +90,11 @@ async fn start(fleet: &Fleet<()>, number: usize) -> Result<Operator> {
 
 async fn shares(fleet: &Fleet<()>) -> Result<Shares> {
     let api: Api<Lease> = Api::namespaced(fleet.bench.client.clone(), IDENTITY);
-    let all = api.list(&ListParams::default()).await;
     let mut shares = Shares::new();
-    for lease in all? {
+    for lease in api.list(&ListParams::default()).await? {
         let of_driver = lease.metadata.name.is_some_and(|name| name.starts_with(LEASES));
-        let holder = lease
-            .spec
-            .and_then(|spec| spec.holder_identity)
-            .filter(|holder| !holder.is_empty());
-        if let Some(holder) = holder.filter(|_| of_driver) {
+        let holder = lease.spec.and_then(|spec| spec.holder_identity);
+        if let Some(holder) = holder.filter(|holder| of_driver && !holder.is_empty()) {
             *shares.entry(holder).or_default() += 1;
         }
     }

@@ -360,17 +360,10 @@ fn calls_without_lease(history: &History) -> Vec<Violation> {
 fn holders(history: &History, driver: &str, at: Timestamp) -> Vec<Option<String>> {
     let mut last: BTreeMap<&str, &Term> = BTreeMap::new();
     // What was seen before the last restore of etcd may never have been.
-    let restored = history
-        .restores
-        .iter()
-        .map(|(begun, _)| *begun)
-        .filter(|begun| *begun < at);
-    let restored = restored.max().unwrap_or(Timestamp::MIN);
-    for term in history
-        .terms
-        .iter()
-        .filter(|term| term.driver == driver && term.acquired < at && term.seen > restored)
-    {
+    let restored = history.restores.iter().map(|(begun, _)| *begun);
+    let restored = restored.filter(|begun| *begun < at).max().unwrap_or(Timestamp::MIN);
+    let of_driver = history.terms.iter().filter(|term| term.driver == driver);
+    for term in of_driver.filter(|term| term.acquired < at && term.seen > restored) {
         // By their own times: they may be seen in another order.
         let known = last.entry(&term.namespace).or_insert(term);
         if known.acquired <= term.acquired {

@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use csi_attacher_model::api::AttacherConfig;
-use csi_attacher_model::api::names::{FINALIZER_PREFIX, PROVISIONING_MARKER, TRACEPARENT_ANNOTATION, lease_name};
-use k8s_openapi::api::coordination::v1::Lease;
+use csi_attacher_model::api::names::{FINALIZER_PREFIX, PROVISIONING_MARKER, TRACEPARENT_ANNOTATION};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::api::{DeleteParams, ListParams};
@@ -18,7 +17,6 @@ use super::claims::{handle, is_bound, volume_name};
 use super::workers::{Order, SETTLED_WITHIN, Workers};
 use super::world::{Driver, NAMESPACE, World};
 use crate::support::Result;
-use crate::support::operator::IDENTITY;
 
 /// How long an end must stay as it is to count as one.
 const STAYS_FOR: Duration = Duration::from_secs(4);
@@ -48,9 +46,7 @@ async fn ending(world: &World) -> Result<Value> {
     let configs = configs.items.iter().map(|object| (object.name_any(), config(object)));
     let mut drivers = Map::new();
     for driver in &world.drivers {
-        let leases: Api<Lease> = Api::namespaced(world.client.clone(), IDENTITY);
-        let lease = leases.get_opt(&lease_name(&driver.name)).await?;
-        let spec = lease.and_then(|lease| lease.spec).unwrap_or_default();
+        let spec = world.lease(driver).await?;
         let is_held = spec.holder_identity.is_some_and(|holder| !holder.is_empty());
         let called = |(volume, node): (String, String)| (names.get(&volume).cloned().unwrap_or(volume), node);
         let published: BTreeSet<(String, String)> = driver.mock.published().into_iter().map(called).collect();

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use csi_attacher_model::api::AttacherConfig;
-use csi_attacher_model::api::names::{lease_name, provisioner_lease_name};
 use csi_mock_driver::{ControllerCapability, Method, Rule, ScriptAction, ScriptedFailure};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -19,7 +18,7 @@ use super::link::{Lie, UNTRUE};
 use super::other;
 use super::plan::{Kind, Planned, Round};
 use super::secrets;
-use super::world::{Driver, OTHER_NAMESPACE, Replica, World, this_version};
+use super::world::{Driver, OTHER_NAMESPACE, Replica, World, leases_of, this_version};
 use crate::support::Result;
 use crate::support::apply::apply_object;
 use crate::support::operator::{IDENTITY, apply_config};
@@ -493,24 +492,19 @@ async fn insist<F: Future<Output = Result<()>>>(mut attempt: impl FnMut() -> F) 
 }
 
 async fn delete_leases(world: &World, driver: &Driver) -> Result<()> {
-    let leases = [
-        (lease_name(&driver.name), driver.name.clone()),
-        (provisioner_lease_name(&driver.name), provisioner(&driver.name)),
-    ];
-    for (namespace, (lease, led)) in [IDENTITY, OTHER_NAMESPACE]
-        .into_iter()
-        .flat_map(|it| leases.clone().map(|lease| (it, lease)))
-    {
-        world.recorder.term(Term {
-            driver: led,
-            namespace: namespace.to_owned(),
-            holder: None,
-            acquired: Timestamp::now(),
-            seen: Timestamp::now(),
-        });
+    for namespace in [IDENTITY, OTHER_NAMESPACE] {
         let api: Api<Lease> = Api::namespaced(world.client.clone(), namespace);
-        // It may not be there, or the API server may be away.
-        drop(api.delete(&lease, &DeleteParams::default()).await);
+        for (lease, led) in leases_of(&driver.name) {
+            world.recorder.term(Term {
+                driver: led,
+                namespace: namespace.to_owned(),
+                holder: None,
+                acquired: Timestamp::now(),
+                seen: Timestamp::now(),
+            });
+            // It may not be there, or the API server may be away.
+            drop(api.delete(&lease, &DeleteParams::default()).await);
+        }
     }
     Ok(())
 }

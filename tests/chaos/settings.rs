@@ -6,9 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use csi_attacher_model::api::AttacherConfig;
-use csi_attacher_model::api::names::{RETRY_NOW_ANNOTATION, lease_name};
+use csi_attacher_model::api::names::RETRY_NOW_ANNOTATION;
 use jiff::Timestamp;
-use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, CustomResourceExt as _, ResourceExt as _};
@@ -25,7 +24,6 @@ use super::storm::watch_drivers;
 use super::workers::{Order, SETTLED_WITHIN, Workers};
 use super::world::{Scale, World, this_version};
 use super::{ending, other};
-use crate::support::operator::IDENTITY;
 use crate::support::wait::wait_for;
 use crate::support::{Result, Volume};
 
@@ -289,9 +287,7 @@ impl Walk {
             .mock
             .wait_for_published(|published| !published.iter().any(|(volume, _)| volume.starts_with("canary")));
         let is_detached = timeout(within, all_gone).await.is_ok();
-        let leases: Api<Lease> = Api::namespaced(self.world.client.clone(), IDENTITY);
-        let lease = leases.get_opt(&lease_name(&driver.name)).await?;
-        let seconds = lease.and_then(|lease| lease.spec?.lease_duration_seconds);
+        let seconds = self.world.lease(driver).await?.lease_duration_seconds;
         let effect = seen(&driver.mock.calls(), since, seconds);
         for text in wrong(&effect, &spec) {
             self.wrong(candidate, &text);

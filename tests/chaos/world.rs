@@ -8,7 +8,8 @@ use std::time::Duration;
 use csi_attacher_model::api::names::{lease_name, provisioner_lease_name};
 use csi_mock_driver::{CallRecord, Method, MockDriver, MockHandle};
 use jiff::{SignedDuration, Timestamp};
-use kube::Client;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 use tokio_util::task::AbortOnDropHandle;
@@ -151,6 +152,13 @@ pub fn is_shared(number: usize) -> bool {
 }
 
 impl World {
+    /// The Lease of those who attach for a driver.
+    pub async fn lease(&self, driver: &Driver) -> Result<LeaseSpec> {
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), IDENTITY);
+        let lease = leases.get_opt(&lease_name(&driver.name)).await?;
+        Ok(lease.and_then(|lease| lease.spec).unwrap_or_default())
+    }
+
     /// Starts everything but the replicas.
     pub async fn set(scale: Scale, recorder: Recorder) -> Result<Self> {
         let options = Options {
@@ -391,11 +399,7 @@ async fn replicas(
     drivers: &[String],
     count: usize,
 ) -> Result<Vec<Replica>> {
-    let attaches = drivers.iter().map(|name| (lease_name(name), name.clone()));
-    let provisions = drivers
-        .iter()
-        .map(|name| (provisioner_lease_name(name), provisioner(name)));
-    let leases: BTreeMap<String, String> = attaches.chain(provisions).collect();
+    let leases: BTreeMap<String, String> = drivers.iter().flat_map(|name| leases_of(name)).collect();
     let original = cluster.kubeconfig_for_service_account(IDENTITY, IDENTITY).await?;
     let mut replicas = Vec::new();
     for number in 0..count {
@@ -409,6 +413,12 @@ async fn replicas(
         });
     }
     Ok(replicas)
+}
+
+/// The Leases of a driver by name, each with whose it is.
+pub fn leases_of(driver: &str) -> [(String, String); 2] {
+    let provisions = (provisioner_lease_name(driver), provisioner(driver));
+    [(lease_name(driver), driver.to_owned()), provisions]
 }
 
 /// The right to Leases in the other namespace, as the chart grants it for `leaderElection.namespace`.

@@ -24,6 +24,7 @@ pub enum Error {
     TimedOut {
         what: String,
         limit: Duration,
+        /// What was seen last.
         last: String,
     },
     #[error("the shared control plane could not be started: {0}")]
