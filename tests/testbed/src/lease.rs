@@ -1,6 +1,5 @@
 //! Every version that a Lease had, and what its own times say about each change of its holder.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -10,8 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Api;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{Config, Event, watcher};
-use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::error::{Error, Result};
@@ -50,16 +48,16 @@ pub fn changes(versions: &[LeaseSpec]) -> Vec<Change> {
         }
         let time = |time: &Option<MicroTime>| time.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
         let (acquired, renewed) = (time(&version.acquire_time), time(&version.renew_time));
-        match &held {
-            Some((from, last)) if released || *from != holder => changes.push(Change {
-                from: from.clone(),
-                to: holder.clone(),
+        if let Some((from, last)) = held.replace((holder.clone(), renewed))
+            && (released || from != holder)
+        {
+            changes.push(Change {
+                from,
+                to: holder,
                 released,
-                rested: acquired.duration_since(*last),
-            }),
-            _ => {}
+                rested: acquired.duration_since(last),
+            });
         }
-        held = Some((holder, renewed));
         released = false;
     }
     changes
@@ -69,36 +67,25 @@ pub fn changes(versions: &[LeaseSpec]) -> Vec<Change> {
 pub struct History {
     api: Api<Lease>,
     name: String,
-    seen: Arc<Seen>,
+    /// All versions, and how often all was listed: more than once, and versions in between may be missing.
+    seen: watch::Receiver<(Vec<LeaseSpec>, usize)>,
     _task: AbortOnDropHandle<()>,
-}
-
-#[derive(Default)]
-struct Seen {
-    versions: Mutex<Vec<LeaseSpec>>,
-    /// How often all was listed: more than once, and versions in between may be missing.
-    lists: Mutex<usize>,
-    news: Notify,
 }
 
 impl History {
     /// Begins to watch.
     pub fn start(api: Api<Lease>, name: impl Into<String>) -> Self {
         let name = name.into();
-        let seen = Arc::new(Seen::default());
-        let (told, config) = (
-            Arc::clone(&seen),
-            Config::default().fields(&format!("metadata.name={name}")),
-        );
+        let (told, seen) = watch::channel((Vec::new(), 0));
+        let config = Config::default().fields(&format!("metadata.name={name}"));
         let events = watcher(api.clone(), config).default_backoff();
         let task = tokio::spawn(async move {
             let mut events = events.boxed();
             while let Some(event) = events.next().await {
                 match event {
-                    Ok(Event::Init) => *told.lists.lock() += 1,
+                    Ok(Event::Init) => told.send_modify(|(_, lists)| *lists += 1),
                     Ok(Event::Apply(lease) | Event::InitApply(lease)) => {
-                        told.versions.lock().extend(lease.spec);
-                        told.news.notify_one();
+                        told.send_modify(|(versions, _)| versions.extend(lease.spec));
                     }
                     // A watch that broke goes on where it was.
                     _ => {}
@@ -116,25 +103,15 @@ impl History {
     /// Every version up to the one that there is now.
     pub async fn versions(&self, limit: Duration) -> Result<Vec<LeaseSpec>> {
         let now = self.api.get(&self.name).await;
-        let now = now?.spec;
-        let seen = async {
-            loop {
-                let versions = self.seen.versions.lock().clone();
-                if versions.iter().any(|version| Some(version) == now.as_ref()) {
-                    return versions;
-                }
-                self.seen.news.notified().await;
-            }
+        let (name, now, mut seen) = (&self.name, now?.spec, self.seen.clone());
+        let has_now = seen.wait_for(|(versions, _)| versions.iter().any(|version| Some(version) == now.as_ref()));
+        let seen = tokio::time::timeout(limit, has_now).await.ok().and_then(Result::ok);
+        let error = match seen.as_deref() {
+            Some((versions, 1)) => return Ok(versions.clone()),
+            Some((_, lists)) => format!("{name} was listed {lists} times; versions may be missing"),
+            None => format!("{name}: {now:?} was not seen"),
         };
-        let versions = tokio::time::timeout(limit, seen).await;
-        let versions = versions.map_err(|_| Error::Other(format!("{}: {now:?} was not seen", self.name)))?;
-        match *self.seen.lists.lock() {
-            1 => Ok(versions),
-            lists => Err(Error::Other(format!(
-                "{} was listed {lists} times; versions may be missing",
-                self.name
-            ))),
-        }
+        Err(Error::Other(error))
     }
 }
 
@@ -171,21 +148,17 @@ mod tests {
             version(a, 27, 27),
         ];
         let changes = changes(&versions);
-        let found: Vec<_> = changes
-            .iter()
-            .map(|change| (&*change.from, &*change.to, change.released, change.rested.as_secs()))
-            .collect();
+        let told = changes.iter().map(|change| {
+            let is_early = change.is_early(Duration::from_secs(3));
+            let how = (change.released, change.rested.as_secs(), is_early);
+            (&*change.from, &*change.to, how)
+        });
         let expected = [
-            ("a", "b", true, 1),
-            ("b", "c", false, 3),
-            ("c", "a", false, 2),
-            ("a", "a", true, 2),
+            ("a", "b", (true, 1, false)),
+            ("b", "c", (false, 3, false)),
+            ("c", "a", (false, 2, true)),
+            ("a", "a", (true, 2, false)),
         ];
-        assert_eq!(found, expected);
-        let early: Vec<bool> = changes
-            .iter()
-            .map(|change| change.is_early(Duration::from_secs(3)))
-            .collect();
-        assert_eq!(early, [false, false, true, false]);
+        assert_eq!(told.collect::<Vec<_>>(), expected);
     }
 }

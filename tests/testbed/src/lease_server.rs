@@ -1,7 +1,8 @@
 //! Leases of one name, behind as much of an API server as an election needs, which can be out of order.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
@@ -19,39 +20,33 @@ pub const NAMESPACE: &str = "default";
 #[derive(Clone, Default)]
 pub struct ApiServer(pub Arc<Mutex<State>>);
 
-/// A request that makes a Lease, and is carried out late.
-#[derive(Default)]
-pub enum LateCreation {
-    #[default]
-    None,
-    /// The next one is.
-    Awaited,
-    /// The Lease that it makes, in this namespace.
-    Kept(String, Box<Lease>),
+/// What is the matter with a namespace.
+pub enum Trouble {
+    /// Its Leases may not be read or written.
+    Forbidden,
+    /// A proxy that has lost its way answers 404 to what is asked about Leases.
+    Proxy,
+    /// Nothing may be written.
+    ReadOnly,
+    /// What admission says to each write.
+    Denied(StatusCode, &'static str),
+    /// There is none.
+    Gone,
+    /// It is being deleted.
+    Terminating,
 }
 
 #[derive(Default)]
 pub struct State {
     /// By namespace.
-    pub leases: BTreeMap<String, Lease>,
-    /// Namespaces whose Leases may not be read or written.
-    pub forbidden: BTreeSet<String>,
-    /// Namespaces in which nothing may be written.
-    pub read_only: BTreeSet<String>,
-    /// What admission says to each write, by namespace.
-    pub denied: BTreeMap<String, (StatusCode, &'static str)>,
-    /// Namespaces that there are not.
-    pub gone: BTreeSet<String>,
-    /// Namespaces that are being deleted.
-    pub terminating: BTreeSet<String>,
-    pub late_creation: LateCreation,
-    /// Whether a proxy answers 404 to what is asked about Leases.
-    pub proxy_lost_its_way: bool,
-    version: u64,
+    leases: BTreeMap<String, Lease>,
+    /// By namespace.
+    pub troubles: BTreeMap<String, Trouble>,
     /// No request is answered.
-    down: bool,
+    pub down: bool,
     /// How long a request takes after it was carried out.
-    slow: std::time::Duration,
+    pub slow: Duration,
+    version: u64,
     reads: usize,
     writes: usize,
 }
@@ -77,27 +72,15 @@ impl ApiServer {
         self.0.lock().leases.get(NAMESPACE).cloned()
     }
 
-    pub fn holder(&self) -> Option<String> {
-        self.lease()?.spec?.holder_identity
+    /// Who holds the Lease; empty when nobody does.
+    pub fn holder(&self) -> String {
+        self.holder_in(NAMESPACE)
     }
 
-    pub fn holder_in(&self, namespace: &str) -> Option<String> {
-        self.0
-            .lock()
-            .leases
-            .get(namespace)?
-            .spec
-            .as_ref()?
-            .holder_identity
-            .clone()
-    }
-
-    pub fn set_down(&self, down: bool) {
-        self.0.lock().down = down;
-    }
-
-    pub fn set_slow(&self, slow: std::time::Duration) {
-        self.0.lock().slow = slow;
+    pub fn holder_in(&self, namespace: &str) -> String {
+        let lease = self.0.lock().leases.get(namespace).cloned();
+        let spec = lease.and_then(|lease| lease.spec);
+        spec.and_then(|spec| spec.holder_identity).unwrap_or_default()
     }
 
     pub fn reads(&self) -> usize {
@@ -108,28 +91,18 @@ impl ApiServer {
         self.0.lock().writes
     }
 
+    /// Something is the matter with a namespace from now on. When it goes, its Lease goes.
+    pub fn trouble(&self, namespace: &str, trouble: Trouble) {
+        let mut state = self.0.lock();
+        if matches!(trouble, Trouble::Gone | Trouble::Terminating) {
+            state.leases.remove(namespace);
+        }
+        state.troubles.insert(namespace.to_owned(), trouble);
+    }
+
     /// Removes the Lease.
     pub fn remove(&self) {
         self.0.lock().leases.remove(NAMESPACE);
-    }
-
-    fn keep_late(&self, namespace: &str, body: &[u8]) -> bool {
-        let mut state = self.0.lock();
-        let is_awaited = matches!(state.late_creation, LateCreation::Awaited);
-        if is_awaited {
-            let lease = serde_json::from_slice(body).unwrap();
-            state.late_creation = LateCreation::Kept(namespace.to_owned(), Box::new(lease));
-        }
-        is_awaited
-    }
-
-    /// Somebody deletes the Lease, and the request that was kept is carried out.
-    pub fn make_late(&self) {
-        let mut state = self.0.lock();
-        if let LateCreation::Kept(namespace, lease) = std::mem::take(&mut state.late_creation) {
-            state.leases.remove(&namespace);
-            state.store(&namespace, *lease);
-        }
     }
 
     /// A Lease that nobody holds is there, as after a release: it is taken without a wait.
@@ -160,63 +133,57 @@ impl ApiServer {
             std::future::pending::<()>().await;
         }
         let path: Vec<_> = parts.uri.path().trim_matches('/').split('/').collect();
-        if let ["apis", _, _, "namespaces", namespace, "leases"] = path.as_slice()
-            && parts.method == Method::POST
-            && self.keep_late(namespace, &body)
-        {
-            std::future::pending::<()>().await;
-        }
-        let mut state = self.0.lock();
-        match path.as_slice() {
-            ["apis", _, _, "namespaces", namespace, "leases", rest @ ..] => {
-                state.answer_lease(&parts.method, namespace, rest, &body)
-            }
-            path => panic!("{path:?}"),
-        }
+        let ["apis", _, _, "namespaces", namespace, "leases", rest @ ..] = path.as_slice() else {
+            panic!("{path:?}");
+        };
+        self.0.lock().answer(&parts.method, namespace, rest, &body)
     }
 }
 
 impl State {
-    fn answer_lease(&mut self, method: &Method, namespace: &str, rest: &[&str], body: &[u8]) -> Response<Body> {
-        let may_not_write = self.read_only.contains(namespace) && *method != Method::GET;
-        if may_not_write || self.forbidden.contains(namespace) {
-            return refused_as(StatusCode::FORBIDDEN, "", WITHOUT_RULE);
-        }
-        if let Some((code, message)) = self.denied.get(namespace).filter(|_| *method != Method::GET) {
-            return refused_as(*code, "", message);
-        }
-        if self.terminating.contains(namespace) && *method == Method::POST {
-            return refused_as(StatusCode::FORBIDDEN, "", TERMINATING);
-        }
-        if self.proxy_lost_its_way {
-            let mut response = Response::new(Body::from(b"404 page not found".to_vec()));
-            *response.status_mut() = StatusCode::NOT_FOUND;
-            return response;
+    fn answer(&mut self, method: &Method, namespace: &str, rest: &[&str], body: &[u8]) -> Response<Body> {
+        let is_write = *method != Method::GET;
+        match self.troubles.get(namespace) {
+            Some(Trouble::Forbidden) => return refused(StatusCode::FORBIDDEN, WITHOUT_RULE),
+            Some(Trouble::Proxy) => {
+                let text = Body::from(b"404 page not found".to_vec());
+                return Response::builder().status(StatusCode::NOT_FOUND).body(text).unwrap();
+            }
+            Some(Trouble::ReadOnly) if is_write => return refused(StatusCode::FORBIDDEN, WITHOUT_RULE),
+            Some(Trouble::Denied(code, message)) if is_write => return refused(*code, message),
+            Some(Trouble::Terminating) if *method == Method::POST => {
+                return refused(StatusCode::FORBIDDEN, TERMINATING);
+            }
+            Some(Trouble::Gone) if *method == Method::POST => {
+                let path = format!("/api/v1/namespaces/{namespace}");
+                return answer(StatusCode::NOT_FOUND, &not_found(&path));
+            }
+            _ => {}
         }
         let known = self.leases.get(namespace);
         match (method, rest) {
             // Watching is forbidden, as it may be for the account of a sidecar.
-            (&Method::GET, []) => refused(StatusCode::FORBIDDEN, ""),
+            (&Method::GET, []) => refused(StatusCode::FORBIDDEN, "refused"),
             (&Method::GET, [name]) => {
                 self.reads += 1;
                 let Some(mut lease) = known.cloned() else {
-                    return missing(namespace, name);
+                    let path = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}");
+                    return answer(StatusCode::NOT_FOUND, &not_found(&path));
                 };
                 lease.metadata.name = Some((*name).to_owned());
-                found(&lease)
+                answer(StatusCode::OK, &lease)
             }
             _ => {
                 self.writes += 1;
                 let lease: Lease = serde_json::from_slice(body).unwrap();
                 let known = known.map(|lease| lease.metadata.resource_version.clone());
                 match (method, known) {
-                    (&Method::POST, None) if self.gone.contains(namespace) => without_namespace(namespace),
-                    (&Method::POST, Some(_)) => refused(StatusCode::CONFLICT, ""),
-                    (&Method::PUT, None) => refused(StatusCode::NOT_FOUND, ""),
+                    (&Method::POST, Some(_)) => refused(StatusCode::CONFLICT, "refused"),
+                    (&Method::PUT, None) => refused(StatusCode::NOT_FOUND, "refused"),
                     (&Method::PUT, Some(known)) if known != lease.metadata.resource_version => {
-                        refused(StatusCode::CONFLICT, "")
+                        refused(StatusCode::CONFLICT, "refused")
                     }
-                    _ => found(&self.store(namespace, lease)),
+                    _ => answer(StatusCode::OK, &self.store(namespace, lease)),
                 }
             }
         }
@@ -230,28 +197,9 @@ impl State {
     }
 }
 
-fn found(object: &impl serde::Serialize) -> Response<Body> {
-    Response::new(Body::from(serde_json::to_vec(object).unwrap()))
-}
-
-fn missing(namespace: &str, lease: &str) -> Response<Body> {
-    let status = not_found(&format!(
-        "/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{lease}"
-    ));
-    let mut response = found(&status);
-    *response.status_mut() = StatusCode::NOT_FOUND;
-    response
-}
-
-fn without_namespace(namespace: &str) -> Response<Body> {
-    let message = format!("namespaces \"{namespace}\" not found");
-    let status = json!({
-        "apiVersion": "v1", "kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound", "message": message,
-        "details": {"name": namespace, "kind": "namespaces"},
-    });
-    let mut response = found(&status);
-    *response.status_mut() = StatusCode::NOT_FOUND;
-    response
+fn answer(code: StatusCode, object: &impl serde::Serialize) -> Response<Body> {
+    let body = Body::from(serde_json::to_vec(object).unwrap());
+    Response::builder().status(code).body(body).unwrap()
 }
 
 /// As Kubernetes says it of a right that is missing.
@@ -262,17 +210,11 @@ const WITHOUT_RULE: &str = "leases.coordination.k8s.io \"d\" is forbidden: User 
 const TERMINATING: &str = "leases.coordination.k8s.io \"d\" is forbidden: unable to create new content in namespace default \
                            because it is being terminated";
 
-fn refused(code: StatusCode, name: &str) -> Response<Body> {
-    refused_as(code, name, "refused")
-}
-
-fn refused_as(code: StatusCode, name: &str, message: &str) -> Response<Body> {
+fn refused(code: StatusCode, message: &str) -> Response<Body> {
     let reason = code.canonical_reason().unwrap_or_default().replace(' ', "");
     let status = json!({
         "apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code.as_u16(),
-        "reason": reason, "message": message, "details": {"name": name},
+        "reason": reason, "message": message, "details": {"name": ""},
     });
-    let mut response = Response::new(Body::from(status.to_string().into_bytes()));
-    *response.status_mut() = code;
-    response
+    answer(code, &status)
 }

@@ -12,13 +12,9 @@ use csi_attacher_testbed::ShiftedClock;
 use csi_mock_driver::{CallResult, Rule};
 
 fn begun_by(clock: &ShiftedClock) -> Term {
-    let clock = Clock::from(clock.source());
-    Term::new(
-        LeaseRules::default(),
-        clock.clone(),
-        LeaseTimings::default(),
-        clock.now(),
-    )
+    let (clock, timings) = (Clock::from(clock.source()), LeaseTimings::default());
+    let taken = clock.now();
+    Term::new(LeaseRules::default(), clock, timings, taken)
 }
 
 /// A stage in a term of 10 s until the renew deadline and 15 s in all, which nobody renews. The clock is shifted by hand, and
@@ -44,16 +40,26 @@ impl AttemptFixture {
         };
         eventually(rests).await;
     }
+
+    /// What was to be taken back was looked up, and nothing was: the place is free as soon as that is over.
+    async fn takes_nothing_back(&self, row: &str) {
+        self.place_is_free(VolumeOnNode::new("h", "id0").unwrap()).await;
+        assert_eq!(self.calls(UNPUBLISH), 0, "a volume in use was detached: {row}");
+    }
+
+    fn limit_calls_to_one(&self) {
+        self.settings.send_modify(|settings| {
+            Arc::make_mut(settings).concurrency.total = std::num::NonZeroUsize::new(1);
+        });
+    }
 }
 
 /// The queue hands out what was due during the standstill, before anybody had the time to close it.
 #[tokio::test]
 async fn what_is_due_after_a_standstill_calls_and_writes_nothing() {
     let (stage, clock, _term) = led().await;
-    let failure = Rule::on(UNPUBLISH);
-    stage
-        .driver
-        .script(failure.times(1).fail(tonic::Code::Unavailable, "away"));
+    let failure = Rule::on(UNPUBLISH).times(1);
+    stage.driver.script(failure.fail(tonic::Code::Unavailable, "away"));
     stage.volume(&json!({"finalizers": [FINALIZER]}));
     stage.driver.drift_attach("h", "id0");
     stage.attachment("va0", "n0", &claimed("id0", true));
@@ -69,12 +75,9 @@ async fn what_is_due_after_a_standstill_calls_and_writes_nothing() {
     stage.rests_without_the_lease("va1").await;
     assert_eq!((stage.calls(UNPUBLISH), stage.patches()), (1, noted));
     assert_eq!(stage.driver.published().len(), 1);
+    // That it may not work is no failure.
     let key = AttacherKey::Attachment("va0".into());
-    assert_eq!(
-        stage.engine.queue().failures(&key),
-        1,
-        "that it may not work is no failure"
-    );
+    assert_eq!(stage.engine.queue().failures(&key), 1);
 }
 
 /// The outcome is not known, as the driver may go on: whoever leads next finds the claim without a result.
@@ -143,14 +146,7 @@ async fn what_was_called_in_another_term_is_left_alone() {
         stage.attachment("va1", "n1", &json!({}));
         let later = stage.driver.wait_for_call(|call| call.node.as_deref() == Some("id1"));
         tokio::time::timeout(LIMIT, later).await.expect("in time");
-        // What is looked up takes its place at once, and has it until nothing is to be taken back.
-        let place = VolumeOnNode::new("h", "id0").unwrap();
-        stage.place_is_free(place).await;
-        assert_eq!(
-            stage.calls(UNPUBLISH),
-            0,
-            "a volume in use was detached ({is_back}, {is_cut_off})"
-        );
+        stage.takes_nothing_back(&format!("{is_back}, {is_cut_off}")).await;
     }
 }
 
@@ -159,16 +155,13 @@ async fn what_was_called_in_another_term_is_left_alone() {
 async fn what_a_former_engine_left_is_kept_by_an_engine_that_ends_at_once() {
     let stage = AttemptFixture::retrying_fast().await;
     stage.engine.queue().pause();
-    stage.settings.send_modify(|settings| {
-        Arc::make_mut(settings).concurrency.total = std::num::NonZeroUsize::new(1);
-    });
+    stage.limit_calls_to_one();
     stage.volume(&json!({"finalizers": [FINALIZER]}));
     let work = stage.engine.work().clone();
     let unfinished = &work.context.unfinished;
     for number in 0..3 {
-        let name = format!("va{number}");
+        let (name, id) = (format!("va{number}"), format!("id{number}"));
         stage.attachment(&name, "n0", &json!({}));
-        let id = format!("id{number}");
         let publish = Publish {
             snapshot: stage.store.attachment(&name).unwrap(),
             place: VolumeOnNode::new("h", &id).unwrap().into(),
@@ -198,25 +191,18 @@ async fn what_a_former_engine_left_is_kept_by_an_engine_that_ends_at_once() {
 /// It is a call like those of the queue, and counts with them.
 #[tokio::test]
 async fn what_vanished_is_taken_back_within_the_limit_of_calls_at_once() {
-    let clock = ShiftedClock::default();
-    let term = begun_by(&clock);
-    let stage = AttemptFixture::in_term(Some(term.clone()), Arc::default(), DRIVER, Tracer::disabled(), |_| {});
-    let stage = stage.await;
-    stage.settings.send_modify(|settings| {
-        Arc::make_mut(settings).concurrency.total = std::num::NonZeroUsize::new(1);
-    });
+    let (stage, _clock, term) = led().await;
+    stage.limit_calls_to_one();
     vanished(&stage).await;
     for method in [PUBLISH, UNPUBLISH] {
         stage.driver.script(Rule::on(method).delay(Duration::from_secs(1)));
     }
-
     let stage = stage.after_a_cut_off(Some(term)).await;
     stage.attachment("va1", "n1", &json!({}));
     eventually(|| stage.calls(UNPUBLISH) >= 1 && stage.calls(PUBLISH) >= 2 && stage.driver.in_flight().now == 0).await;
     assert_eq!(stage.driver.in_flight().peak, 1);
 }
 
-/// A volume is not released either.
 #[tokio::test]
 async fn no_volume_is_released_after_a_standstill() {
     let (stage, clock, _term) = led().await;
@@ -233,11 +219,12 @@ async fn what_an_earlier_attachment_of_the_name_has_is_not_detached() {
     for watch_is_behind in [false, true] {
         let (stage, _clock, term) = led().await;
         vanished(&stage).await;
+        let mut metadata = claimed("id0", false);
+        metadata["name"] = "va0".into();
+        metadata["uid"] = "second".into();
         let object = json!({
-            "metadata": {"name": "va0", "uid": "second", "finalizers": [FINALIZER],
-                "annotations": {"csi.alpha.kubernetes.io/node-id": "id0"}},
+            "metadata": metadata, "status": {"attached": true},
             "spec": {"attacher": DRIVER, "nodeName": "n0", "source": {"persistentVolumeName": "pv1"}},
-            "status": {"attached": true},
         });
         let object = stage.api.put(format!("{ATTACHMENTS}va0"), object);
         if !watch_is_behind {
@@ -245,9 +232,6 @@ async fn what_an_earlier_attachment_of_the_name_has_is_not_detached() {
             stage.store.apply::<Attachment>(record.into());
         }
         let stage = stage.after_a_cut_off(Some(term)).await;
-        // The place is free as soon as it was found out that nothing is to be taken back.
-        let place = VolumeOnNode::new("h", "id0").unwrap();
-        stage.place_is_free(place).await;
-        assert_eq!(stage.calls(UNPUBLISH), 0, "a volume in use was detached");
+        stage.takes_nothing_back(&format!("{watch_is_behind}")).await;
     }
 }

@@ -1,6 +1,7 @@
 //! Candidates against one Lease. The clock is paused: it moves on when all wait.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::LeaseSpec;
@@ -16,6 +17,8 @@ use csi_attacher_testbed::lease_server::{ApiServer, NAMESPACE};
 
 pub(super) const LEASE: &str = "external-attacher-leader-d";
 
+/// By default without a Lease.
+#[derive(Default)]
 pub(super) struct World {
     pub server: ApiServer,
     pub metrics: Metrics,
@@ -24,32 +27,29 @@ pub(super) struct World {
 }
 
 impl World {
-    /// With a Lease that nobody holds.
-    pub fn new() -> Self {
-        let server = ApiServer::default();
-        server.release_in(NAMESPACE);
-        Self::with(server)
+    /// With Leases in these namespaces that nobody holds.
+    pub fn of(namespaces: &[&str]) -> Self {
+        let world = Self::default();
+        for namespace in namespaces {
+            world.server.release_in(namespace);
+        }
+        world
     }
 
-    /// The same, with a candidate that leads.
+    /// With a Lease, and a candidate that leads.
     pub async fn led() -> (Self, LeaderElectionHandle) {
-        let world = Self::new();
+        let world = Self::of(&[NAMESPACE]);
         let candidate = world.candidate("a");
         leads(&candidate).await;
         (world, candidate)
     }
 
-    pub fn with(server: ApiServer) -> Self {
-        Self {
-            server,
-            metrics: Metrics::default(),
-            health: LeaseHealth::default(),
-            clock: ShiftedClock::default(),
-        }
+    pub fn candidate(&self, identity: &str) -> LeaderElectionHandle {
+        self.start(self.election(identity))
     }
 
-    pub fn candidate(&self, identity: &str) -> LeaderElectionHandle {
-        LeaderElectionHandle::start(self.election(identity), LEASE.to_owned(), self.metrics.clone())
+    pub fn start(&self, election: LeaderElectionConfig) -> LeaderElectionHandle {
+        LeaderElectionHandle::start(election, LEASE.to_owned(), self.metrics.clone())
     }
 
     fn observer(&self, identity: &str) -> LeaderElectionHandle {
@@ -57,34 +57,35 @@ impl World {
     }
 
     pub fn election(&self, identity: &str) -> LeaderElectionConfig {
-        self.elections(identity).config_for(NAMESPACE, usual())
-    }
-
-    /// Those of one process.
-    pub fn elections(&self, identity: &str) -> LeaderElections {
-        let elections = LeaderElections {
-            labels: BTreeMap::from([("app".to_owned(), "attacher".to_owned())]),
-            note: if identity == "sidecar" {
-                HolderNote::None
-            } else {
-                HolderNote::Reports
-            },
-            health: self.health.clone(),
-            clock: self.clock.source().into(),
-            ..LeaderElections::new(self.server.client(), identity.to_owned())
-        };
-        if elections.note == HolderNote::Reports {
-            elections
+        let mut elections = LeaderElections::new(self.server.client(), identity.to_owned());
+        elections.labels = BTreeMap::from([("app".to_owned(), "attacher".to_owned())]);
+        elections.health = self.health.clone();
+        elections.clock = self.clock.source().into();
+        if identity == "sidecar" {
+            elections = elections.in_place_of_a_sidecar();
         } else {
-            elections.in_place_of_a_sidecar()
+            elections.note = HolderNote::Reports;
         }
+        elections.config_for(NAMESPACE, usual())
     }
 
-    fn master_status(&self) -> Option<String> {
-        let text = self.metrics.encode_prometheus();
-        let name = format!("leader_election_master_status{{name=\"{LEASE}\"}} ");
-        text.lines()
-            .find_map(|line| line.strip_prefix(&name).map(str::to_owned))
+    pub fn spec(&self) -> LeaseSpec {
+        self.server.lease().unwrap().spec.unwrap()
+    }
+
+    pub fn transitions(&self) -> Option<i32> {
+        self.spec().lease_transitions
+    }
+
+    /// The value of a series of the Lease; empty when there is none.
+    pub fn metric(&self, name: &str) -> String {
+        let (text, series) = (self.metrics.encode_prometheus(), format!("{name}{{name=\"{LEASE}\"}} "));
+        let value = text.lines().find_map(|line| line.strip_prefix(&series));
+        value.unwrap_or_default().to_owned()
+    }
+
+    fn master_status(&self) -> String {
+        self.metric("leader_election_master_status")
     }
 }
 
@@ -95,6 +96,16 @@ pub(super) async fn leads(candidate: &LeaderElectionHandle) {
         }
     };
     timeout(seconds(120), wait).await.expect("it leads");
+}
+
+/// It happens after so many milliseconds.
+pub(super) async fn takes(milliseconds: RangeInclusive<u64>, what: impl Future<Output = ()>) {
+    let began = Instant::now();
+    what.await;
+    let took = began.elapsed();
+    let (least, most) = milliseconds.into_inner();
+    let expected = Duration::from_millis(least)..=Duration::from_millis(most);
+    assert!(expected.contains(&took), "{took:?} instead of {expected:?}");
 }
 
 /// One that reports, or not, and is no namesake.
@@ -122,49 +133,22 @@ pub(super) async fn pass(time: Duration) {
 #[tokio::test(start_paused = true)]
 async fn the_first_takes_the_lease_and_renews_it_without_reading() {
     let (world, candidate) = World::led().await;
-    assert_eq!(world.master_status().as_deref(), Some("1"));
+    assert_eq!(world.master_status(), "1");
     let lease = world.server.lease().unwrap();
     assert_eq!(lease.metadata.labels.unwrap()["app"], "attacher");
     let spec = lease.spec.unwrap();
-    assert_eq!(
-        (spec.lease_duration_seconds, spec.lease_transitions),
-        (Some(15), Some(1))
-    );
+    assert_eq!(spec.lease_duration_seconds, Some(15));
+    assert_eq!(spec.lease_transitions, Some(1));
     let (reads, writes) = (world.server.reads(), world.server.writes());
     pass(seconds(52)).await;
     assert!(candidate.is_leader());
-    assert_eq!((world.server.reads() - reads, world.server.writes() - writes), (0, 10));
-    let renewed = world.server.lease().unwrap().spec.unwrap();
-    assert_eq!(
-        (&renewed.acquire_time, renewed.lease_transitions),
-        (&spec.acquire_time, Some(1))
-    );
+    assert_eq!(world.server.reads(), reads);
+    assert_eq!(world.server.writes(), writes + 10);
+    let renewed = world.spec();
+    assert_eq!(renewed.acquire_time, spec.acquire_time);
+    assert_eq!(renewed.lease_transitions, Some(1));
     assert!(renewed.renew_time > spec.renew_time);
     assert_eq!(world.health.check(Instant::now()), Ok(()));
-}
-
-#[tokio::test(start_paused = true)]
-async fn one_that_resigns_is_succeeded_by_the_next_look_of_another() {
-    let (world, first) = World::led().await;
-    let second = world.candidate("b");
-    pass(seconds(60)).await;
-    let holder = Some(held_by("a", NAMESPACE, true));
-    assert_eq!(second.state(), LeaderState::Waiting { holder });
-    first.release_and_stop().await;
-    let spec = world.server.lease().unwrap().spec.unwrap();
-    assert_eq!(
-        (
-            spec.holder_identity,
-            spec.lease_duration_seconds,
-            spec.lease_transitions
-        ),
-        (None, Some(1), Some(1))
-    );
-    let resigned = Instant::now();
-    leads(&second).await;
-    // Without a watch it looks once in a retry period.
-    assert!(resigned.elapsed() <= seconds(6), "{:?}", resigned.elapsed());
-    assert_eq!(world.server.lease().unwrap().spec.unwrap().lease_transitions, Some(2));
 }
 
 #[tokio::test(start_paused = true)]
@@ -173,22 +157,9 @@ async fn one_that_vanishes_is_succeeded_when_its_time_is_over_and_not_before() {
     let second = world.candidate("b");
     pass(seconds(33)).await;
     drop(first);
-    let vanished = Instant::now();
-    leads(&second).await;
     // The last renewal was seen up to a retry period and its spread late, and renewed up to a retry period before.
-    let took = vanished.elapsed();
-    assert!(took > seconds(10) && took <= seconds(22), "{took:?}");
-    assert_eq!(world.server.holder().as_deref(), Some("b"));
-}
-
-#[tokio::test(start_paused = true)]
-async fn one_that_starts_again_under_its_name_leads_at_once() {
-    let (world, first) = World::led().await;
-    drop(first);
-    let again = Instant::now();
-    leads(&world.candidate("a")).await;
-    assert!(again.elapsed() < seconds(1), "{:?}", again.elapsed());
-    assert_eq!(world.server.lease().unwrap().spec.unwrap().lease_transitions, Some(1));
+    takes(10_001..=22_000, leads(&second)).await;
+    assert_eq!(world.server.holder(), "b");
 }
 
 #[tokio::test(start_paused = true)]
@@ -198,63 +169,34 @@ async fn a_lease_that_cannot_be_renewed_is_lost_before_another_may_take_it() {
     let term = candidate.term().unwrap();
     // The last renewal is that after 5 s.
     pass(seconds(7)).await;
-    world.server.set_down(true);
+    world.server.0.lock().down = true;
     not_leading(&candidate).await;
     assert_eq!(led.elapsed().as_secs(), 15);
     let LeaderState::Lost { until } = candidate.state() else {
         panic!("{:?}", candidate.state());
     };
     assert_eq!(until.duration_since(led).as_secs(), 20);
-    assert_eq!(world.master_status().as_deref(), Some("0"));
+    assert_eq!(world.master_status(), "0");
     assert!(!term.may_start() && term.may_run());
     term.over().await;
     assert_eq!(led.elapsed().as_secs(), 20);
     // It comes back by itself.
-    world.server.set_down(false);
+    world.server.0.lock().down = false;
     leads(&candidate).await;
-    assert_eq!(world.server.lease().unwrap().spec.unwrap().lease_transitions, Some(1));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_short_outage_costs_nothing() {
-    let (world, candidate) = World::led().await;
-    pass(seconds(7)).await;
-    world.server.set_down(true);
-    let deposed = not_leading(&candidate);
-    assert!(timeout(seconds(7), deposed).await.is_err());
-    world.server.set_down(false);
-    assert!(timeout(seconds(60), not_leading(&candidate)).await.is_err());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_lease_that_another_took_is_lost_at_the_next_renewal() {
-    let (world, candidate) = World::led().await;
-    world.server.change(|lease| {
-        let spec = lease.spec.get_or_insert_with(LeaseSpec::default);
-        spec.holder_identity = Some("sidecar".to_owned());
-    });
-    let (taken, term) = (Instant::now(), candidate.term().unwrap());
-    not_leading(&candidate).await;
-    assert!(taken.elapsed() <= seconds(5), "{:?}", taken.elapsed());
-    term.over().await;
-    assert!(taken.elapsed() <= seconds(5), "{:?}", taken.elapsed());
-    // A resignation does not take it from them.
-    candidate.release_and_stop().await;
-    assert_eq!(world.server.holder().as_deref(), Some("sidecar"));
-    assert_eq!(world.master_status(), None);
+    assert_eq!(world.transitions(), Some(1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_observer_sees_who_holds_the_lease_and_writes_nothing() {
-    let world = World::new();
+    let world = World::of(&[NAMESPACE]);
     let observer = world.observer("b");
     assert_eq!(observer.state(), LeaderState::Unknown);
     observer.differs_from(&LeaderState::Unknown).await;
     assert_eq!(observer.state(), LeaderState::Observing { holder: None });
     let sees = async |identity: Option<&str>, reports| {
         let holder = identity.map(|identity| held_by(identity, NAMESPACE, reports));
-        let mut follow = observer.subscribe();
-        let wait = follow.wait_for(|lease_state| *lease_state == LeaderState::Observing { holder: holder.clone() });
+        let (seen, mut follow) = (LeaderState::Observing { holder }, observer.subscribe());
+        let wait = follow.wait_for(|state| *state == seen);
         timeout(seconds(60), wait).await.expect("it sees that").unwrap();
     };
     let first = world.candidate("a");
@@ -268,55 +210,39 @@ async fn an_observer_sees_who_holds_the_lease_and_writes_nothing() {
     sees(Some("sidecar"), false).await;
     drop(sidecar);
     sees(None, false).await;
-    assert_eq!(world.server.holder().as_deref(), Some("sidecar"));
-    assert_eq!(
-        world.master_status(),
-        None,
-        "a candidate that vanished does not lead any more"
-    );
+    assert_eq!(world.server.holder(), "sidecar");
+    assert_eq!(world.master_status(), "", "a candidate that vanished does not lead");
 }
 
 /// Other replicas take this process for the one that writes the status of each AttacherConfig whose driver has the Lease.
 #[tokio::test(start_paused = true)]
 async fn an_observer_sees_that_another_candidate_of_its_process_holds_the_lease() {
-    for is_new in [false, true] {
-        let world = if is_new {
-            World::with(ApiServer::default())
-        } else {
-            World::new()
-        };
-        let observer = world.observer("a");
-        let (rival, leader) = (world.observer("b"), world.candidate("a"));
+    for (row, world) in [("new", World::default()), ("old", World::of(&[NAMESPACE]))] {
+        let (observer, rival) = (world.observer("a"), world.observer("b"));
+        let leader = world.candidate("a");
         leads(&leader).await;
         pass(seconds(20)).await;
-        assert_eq!(observer.state(), LeaderState::HeldForAnother, "new: {is_new}");
-        assert!(
-            rival.state().holder().is_some_and(|holder| holder.reports),
-            "{:?}",
-            rival.state()
-        );
+        assert_eq!(observer.state(), LeaderState::HeldForAnother, "{row}");
+        let state = rival.state();
+        assert!(state.holder().is_some_and(|holder| holder.reports), "{row}: {state:?}");
         // Its time runs out, for all of them.
         drop(leader);
         pass(seconds(60)).await;
         for watching in [&observer, &rival] {
-            assert_eq!(
-                watching.state(),
-                LeaderState::Observing { holder: None },
-                "new: {is_new}"
-            );
+            assert_eq!(watching.state(), LeaderState::Observing { holder: None }, "{row}");
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn one_that_stands_down_goes_on_watching_and_comes_back() {
-    let world = World::new();
+    let world = World::of(&[NAMESPACE]);
     let candidate = world.observer("a");
     candidate.start_acquiring();
     leads(&candidate).await;
     assert!(candidate.release().await);
     assert_eq!(candidate.state(), LeaderState::Observing { holder: None });
-    assert_eq!((world.server.holder(), world.master_status()), (None, None));
+    assert_eq!(world.server.holder() + &world.master_status(), "");
     let other = world.candidate("b");
     leads(&other).await;
     pass(seconds(20)).await;
@@ -325,66 +251,62 @@ async fn one_that_stands_down_goes_on_watching_and_comes_back() {
     let rival = world.observer("b");
     pass(seconds(1)).await;
     assert_eq!(rival.state(), LeaderState::HeldForAnother);
-    assert_eq!(world.master_status().as_deref(), Some("1"));
+    assert_eq!(world.master_status(), "1");
     assert!(rival.release().await);
     rival.release_and_stop().await;
-    assert!(other.is_leader() && world.server.holder().as_deref() == Some("b"));
+    assert!(other.is_leader() && world.server.holder() == "b");
     candidate.start_acquiring();
+    pass(seconds(60)).await;
+    let holder = Some(held_by("b", NAMESPACE, true));
+    assert_eq!(candidate.state(), LeaderState::Waiting { holder });
     other.release_and_stop().await;
-    leads(&candidate).await;
+    assert_eq!(world.spec().lease_duration_seconds, Some(1));
+    // Without a watch it looks once in a retry period.
+    takes(0..=6_000, leads(&candidate)).await;
+    assert_eq!(world.transitions(), Some(3));
 }
 
+/// The driver goes away while the API server hangs, before it carries requests out or after that: the candidate is dropped, as it cannot
+/// release the Lease in time, and nobody thinks that it is held. The term is over before.
 #[tokio::test(start_paused = true)]
 async fn one_that_cannot_release_the_lease_says_so_and_does_not_try_for_ever() {
-    for stops in [false, true] {
+    for (is_down, stops) in [(true, false), (true, true), (false, false), (false, true)] {
+        let row = format!("down: {is_down}, stops: {stops}");
         let (world, candidate) = World::led().await;
-        world.server.set_down(true);
-        let began = Instant::now();
-        if stops {
-            candidate.release_and_stop().await;
-        } else {
-            assert!(!candidate.release().await);
-        }
-        assert!(began.elapsed() <= seconds(10), "{stops}: {:?}", began.elapsed());
+        world.server.0.lock().down = is_down;
+        world.server.0.lock().slow = seconds(3600);
+        let (began, term) = (Instant::now(), candidate.term().unwrap());
+        let release = tokio::spawn(async move {
+            if stops {
+                candidate.release_and_stop().await;
+            } else {
+                assert!(!candidate.release().await);
+            }
+        });
+        pass(Duration::from_millis(1)).await;
+        assert!(!term.may_start() && !term.may_run(), "{row}");
+        release.await.expect(&row);
+        assert!(began.elapsed() <= seconds(10), "{row}: {:?}", began.elapsed());
+        pass(seconds(60)).await;
+        assert_eq!(world.health.check(Instant::now()), Ok(()), "{row}");
+        assert_eq!(world.master_status(), "", "{row}");
     }
 }
 
 #[test]
 fn health_fails_when_a_held_lease_is_long_not_renewed() {
-    let health = LeaseHealth::default();
-    let now = Instant::now();
+    let (health, now) = (LeaseHealth::default(), Instant::now());
     assert_eq!(health.check(now), Ok(()));
     let (entry, other) = (health.candidate("l"), health.candidate("l"));
     entry.renewed(seconds(15), now);
     assert_eq!(health.check(now + seconds(35)), Ok(()));
-    assert!(
-        health
-            .check(now + seconds(36))
-            .unwrap_err()
-            .to_string()
-            .contains("lease l")
-    );
+    let error = health.check(now + seconds(36)).unwrap_err();
+    assert!(error.to_string().contains("lease l"), "{error}");
     other.renewed(seconds(15), now + seconds(30));
     entry.remove();
-    assert_eq!(
-        health.check(now + seconds(36)),
-        Ok(()),
-        "that of another candidate is another one"
-    );
+    // That of another candidate is another one.
+    assert_eq!(health.check(now + seconds(36)), Ok(()));
     assert!(health.check(now + seconds(66)).is_err());
     drop(other);
     assert_eq!(health.check(now + seconds(66)), Ok(()));
-}
-
-/// The driver goes away while the API server hangs: the candidate is dropped, as it cannot release the Lease in time.
-#[tokio::test(start_paused = true)]
-async fn a_lease_that_could_not_be_released_in_time_is_not_thought_to_be_held() {
-    let (world, candidate) = World::led().await;
-    world.server.set_slow(seconds(3600));
-    assert!(!candidate.release().await);
-    drop(candidate);
-    pass(seconds(60)).await;
-    assert_eq!(world.health.check(Instant::now()), Ok(()));
-    let metrics = world.metrics.encode_prometheus();
-    assert!(!metrics.contains("leader_election_master_status{"), "{metrics}");
 }

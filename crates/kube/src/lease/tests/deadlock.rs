@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::candidate::{LEASE, World, leads, pass};
+use super::candidate::{World, leads, pass};
 use super::seconds;
 use crate::lease::{LeaderElectionHandle, LeaderState};
 
@@ -10,51 +10,34 @@ use crate::lease::{LeaderElectionHandle, LeaderState};
 const EAST: &str = "east";
 const WEST: &str = "west";
 
-/// With Leases in these namespaces that nobody holds.
-fn world(namespaces: &[&str]) -> World {
-    let world = World::new();
-    for namespace in namespaces {
-        world.server.release_in(namespace);
-    }
-    world
-}
-
 fn replica(world: &World, identity: &str, own: &str, others: &[&str]) -> LeaderElectionHandle {
     let others: Vec<String> = others.iter().map(|&namespace| namespace.to_owned()).collect();
-    let election = world.election(identity).in_namespace(own).holding(&others);
-    LeaderElectionHandle::start(election, LEASE.to_owned(), world.metrics.clone())
+    world.start(world.election(identity).in_namespace(own).holding(&others))
 }
 
 /// The number of the one that leads, at the latest after some rounds; never do two.
-async fn one_leads(replicas: &[&LeaderElectionHandle]) -> usize {
+async fn one_leads(replicas: &[LeaderElectionHandle]) -> usize {
     for _ in 0..6_000 {
         pass(Duration::from_millis(100)).await;
-        let leaders: Vec<usize> = (0..replicas.len())
-            .filter(|number| replicas[*number].is_leader())
-            .collect();
+        let numbers = 0..replicas.len();
+        let leaders: Vec<usize> = numbers.filter(|number| replicas[*number].is_leader()).collect();
         assert!(leaders.len() <= 1, "{leaders:?}");
         if let Some(leader) = leaders.first() {
             return *leader;
         }
     }
-    let states: Vec<LeaderState> = replicas.iter().map(|replica| replica.state()).collect();
+    let states: Vec<LeaderState> = replicas.iter().map(LeaderElectionHandle::state).collect();
     panic!("nobody leads: {states:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn of_two_installations_that_list_each_other_one_leads() {
     for _ in 0..10 {
-        let world = world(&[EAST, WEST]);
-        let east = [
-            replica(&world, "e1", EAST, &[WEST]),
-            replica(&world, "e2", EAST, &[WEST]),
-        ];
-        let west = [
-            replica(&world, "w1", WEST, &[EAST]),
-            replica(&world, "w2", WEST, &[EAST]),
-        ];
-        let all = [&east[0], &east[1], &west[0], &west[1]];
-        let leader = all[one_leads(&all).await];
+        let world = World::of(&[EAST, WEST]);
+        let all = [("e1", EAST), ("e2", EAST), ("w1", WEST), ("w2", WEST)];
+        // What is in the own namespace is no other Lease.
+        let all = all.map(|(identity, own)| replica(&world, identity, own, &[EAST, WEST]));
+        let leader = &all[one_leads(&all).await];
         let term = leader.term();
         pass(seconds(200)).await;
         assert_eq!(leader.term(), term, "and keeps it");
@@ -67,9 +50,8 @@ async fn of_two_installations_that_list_each_other_one_leads() {
 /// Both are in the order of the spec, so that nobody has one of them and waits for the other's.
 #[tokio::test(start_paused = true)]
 async fn of_two_installations_with_one_list_one_leads_at_once() {
-    let world = world(&[EAST, WEST, "x", "y"]);
-    let east = replica(&world, "e", EAST, &["x", "y"]);
-    let west = replica(&world, "w", WEST, &["x", "y"]);
+    let world = World::of(&[EAST, WEST, "x", "y"]);
+    let [east, west] = [EAST, WEST].map(|own| replica(&world, own, own, &["x", "y"]));
     pass(seconds(1)).await;
     assert!(east.is_leader() != west.is_leader());
     // The other one waits for as long as that lasts, and keeps nothing that somebody may wait for.
@@ -80,7 +62,7 @@ async fn of_two_installations_with_one_list_one_leads_at_once() {
     } else {
         (west, east, EAST)
     };
-    assert_eq!(world.server.holder_in(own), None);
+    assert_eq!(world.server.holder_in(own), "");
     leader.release_and_stop().await;
     leads(&other).await;
 }
@@ -88,38 +70,31 @@ async fn of_two_installations_with_one_list_one_leads_at_once() {
 /// The former release has its Lease where `namespace` says, and waits for what is held where it had it before, and where sidecars are.
 #[tokio::test(start_paused = true)]
 async fn a_former_release_that_waits_for_ours_gets_it() {
-    let world = world(&[EAST, "x", "y"]);
+    let world = World::of(&[EAST, "x", "y"]);
     let former = replica(&world, "former", "x", &[]);
     leads(&former).await;
-    let ours = [
-        replica(&world, "a", EAST, &["x", "y"]),
-        replica(&world, "b", EAST, &["x", "y"]),
-    ];
+    let ours = ["a", "b"].map(|identity| replica(&world, identity, EAST, &["x", "y"]));
     pass(seconds(5)).await;
-    assert!(world.server.holder_in(EAST).is_some());
+    assert_ne!(world.server.holder_in(EAST), "");
     for second in 5..200 {
         pass(seconds(1)).await;
-        assert_eq!(
-            world.server.holder_in("y"),
-            None,
-            "the second one is acquired when the first one is"
-        );
+        // The second one is acquired when the first one is.
+        assert_eq!(world.server.holder_in("y"), "");
         if second > 60 {
-            assert_eq!(world.server.holder_in(EAST), None, "after {second} s");
+            assert_eq!(world.server.holder_in(EAST), "", "after {second} s");
             let is_former = |state: &LeaderState| state.holder().is_some_and(|holder| holder.identity == "former");
             assert!(ours.iter().all(|replica| is_former(&replica.state())));
         }
     }
     former.release_and_stop().await;
-    one_leads(&[&ours[0], &ours[1]]).await;
+    one_leads(&ours).await;
 }
 
 /// A sidecar waits for nothing: the own Lease stays with one replica, which tells what is the matter.
 #[tokio::test(start_paused = true)]
 async fn nobody_yields_to_a_sidecar_nor_to_the_leader_of_its_own_kind() {
-    let world = world(&[EAST, "x"]);
-    let sidecar = world.election("sidecar").in_namespace("x");
-    let sidecar = LeaderElectionHandle::start(sidecar, LEASE.to_owned(), world.metrics.clone());
+    let world = World::of(&[EAST, "x"]);
+    let sidecar = replica(&world, "sidecar", "x", &[]);
     leads(&sidecar).await;
     let first = replica(&world, "a", EAST, &["x"]);
     pass(seconds(1)).await;
@@ -127,7 +102,7 @@ async fn nobody_yields_to_a_sidecar_nor_to_the_leader_of_its_own_kind() {
     for _ in 0..2 {
         for _ in 0..100 {
             pass(seconds(1)).await;
-            assert_eq!(world.server.holder_in(EAST).as_deref(), Some("a"));
+            assert_eq!(world.server.holder_in(EAST), "a");
         }
         if !first.is_leader() {
             sidecar.release().await;

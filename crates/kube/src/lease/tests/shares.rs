@@ -1,6 +1,5 @@
 //! How long a free Lease is left to replicas that hold fewer.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -9,6 +8,13 @@ use super::seconds;
 use crate::lease::LeaseShares;
 
 const PERIOD: Duration = seconds(2);
+
+/// Of a replica that knows that there are others.
+fn of_several() -> LeaseShares {
+    let shares = LeaseShares::default();
+    shares.observe_other();
+    shares
+}
 
 #[test]
 fn a_single_replica_does_not_pause_and_one_of_several_does_the_more_it_holds() {
@@ -22,17 +28,14 @@ fn a_single_replica_does_not_pause_and_one_of_several_does_the_more_it_holds() {
     let guards: Vec<_> = (0..20).map(|_| milliseconds(&single, PERIOD)).collect();
     assert!(guards.iter().all(|(_, pause)| *pause == 0.0));
 
-    let shares = LeaseShares::default();
-    shares.observe_other();
+    let shares = of_several();
     let mut guards = Vec::new();
     for held in 0..20 {
         let (guard, pause) = milliseconds(&shares, PERIOD);
-        let longest = 500.0 * f64::from(held) / f64::from(held + 4);
-        assert!(
-            pause >= longest * 0.499 && pause <= longest && longest < 500.0,
-            "{held}: {pause}"
-        );
         guards.push(guard);
+        let longest = 500.0 * f64::from(held) / f64::from(held + 4);
+        assert!(longest < 500.0, "{held}");
+        assert!((longest * 0.499..=longest).contains(&pause), "{held}: {pause}");
     }
     let (_, pause) = milliseconds(&shares, Duration::from_millis(100));
     assert!(pause > 20.0 && pause <= 50.0, "half a retry period: {pause}");
@@ -48,28 +51,20 @@ fn leases_that_get_free_at_one_moment_go_to_all_replicas_and_more_to_those_that_
     let (mut idle, mut busy) = (0, 0);
     for _ in 0..200 {
         let now = Instant::now();
-        let replicas: Vec<_> = (0..3).map(|_| LeaseShares::default()).collect();
-        for shares in &replicas {
-            shares.observe_other();
-        }
+        let replicas = [of_several(), of_several(), of_several()];
         // The last one leads ten drivers already.
         let _held: Vec<_> = (0..10).map(|_| replicas[2].acquire(PERIOD, now)).collect();
-        let mut shares = BTreeMap::from([(0, 0), (1, 0), (2, 0)]);
-        let pauses: Vec<Vec<_>> = replicas
-            .iter()
-            .map(|shares| (0..20).map(|_| shares.acquire(PERIOD, now)).collect())
-            .collect();
-        let ends = |number: usize, lease: usize| pauses[number][lease].pause_ends;
+        let all = |shares: LeaseShares| -> Vec<_> { (0..20).map(|_| shares.acquire(PERIOD, now)).collect() };
+        let pauses = replicas.map(all);
+        let mut taken = [0; 3];
         for lease in 0..20 {
-            let first = (0..3).min_by_key(|number| ends(*number, lease));
-            *shares.entry(first.unwrap()).or_default() += 1;
+            let first = (0..3).min_by_key(|number| pauses[*number][lease].pause_ends);
+            taken[first.unwrap()] += 1;
         }
-        assert!(shares[&0] > 0 && shares[&1] > 0, "{shares:?}");
-        idle += shares[&0] + shares[&1];
-        busy += shares[&2];
+        assert!(taken[0] > 0 && taken[1] > 0, "{taken:?}");
+        idle += taken[0] + taken[1];
+        busy += taken[2];
     }
-    assert!(
-        idle > 2 * 2 * busy,
-        "at least twice as many to each: {idle} to two, {busy} to one"
-    );
+    // At least twice as many to each.
+    assert!(idle > 2 * 2 * busy, "{idle} to two, {busy} to one");
 }

@@ -5,130 +5,138 @@ use std::time::Duration;
 use http::StatusCode;
 use tokio::time::Instant;
 
-use super::candidate::{LEASE, World, held_by, leads, not_leading, pass};
+use super::candidate::{LEASE, World, held_by, leads, not_leading, pass, takes};
 use super::seconds;
 use crate::api::names::NEW_LEASE_HOLDER;
 use crate::lease::{LeaderElectionHandle, LeaderState};
-use csi_attacher_testbed::lease_server::{ApiServer, NAMESPACE};
+use csi_attacher_testbed::lease_server::{NAMESPACE, Trouble};
 
 /// The namespace of the operator; that of the sidecar is [`NAMESPACE`].
 const OWN: &str = "operator";
 
-/// Leases that nobody holds.
-fn world() -> World {
-    let world = World::new();
-    world.server.release_in(OWN);
-    world
-}
+const BOTH: &[&str] = &[NAMESPACE, OWN];
 
 fn replica(world: &World, identity: &str) -> LeaderElectionHandle {
-    let election = world.election(identity).in_namespace(OWN);
-    let election = election.holding(&[NAMESPACE.to_owned(), OWN.to_owned(), NAMESPACE.to_owned()]);
+    let named = [NAMESPACE, OWN, NAMESPACE].map(str::to_owned);
+    let election = world.election(identity).in_namespace(OWN).holding(&named);
     let others: Vec<_> = election.others.iter().map(|(namespace, _)| &**namespace).collect();
     assert_eq!(others, [NAMESPACE]);
-    LeaderElectionHandle::start(election, LEASE.to_owned(), world.metrics.clone())
+    world.start(election)
 }
 
-/// The same, and a replica that leads.
+/// A replica of this release, after one that worked under the Lease in [`NAMESPACE`].
+fn after_a_former_release(world: &World, identity: &str) -> LeaderElectionHandle {
+    let election = world.election(identity).in_namespace(OWN);
+    assert_eq!(election.clone().after(OWN).others, []);
+    world.start(election.after(NAMESPACE))
+}
+
+/// Leases, and a replica that leads.
 async fn led() -> (World, LeaderElectionHandle) {
-    let world = world();
+    let world = World::of(BOTH);
     let replica = replica(&world, "a");
     leads(&replica).await;
     (world, replica)
 }
 
+/// Leases in these namespaces, and one that leads under that in [`NAMESPACE`] alone: a sidecar, or a former release.
+async fn led_by(identity: &str, namespaces: &[&str]) -> (World, LeaderElectionHandle) {
+    let world = World::of(namespaces);
+    let other = world.candidate(identity);
+    leads(&other).await;
+    (world, other)
+}
+
+fn holders(world: &World) -> [String; 2] {
+    [OWN, NAMESPACE].map(|namespace| world.server.holder_in(namespace))
+}
+
 #[tokio::test(start_paused = true)]
 async fn nobody_serves_beside_a_sidecar_that_renews_its_lease() {
-    let world = world();
-    let sidecar = world.candidate("sidecar");
-    leads(&sidecar).await;
-    let replica = replica(&world, "a");
+    let (world, sidecar) = led_by("sidecar", BOTH).await;
+    let first = replica(&world, "a");
     for _ in 0..100 {
         pass(seconds(1)).await;
-        assert!(!replica.is_leader() && sidecar.is_leader());
+        assert!(!first.is_leader() && sidecar.is_leader());
     }
     let state = LeaderState::OwnHeld {
         namespace: NAMESPACE.to_owned(),
         holder: Some(held_by("sidecar", NAMESPACE, false)),
     };
-    assert_eq!(replica.state(), state, "and shows for whom");
+    assert_eq!(first.state(), state, "and shows for whom");
+    let second = replica(&world, "b");
+    pass(seconds(60)).await;
+    assert_eq!(first.state(), state, "and the other one shows the first");
+    let holder = Some(held_by("a", OWN, true));
+    assert_eq!(second.state(), LeaderState::Waiting { holder });
+    drop(second);
     sidecar.release_and_stop().await;
-    let released = Instant::now();
-    leads(&replica).await;
-    assert!(released.elapsed() <= seconds(6), "{:?}", released.elapsed());
+    takes(0..=6_000, leads(&first)).await;
     // The sidecar waits in its turn.
     let sidecar = world.candidate("sidecar");
     pass(seconds(60)).await;
-    assert!(replica.is_leader() && !sidecar.is_leader());
-    replica.release_and_stop().await;
-    assert_eq!(
-        (world.server.holder_in(OWN), world.server.holder_in(NAMESPACE)),
-        (None, None)
-    );
+    assert!(first.is_leader() && !sidecar.is_leader());
+    first.release_and_stop().await;
+    assert_eq!(holders(&world), ["", ""]);
     leads(&sidecar).await;
 }
 
+/// It leads and writes the status, and is shown, also while this one waits for its own Lease, which it has created.
 #[tokio::test(start_paused = true)]
-async fn of_two_replicas_that_wait_for_a_sidecar_the_other_one_shows_the_first() {
-    let world = world();
-    let sidecar = world.candidate("sidecar");
-    leads(&sidecar).await;
-    let first = replica(&world, "a");
-    pass(seconds(1)).await;
-    let second = replica(&world, "b");
-    pass(seconds(60)).await;
-    let held = |state: LeaderState| matches!(state, LeaderState::OwnHeld { namespace, .. } if namespace == NAMESPACE);
-    assert!(held(first.state()), "{:?}", first.state());
-    let holder = Some(held_by("a", OWN, true));
-    assert_eq!(second.state(), LeaderState::Waiting { holder });
+async fn nobody_serves_beside_a_former_release_whose_lease_was_elsewhere() {
+    let (world, former) = led_by("former", &[NAMESPACE]).await;
+    let replica = after_a_former_release(&world, "a");
+    for second in 0..100 {
+        pass(seconds(1)).await;
+        assert!(!replica.is_leader() && former.is_leader());
+        if second < 30 {
+            assert_eq!(replica.state().holder(), Some(&held_by("former", NAMESPACE, true)));
+        }
+    }
+    former.release_and_stop().await;
+    leads(&replica).await;
+    assert_eq!(world.server.holder(), "a");
 }
 
 /// A former release takes what it finds in the namespace of a sidecar for the Lease of one, and waits for it: a standby of this release
 /// leaves nothing there.
 #[tokio::test(start_paused = true)]
 async fn who_does_not_hold_the_own_lease_creates_no_other_one() {
-    let world = World::with(ApiServer::default());
-    world.server.release_in(OWN);
-    let former = world.election("former").in_namespace(OWN);
-    let former = LeaderElectionHandle::start(former, LEASE.to_owned(), world.metrics.clone());
+    let world = World::of(&[OWN]);
+    let former = world.start(world.election("former").in_namespace(OWN));
     leads(&former).await;
     let replica = replica(&world, "a");
     pass(seconds(60)).await;
     assert!(world.server.lease().is_none());
     former.release_and_stop().await;
     // It is the creator of the other one, and waits for that.
-    let began = Instant::now();
-    pass(seconds(10)).await;
-    assert_eq!(world.server.holder().as_deref(), Some(NEW_LEASE_HOLDER));
-    leads(&replica).await;
-    assert!(began.elapsed() <= seconds(28), "{:?}", began.elapsed());
+    let led = async {
+        pass(seconds(10)).await;
+        assert_eq!(world.server.holder(), NEW_LEASE_HOLDER);
+        leads(&replica).await;
+    };
+    takes(0..=28_000, led).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_leases_of_sidecars_do_not_slow_a_hand_over_down() {
-    let world = world();
+    let world = World::of(BOTH);
     let election = world.election("a").in_namespace(OWN);
     let election = election.holding(&[NAMESPACE.to_owned()]);
-    election.shared.shares.observe_other();
     let shares = election.shared.shares.clone();
+    shares.observe_other();
     let _another = shares.acquire(seconds(5), Instant::now());
-    let began = Instant::now();
-    let replica = LeaderElectionHandle::start(election, LEASE.to_owned(), world.metrics.clone());
-    leads(&replica).await;
+    let replica = world.start(election);
     // One pause, for the own Lease, of at most a fifth of the longest.
-    assert!(began.elapsed() <= Duration::from_millis(102), "{:?}", began.elapsed());
+    takes(0..=102, leads(&replica)).await;
     // They count as one.
-    let longest = shares.acquire(seconds(5), began).pause_ends.duration_since(began);
+    let now = Instant::now();
+    let longest = shares.acquire(seconds(5), now).pause_ends.duration_since(now);
     assert!(longest <= Duration::from_millis(167), "{longest:?}");
     // All are released at once.
-    world.server.set_slow(seconds(4));
-    let began = Instant::now();
-    replica.release_and_stop().await;
-    assert!(began.elapsed() <= seconds(5), "{:?}", began.elapsed());
-    assert_eq!(
-        (world.server.holder_in(OWN), world.server.holder_in(NAMESPACE)),
-        (None, None)
-    );
+    world.server.0.lock().slow = seconds(4);
+    takes(0..=5_000, replica.release_and_stop()).await;
+    assert_eq!(holders(&world), ["", ""]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -139,26 +147,24 @@ async fn of_several_replicas_one_holds_all_leases() {
     assert!(matches!(second.state(), LeaderState::Waiting { holder: Some(holder) } if holder.identity == "a"));
     // It is killed: both Leases run out at the same time.
     drop(first);
-    let killed = Instant::now();
-    leads(&second).await;
-    assert!(killed.elapsed() <= seconds(25), "{:?}", killed.elapsed());
-    assert_eq!(world.server.holder_in(NAMESPACE).as_deref(), Some("b"));
+    takes(0..=25_000, leads(&second)).await;
+    assert_eq!(world.server.holder(), "b");
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_loses_one_lease_works_no_more() {
-    for (lost, other) in [(OWN, NAMESPACE), (NAMESPACE, OWN)] {
+    // The sidecar's is of no use without the own one.
+    for (lost, other, kept) in [(OWN, NAMESPACE, ""), (NAMESPACE, OWN, "a")] {
         let (world, replica) = led().await;
         let term = replica.term().unwrap();
         world.server.change_in(lost, |lease| {
             lease.spec.get_or_insert_default().holder_identity = Some("another".to_owned());
         });
-        not_leading(&replica).await;
+        // At the next renewal.
+        takes(0..=5_000, not_leading(&replica)).await;
         assert!(!term.may_start() && !term.may_run(), "{lost}");
         pass(Duration::from_millis(100)).await;
-        // The sidecar's is of no use without the own one.
-        let kept = (other == OWN).then_some("a");
-        assert_eq!(world.server.holder_in(other).as_deref(), kept, "{lost}");
+        assert_eq!(world.server.holder_in(other), kept, "{lost}");
         leads(&replica).await;
         assert!(replica.term() != Some(term));
     }
@@ -168,15 +174,15 @@ async fn who_loses_one_lease_works_no_more() {
 async fn the_lease_of_a_sidecar_is_released_when_no_call_can_run_any_more() {
     let (world, replica) = led().await;
     let term = replica.term().unwrap();
-    world.server.0.lock().forbidden.insert(OWN.to_owned());
+    world.server.trouble(OWN, Trouble::Forbidden);
     not_leading(&replica).await;
     assert!(!term.may_start() && term.may_run());
     while term.may_run() {
-        assert_eq!(world.server.holder_in(NAMESPACE).as_deref(), Some("a"));
+        assert_eq!(world.server.holder(), "a");
         pass(Duration::from_millis(50)).await;
     }
     pass(seconds(1)).await;
-    assert_eq!(world.server.holder_in(NAMESPACE), None);
+    assert_eq!(world.server.holder(), "");
     let error = replica.permission_error().unwrap();
     assert!(error.contains(&format!("Lease {OWN}/{LEASE}")), "{error}");
 }
@@ -188,12 +194,6 @@ const OF_POLICY: &str = "leases.coordination.k8s.io \"d\" is forbidden: Validati
 const OF_QUOTA: &str = "leases.coordination.k8s.io \"d\" is forbidden: exceeded quota: few, requested: count/leases.coordination.k8s.io=1, \
                         used: 3, limited: 3";
 
-/// Admission refuses each write of a Lease in a namespace.
-fn deny(world: &World, namespace: &str, code: StatusCode, said: &'static str) {
-    let denial = (code, said);
-    world.server.0.lock().denied.insert(namespace.to_owned(), denial);
-}
-
 /// No permission is missing for what a webhook, a policy or a quota refuses, and none is asked for.
 #[tokio::test(start_paused = true)]
 async fn what_admission_says_of_the_lease_is_told() {
@@ -204,14 +204,14 @@ async fn what_admission_says_of_the_lease_is_told() {
         (StatusCode::UNPROCESSABLE_ENTITY, OF_POLICY),
         (StatusCode::FORBIDDEN, OF_QUOTA),
     ] {
-        let world = world();
-        deny(&world, OWN, code, said);
+        let world = World::of(BOTH);
+        world.server.trouble(OWN, Trouble::Denied(code, said));
         let replica = replica(&world, "a");
         pass(seconds(60)).await;
         let error = replica.permission_error().unwrap_or_default();
         assert!(error.contains(said), "{code} {said}: {error}");
         assert!(!error.contains("ServiceAccount"), "{error}");
-        world.server.0.lock().denied.clear();
+        world.server.0.lock().troubles.clear();
         leads(&replica).await;
         assert_eq!(replica.permission_error(), None, "{code} {said}");
     }
@@ -221,19 +221,13 @@ async fn what_admission_says_of_the_lease_is_told() {
 async fn a_namespace_that_is_gone_has_no_sidecar() {
     let (world, first) = led().await;
     let term = first.term();
-    // With the namespace goes the Lease.
-    world.server.remove();
-    world.server.0.lock().gone.insert(NAMESPACE.to_owned());
+    world.server.trouble(NAMESPACE, Trouble::Gone);
     pass(seconds(60)).await;
     assert!(first.is_leader() && first.term() == term);
     assert_eq!(world.health.check(Instant::now()), Ok(()), "there is nothing to renew");
     first.release_and_stop().await;
     // Who did not hold it waits for one duration.
-    let began = Instant::now();
-    let second = replica(&world, "b");
-    leads(&second).await;
-    let took = began.elapsed();
-    assert!(took >= seconds(15) && took <= seconds(25), "{took:?}");
+    takes(15_000..=25_000, leads(&replica(&world, "b"))).await;
 }
 
 /// With a namespace goes the Role that permits to look at its Leases, so that the API server does not say that it is gone.
@@ -241,8 +235,7 @@ async fn a_namespace_that_is_gone_has_no_sidecar() {
 async fn a_namespace_that_is_gone_with_its_role_is_to_be_taken_off_the_list() {
     let (world, replica) = led().await;
     world.server.remove();
-    world.server.0.lock().gone.insert(NAMESPACE.to_owned());
-    world.server.0.lock().forbidden.insert(NAMESPACE.to_owned());
+    world.server.trouble(NAMESPACE, Trouble::Forbidden);
     not_leading(&replica).await;
     pass(seconds(60)).await;
     assert!(!replica.is_leader(), "a sidecar may be there as well");
@@ -252,57 +245,28 @@ async fn a_namespace_that_is_gone_with_its_role_is_to_be_taken_off_the_list() {
     assert!(error.ends_with(&mend), "{error}");
 }
 
-/// A replica of this release, after one that worked under the Lease in [`NAMESPACE`].
-fn after_a_former_release(world: &World, identity: &str) -> LeaderElectionHandle {
-    let election = world.election(identity).in_namespace(OWN);
-    assert_eq!(election.clone().after(OWN).others, []);
-    let election = election.after(NAMESPACE);
-    LeaderElectionHandle::start(election, LEASE.to_owned(), world.metrics.clone())
-}
-
-#[tokio::test(start_paused = true)]
-async fn nobody_serves_beside_a_former_release_whose_lease_was_elsewhere() {
-    let world = world();
-    let former = world.candidate("former");
-    leads(&former).await;
-    let replica = after_a_former_release(&world, "a");
-    for _ in 0..100 {
-        pass(seconds(1)).await;
-        assert!(!replica.is_leader() && former.is_leader());
-    }
-    former.release_and_stop().await;
-    leads(&replica).await;
-    assert_eq!(world.server.holder_in(NAMESPACE).as_deref(), Some("a"));
-}
-
 /// No sidecar and no former release renews such a Lease either. That it can still be read says nothing.
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_nobody_can_write_is_waited_for_once_and_no_permission_is_missing() {
-    type Prepare = fn(&World);
     type Start = fn(&World, &str) -> LeaderElectionHandle;
-    let terminating: Prepare = |world| {
-        world.server.remove();
-        world.server.0.lock().terminating.insert(NAMESPACE.to_owned());
-    };
-    let forbidden: Prepare = |world| world.server.0.lock().forbidden.extend([NAMESPACE.to_owned()]);
-    let read_only: Prepare = |world| world.server.0.lock().read_only.extend([NAMESPACE.to_owned()]);
-    let of_policy: Prepare = |world| deny(world, NAMESPACE, StatusCode::UNPROCESSABLE_ENTITY, OF_POLICY);
-    let of_webhook: Prepare = |world| deny(world, NAMESPACE, StatusCode::BAD_REQUEST, OF_WEBHOOK);
-    let rows: [(&str, bool, Prepare, Start, u64); 5] = [
+    let (listed, after): (Start, Start) = (replica, after_a_former_release);
+    let of_policy = Trouble::Denied(StatusCode::UNPROCESSABLE_ENTITY, OF_POLICY);
+    let of_webhook = Trouble::Denied(StatusCode::BAD_REQUEST, OF_WEBHOOK);
+    let rows = [
         // what, whether a former release holds it, how, who waits, for so many seconds at most
-        ("terminating", false, terminating, replica, 25),
-        ("forbidden", true, forbidden, after_a_former_release, 25),
-        ("read only", false, read_only, after_a_former_release, 40),
-        ("of a policy", false, of_policy, after_a_former_release, 40),
-        ("of a webhook", false, of_webhook, after_a_former_release, 40),
+        ("terminating", false, Trouble::Terminating, listed, 25),
+        ("forbidden", true, Trouble::Forbidden, after, 25),
+        ("read only", false, Trouble::ReadOnly, after, 40),
+        ("of a policy", false, of_policy, after, 40),
+        ("of a webhook", false, of_webhook, after, 40),
     ];
-    for (what, is_held, prepare, start, most) in rows {
-        let world = world();
+    for (what, is_held, trouble, start, most) in rows {
+        let world = World::of(BOTH);
         let former = is_held.then(|| world.candidate("former"));
         if let Some(former) = &former {
             leads(former).await;
         }
-        prepare(&world);
+        world.server.trouble(NAMESPACE, trouble);
         let began = Instant::now();
         let replica = start(&world, "a");
         while !replica.is_leader() {
@@ -317,20 +281,5 @@ async fn a_lease_that_nobody_can_write_is_waited_for_once_and_no_permission_is_m
         assert!(replica.is_leader(), "{what}");
         assert_eq!(replica.term(), term, "{what}");
         assert_eq!(world.health.check(Instant::now()), Ok(()), "{what}");
-    }
-}
-
-/// Whoever leads under the former Lease writes the status, also while this one waits for its own Lease, which it has created.
-#[tokio::test(start_paused = true)]
-async fn the_replica_that_leads_is_shown_before_a_lease_that_nobody_holds() {
-    let world = World::new();
-    let former = world.candidate("former");
-    leads(&former).await;
-    let replica = after_a_former_release(&world, "a");
-    for _ in 0..30 {
-        pass(seconds(1)).await;
-        let state = replica.state();
-        let holder = state.holder().map(|holder| (&*holder.identity, &*holder.namespace));
-        assert_eq!(holder, Some(("former", NAMESPACE)), "{state:?}");
     }
 }

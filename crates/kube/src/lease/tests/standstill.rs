@@ -6,13 +6,19 @@ use tokio::time::{Instant, timeout};
 
 use super::candidate::{World, leads, pass};
 use super::seconds;
+use crate::lease::{LeaderElectionHandle, Term};
+
+async fn led() -> (World, LeaderElectionHandle, Term) {
+    let (world, candidate) = World::led().await;
+    let term = candidate.term().unwrap();
+    (world, candidate, term)
+}
 
 /// The machine was suspended, nobody took the Lease, and the API server renews it: all is as before, but for the time that
 /// has passed. What was known is not to be worked with.
 #[tokio::test(start_paused = true)]
 async fn one_that_was_suspended_begins_a_new_term_though_nobody_took_the_lease() {
-    let (world, candidate) = World::led().await;
-    let term = candidate.term().unwrap();
+    let (world, candidate, term) = led().await;
     pass(seconds(1)).await;
     world.clock.boot_jumps(seconds(11));
     assert!(!term.may_start() && term.may_run(), "at once, whoever runs");
@@ -22,17 +28,15 @@ async fn one_that_was_suspended_begins_a_new_term_though_nobody_took_the_lease()
     assert!(noticed.elapsed() < seconds(5), "{:?}", noticed.elapsed());
     let again = candidate.term().unwrap();
     assert!(again != term && again.may_start() && !term.may_start());
-    assert_eq!(world.server.lease().unwrap().spec.unwrap().lease_transitions, Some(1));
+    assert_eq!(world.transitions(), Some(1));
     // The old term is not renewed by what renews the Lease.
     pass(seconds(60)).await;
     assert!(candidate.term() == Some(again) && !term.may_run());
 }
 
-/// A standstill below the renew deadline costs nothing.
 #[tokio::test(start_paused = true)]
 async fn one_that_was_suspended_for_a_moment_keeps_its_term() {
-    let (world, candidate) = World::led().await;
-    let term = candidate.term().unwrap();
+    let (world, candidate, term) = led().await;
     for _ in 0..5 {
         pass(seconds(6)).await;
         world.clock.boot_jumps(seconds(4));
@@ -43,33 +47,17 @@ async fn one_that_was_suspended_for_a_moment_keeps_its_term() {
 /// The request was sent, then the process stood still, and then the answer is read.
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_is_taken_in_after_a_standstill_renews_nothing() {
-    let (world, candidate) = World::led().await;
-    let term = candidate.term().unwrap();
-    world.server.set_slow(seconds(2));
+    let (world, candidate, term) = led().await;
+    world.server.0.lock().slow = seconds(2);
     // The renewal is sent after 5 s and answered after 7 s. The machine is suspended in between.
     pass(seconds(6)).await;
     world.clock.boot_jumps(seconds(5));
     let writes = world.server.writes();
     pass(Duration::from_millis(1_500)).await;
-    assert_eq!(
-        world.server.writes(),
-        writes,
-        "it was the renewal under way that was answered"
-    );
+    // It was the renewal under way that was answered.
+    assert_eq!(world.server.writes(), writes);
     assert!(candidate.term() != Some(term.clone()), "{:?}", candidate.state());
-    world.server.set_slow(Duration::ZERO);
+    world.server.0.lock().slow = Duration::ZERO;
     leads(&candidate).await;
     assert!(candidate.term() != Some(term));
-}
-
-/// Nothing is begun any more when the Lease is about to be released, whoever still has the term.
-#[tokio::test(start_paused = true)]
-async fn a_term_ends_before_the_lease_is_released() {
-    let (world, candidate) = World::led().await;
-    let term = candidate.term().unwrap();
-    world.server.set_down(true);
-    let stands_down = tokio::spawn(async move { candidate.release().await });
-    pass(Duration::from_millis(1)).await;
-    assert!(!term.may_start() && !term.may_run());
-    assert!(!stands_down.await.unwrap());
 }

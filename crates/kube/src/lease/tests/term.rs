@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use tokio::time::{Instant, advance, timeout};
 
+use super::candidate::pass;
 use super::{seconds, usual};
 use crate::lease::{Clock, LeaseRules, Moment, Term};
 use csi_attacher_testbed::ShiftedClock;
@@ -23,27 +25,14 @@ fn renewed_at(clock: &ShiftedClock, renewed: Moment) -> Term {
     Term::new(LeaseRules::default(), clock.source().into(), usual(), renewed)
 }
 
-/// What may be done when this much has passed by each clock since the last renewal: whichever clock went further counts.
+/// What may be done when this much has passed by each clock since the last renewal: whichever clock went further counts, also when the
+/// monotonic one, and each timer with it, stood still with the machine.
 #[tokio::test(start_paused = true)]
 async fn it_is_over_by_the_clock_that_went_further() {
-    const ROWS: [(u64, u64, bool, bool); 14] = [
-        // monotonic, boot, may start, may run
-        (0, 0, true, true),
-        (9_999, 9_999, true, true),
-        (10_000, 9_999, false, true),
-        (9_999, 10_000, false, true),
-        (10_000, 10_000, false, true),
-        (0, 9_999, true, true),
-        (0, 10_000, false, true),
-        (10_000, 0, false, true),
-        (14_999, 14_999, false, true),
-        (0, 14_999, false, true),
-        (0, 15_000, false, false),
-        (15_000, 0, false, false),
-        (1, 3_600_000, false, false),
-        (3_600_000, 1, false, false),
-    ];
-    for (monotonic, boot, may_start, may_run) in ROWS {
+    const PASSED: [u64; 7] = [0, 1, 9_999, 10_000, 14_999, 15_000, 3_600_000];
+    for (monotonic, boot) in PASSED.into_iter().flat_map(|passed| PASSED.map(|boot| (passed, boot))) {
+        let further = monotonic.max(boot);
+        let (may_start, may_run) = (further < 10_000, further < 15_000);
         let (clock, _) = begun();
         let seen = now(&clock);
         advance(seconds(10_000)).await;
@@ -52,13 +41,11 @@ async fn it_is_over_by_the_clock_that_went_further() {
             monotonic: later.monotonic - Duration::from_millis(monotonic),
             boot: later.boot.saturating_sub(Duration::from_millis(boot)),
         };
-        let term = renewed_at(&clock, renewed);
-        assert_eq!(
-            (term.may_start(), term.may_run()),
-            (may_start, may_run),
-            "{monotonic} ms and {boot} ms"
-        );
-        assert_eq!(term.extend(later), may_start, "{monotonic} ms and {boot} ms");
+        let (term, row) = (renewed_at(&clock, renewed), format!("{monotonic} ms and {boot} ms"));
+        assert_eq!(term.may_start(), may_start, "{row}");
+        assert_eq!(term.may_run(), may_run, "{row}");
+        assert_eq!(term.over().now_or_never().is_none(), may_run, "{row}");
+        assert_eq!(term.extend(later), may_start, "{row}");
         assert_eq!(seen.since(later), Duration::ZERO, "clocks do not go back");
     }
 }
@@ -81,45 +68,38 @@ async fn renewed_in_time_it_goes_on_from_the_beginning_of_the_request() {
 /// Otherwise a renewal that the API server answers would make good a standstill in which another may have worked.
 #[tokio::test(start_paused = true)]
 async fn one_that_ran_out_is_not_renewed() {
-    let (clock, term) = begun();
-    advance(seconds(10)).await;
-    assert!(!term.extend(now(&clock)));
-    assert!(!term.may_start() && term.may_run());
-
-    let (clock, term) = begun();
-    clock.boot_jumps(seconds(10));
-    assert!(!term.extend(now(&clock)));
-    assert!(!term.may_start() && term.may_run());
-
-    // The request was begun before the standstill, and its answer is taken in after it.
-    let (clock, term) = begun();
-    advance(seconds(5)).await;
-    let begun_at = now(&clock);
-    clock.boot_jumps(seconds(6));
-    assert!(!term.extend(begun_at));
-
-    let (clock, term) = begun();
-    term.end();
-    assert!(!term.extend(now(&clock)));
-    assert!(!term.may_start() && !term.may_run());
+    for (row, passes, boot_jumps, ends) in [
+        ("it ran out", 10, 0, false),
+        ("the machine was suspended", 0, 10, false),
+        ("the request was begun before that, and is answered later", 5, 6, false),
+        ("ended before its time", 0, 0, true),
+    ] {
+        let (clock, term) = begun();
+        advance(seconds(passes)).await;
+        let before = now(&clock);
+        clock.boot_jumps(seconds(boot_jumps));
+        if ends {
+            term.end();
+        }
+        for request_begun in [before, now(&clock)] {
+            assert!(!term.extend(request_begun), "{row}");
+        }
+        assert_eq!((term.may_start(), term.may_run()), (false, !ends), "{row}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn its_end_is_waited_for_whatever_the_renewals() {
     let (clock, term) = begun();
     let began = Instant::now();
-    let over = tokio::spawn({
-        let term = term.clone();
-        async move {
-            term.over().await;
-            began.elapsed()
+    let renewals = async {
+        for _ in 0..5 {
+            pass(seconds(8)).await;
+            assert!(term.extend(now(&clock)));
         }
-    });
-    for _ in 0..5 {
-        tokio::time::sleep(seconds(8)).await;
-        assert!(term.extend(now(&clock)));
-    }
-    assert_eq!(over.await.unwrap().as_secs(), 40 + 15);
+    };
+    tokio::join!(term.over(), renewals);
+    assert_eq!(began.elapsed().as_secs(), 40 + 15);
 
     let (_, term) = begun();
     assert!(timeout(seconds(14), term.over()).await.is_err());
@@ -150,23 +130,10 @@ async fn all_leases_of_a_process_are_renewed_together_and_never_later_than_the_r
     assert!(first.until_renewal().is_zero());
 }
 
-/// The monotonic clock stood still with the machine: timers come late, and what is asked is answered by the other clock.
-#[tokio::test(start_paused = true)]
-async fn a_suspended_machine_is_noticed_by_who_asks() {
-    let (clock, term) = begun();
-    advance(seconds(60)).await;
-    clock.monotonic_stood_still(seconds(60));
-    assert!(!term.may_start() && !term.may_run());
-    timeout(Duration::from_millis(1), term.over()).await.expect("at once");
-}
-
 #[test]
 fn a_term_equals_its_clones_only() {
-    let clock = Clock::default();
-    let taken = clock.now();
-    let (one, other) = (
-        Term::new(LeaseRules::default(), clock.clone(), usual(), taken),
-        Term::new(LeaseRules::default(), clock, usual(), taken),
-    );
+    let clock = ShiftedClock::default();
+    let taken = now(&clock);
+    let [one, other] = [taken; 2].map(|taken| renewed_at(&clock, taken));
     assert!(one == one.clone() && one != other);
 }
