@@ -72,18 +72,17 @@ pub async fn clean_up(client: &Client, say: Say) -> Result<()> {
             let unmarked = fixtures
                 .unmark_volume_in_use(pod.node, volume.driver, volume.handle)
                 .await;
-            // Without its node there is nothing to unmark.
-            note(unmarked.or_else(ignore_not_found));
+            note(unmarked);
         }
     }
-    note(fixtures.delete_pod(NAMESPACE, POD).await.or_else(ignore_not_found));
+    note(fixtures.delete_pod(NAMESPACE, POD).await);
     note(attachments_gone(&fixtures).await);
     // The operator deletes its volume and its PersistentVolume.
     let claim = fixtures
         .delete_namespaced::<PersistentVolumeClaim>(NAMESPACE, CLAIM)
         .await;
-    note(claim.or_else(ignore_not_found));
-    note(fixtures.delete::<StorageClass>(CLASS).await.or_else(ignore_not_found));
+    note(claim);
+    note(fixtures.delete::<StorageClass>(CLASS).await);
     for (volume, _) in plan::volumes() {
         note(
             fixtures
@@ -138,13 +137,6 @@ where
     let gone = |object: Option<&K>| object.is_none();
     let outcome = wait_for::<K>(fixtures.cluster(), name, "gone", GONE_WITHIN, gone).await;
     outcome.map(drop)
-}
-
-fn ignore_not_found(error: Error) -> Result<()> {
-    match error {
-        Error::Api { source, .. } if matches!(&*source, kube::Error::Api(status) if status.is_not_found()) => Ok(()),
-        error => Err(error),
-    }
 }
 
 async fn attachments_gone(fixtures: &Fixtures) -> Result<()> {

@@ -3,8 +3,6 @@
 #[path = "../failover/mod.rs"]
 mod harness;
 
-use std::time::Duration;
-
 use harness::{End, Mode, Plan};
 
 use crate::support::{Error, Result};

@@ -115,7 +115,7 @@ async fn slow_attach(scene: &Scene) -> Result<Trace> {
 #[tokio::test]
 async fn t2_the_document_shows_a_slow_attach_as_jaeger_has_it_within_10_s() -> Result<()> {
     let scene = Scene::enter().await?;
-    let trace = slow_attach(&scene).await?;
+    let trace = Box::pin(slow_attach(&scene)).await?;
     let rendered = tree::render(&trace);
     let document = std::fs::read_to_string(path()).unwrap();
     let (before, block, after) = split(&document);

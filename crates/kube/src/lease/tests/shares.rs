@@ -55,10 +55,11 @@ fn leases_that_get_free_at_one_moment_go_to_all_replicas_and_more_to_those_that_
         // The last one leads ten drivers already.
         let _held: Vec<_> = (0..10).map(|_| replicas[2].acquire(PERIOD, now)).collect();
         let all = |shares: LeaseShares| -> Vec<_> { (0..20).map(|_| shares.acquire(PERIOD, now)).collect() };
-        let pauses = replicas.map(all);
+        let mut pauses = replicas.map(|shares| all(shares).into_iter());
         let mut taken = [0; 3];
-        for lease in 0..20 {
-            let first = (0..3).min_by_key(|number| pauses[*number][lease].pause_ends);
+        for _ in 0..20 {
+            let ends = pauses.each_mut().map(|pauses| pauses.next().unwrap().pause_ends);
+            let first = (0..3).min_by_key(|number| ends[*number]);
             taken[first.unwrap()] += 1;
         }
         assert!(taken[0] > 0 && taken[1] > 0, "{taken:?}");
