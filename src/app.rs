@@ -23,8 +23,8 @@ use crate::admin::{self, AdminState, ListenAddress};
 use crate::api::DriverConfig;
 use crate::api::names::sanitise_driver_name;
 use crate::apiserver::{
-    ConnectError, RateLimit, RequestSlots, Requests, SlotLimits, Throttle, WatchConnection, connect_counted,
-    load_config, load_pod_config,
+    ConnectError, RateLimit, RequestDeadlines, RequestSlots, Requests, SlotLimits, Throttle, WatchConnection,
+    connect_counted, load_config, load_pod_config,
 };
 use crate::cache::Store;
 use crate::driver::SharedContext;
@@ -71,8 +71,8 @@ pub struct ProcessOptions {
     pub metrics_path: String,
     /// Level and form of the log.
     pub log: LogOptions,
-    /// Deadline of a request to the API server.
-    pub kube_api_timeout: Duration,
+    /// Deadlines of requests to the API server.
+    pub request_deadlines: RequestDeadlines,
     /// Limit of the requests to the API server, except watches; none without.
     pub kube_api_limit: Option<RateLimit>,
     /// How long the process may take to end after a signal, with the calls that run.
@@ -224,7 +224,7 @@ async fn operate(
     // Watches keep a connection busy for minutes, writes come in bursts: neither is to wait for the other.
     let store = Store::default();
     let watches = WatchConnection {
-        answer: options.kube_api_timeout * 4,
+        answer: options.request_deadlines.read * 4,
         answers: store.lists().answers(),
     };
     let watching = tokio::select! {
@@ -239,7 +239,7 @@ async fn operate(
         first_answer.await;
         std::future::pending::<()>().await;
     });
-    let context = context(&mut running.tasks, &config, writing.clone(), store, telemetry, options);
+    let context = context(&mut running.tasks, &config, writing, store, telemetry, options);
     let shutdown = Shutdown::default();
     let scanner = FindingsScanner::new(&context, options.inspection);
     let insights = scanner.findings();
@@ -248,7 +248,7 @@ async fn operate(
         Mode::Configs => {
             let mut elections = leader_elections(&config, options, BTreeMap::new(), observed)?;
             elections.note = HolderNote::Reports;
-            let supervisor = Supervisor::new(context, writing, elections)
+            let supervisor = Supervisor::new(context, elections)
                 .showing(insights)
                 .provisioning(ProvisionSetup {
                     client: watching.clone(),
@@ -328,7 +328,7 @@ fn leader_elections(
 ) -> Result<LeaderElections, ConnectError> {
     // A watch that breaks reads the Lease of each driver again; renewals take a new connection by their own deadline.
     let watches = WatchConnection {
-        answer: options.kube_api_timeout * 4,
+        answer: options.request_deadlines.read * 4,
         answers: WatchAnswers::default(),
     };
     let client = connect_counted(config, Some(&watches), &observed.telemetry.metrics)?;
@@ -368,7 +368,7 @@ fn context(
     let metrics = telemetry.metrics.clone();
     let host = config.cluster_url.authority();
     let host = host.map(ToString::to_string).unwrap_or_default();
-    let requests = Requests::new(client, host, options.kube_api_timeout, metrics.clone());
+    let requests = Requests::new(client, host, options.request_deadlines, metrics.clone());
     let shared = requests.clone().with_slots(RequestSlots::new(SlotLimits::default()));
     // Events have a budget of their own: they neither wait for the limit nor use it up.
     let (events, writer) = EventRecorder::new(requests, metrics.clone(), identity(options));

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crate::admin::ListenAddress;
 use crate::api::GoDuration;
+use crate::apiserver::RequestDeadlines;
 use crate::app::{Cluster, ProcessOptions};
 use crate::findings;
 use crate::telemetry::logs::{LogFormat, LogOptions};
@@ -68,9 +69,10 @@ pub struct Options {
     /// Format of the log lines.
     #[arg(long, value_name = "FORMAT", default_value = "text", env = "LOG_FORMAT", value_parser = log_formats())]
     pub log_format: LogFormat,
-    /// Timeout of a request to the API server.
-    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = parse_duration)]
-    pub kube_api_timeout: Duration,
+    /// Timeout of each request to the API server. Default: 15s for one that reads, and 40s for one that writes, so that admission webhooks
+    /// have their time.
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    pub kube_api_timeout: Option<Duration>,
     /// How long the process may take to end after SIGTERM. Calls that still run shortly before the end are cancelled, so that
     /// the Leases can be released. Set the pod's terminationGracePeriodSeconds above it.
     #[arg(long, value_name = "DURATION", default_value = "75s", value_parser = parse_duration)]
@@ -98,7 +100,9 @@ impl From<Options> for ProcessOptions {
                 level: options.log_level,
                 aliases: crate::log_targets::ALIASES,
             },
-            kube_api_timeout: options.kube_api_timeout,
+            request_deadlines: options
+                .kube_api_timeout
+                .map_or_else(RequestDeadlines::default, RequestDeadlines::from),
             kube_api_limit: None,
             shutdown_grace_period: options.shutdown_grace_period,
             inspection: findings::ScannerSettings {
@@ -174,7 +178,6 @@ mod tests {
     fn defaults_are_usable_in_a_pod() {
         let cli = Cli::try_parse_from(["csi-attacher-operator"]).unwrap();
         assert_eq!(cli.options.http_endpoint.to_string(), ":8080");
-        assert_eq!(cli.options.kube_api_timeout, Duration::from_secs(15));
         assert_eq!(cli.options.log_format, LogFormat::Text);
     }
 
@@ -190,6 +193,16 @@ mod tests {
         let process = ProcessOptions::from(Cli::try_parse_from(words).unwrap().options);
         assert_eq!(process.inspection.stuck_after, Duration::from_mins(10));
         assert!(matches!(&process.cluster, Cluster::Kubeconfig(file) if file.as_os_str().is_empty()));
+    }
+
+    #[test]
+    fn a_timeout_that_is_given_is_that_of_reads_and_writes() {
+        let three = RequestDeadlines::from(Duration::from_secs(3));
+        let usual = RequestDeadlines::default();
+        for (argument, expected) in [(None, usual), (Some("--kube-api-timeout=3s"), three)] {
+            let cli = Cli::try_parse_from(std::iter::once("x").chain(argument)).unwrap();
+            assert_eq!(ProcessOptions::from(cli.options).request_deadlines, expected);
+        }
     }
 
     #[test]

@@ -230,7 +230,7 @@ fn process(flags: Flags) -> Result<ProcessOptions, SettingsError> {
             aliases: crate::log_targets::ALIASES,
         },
         // The sidecar has no such flag; the environment is read as ever.
-        kube_api_timeout: flags.kube_api_timeout,
+        request_deadlines: flags.kube_api_timeout,
         kube_api_limit,
         shutdown_grace_period: flags.shutdown_grace_period,
         inspection: findings::ScannerSettings::default(),

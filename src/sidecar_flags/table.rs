@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::flags::AlphaLogOption;
 use super::values::{FlagValue, any_duration, any_text, buffer_size, gates, positive, split_stream};
+use crate::apiserver::RequestDeadlines;
 use crate::cli::ValueError;
 use crate::telemetry::logs::LogFormat;
 
@@ -173,8 +174,8 @@ fields {
         "Print name and version.";
     Operator log_level: Option<String> = None, "log-level" string
         "Log level or filter; overrides -v." any_text;
-    Operator kube_api_timeout: Duration = Duration::from_secs(15), "kube-api-timeout" duration
-        "Timeout of a request to the API server." positive;
+    Operator kube_api_timeout: RequestDeadlines = RequestDeadlines::default(), "kube-api-timeout" duration
+        "Timeout of each request to the API server; by default 15s for one that reads and 40s for one that writes.";
     // A pod is killed after 30 s unless its manifest says otherwise, and those of vendors do not.
     Operator shutdown_grace_period: Duration = Duration::from_secs(25), "shutdown-grace-period" duration
         "How long the process may take to end after SIGTERM; calls that still run 3 s before are cancelled." positive;

@@ -9,6 +9,7 @@ use super::flags::AlphaLogOption;
 use super::gates;
 use super::table::Flags;
 use crate::api::GoDuration;
+use crate::apiserver::RequestDeadlines;
 use crate::cli::{ValueError, parse_duration};
 use crate::telemetry::logs::LogFormat;
 
@@ -101,6 +102,14 @@ impl FlagValue for Duration {
 
     fn read(&mut self, text: &str) -> Result<(), ValueError> {
         *self = ValueError::duration(text)?;
+        Ok(())
+    }
+}
+
+/// One duration for all requests.
+impl FlagValue for RequestDeadlines {
+    fn read(&mut self, text: &str) -> Result<(), ValueError> {
+        *self = parse_duration(text)?.into();
         Ok(())
     }
 }

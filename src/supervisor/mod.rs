@@ -66,7 +66,7 @@ use writes::{FinishedWrite, RunningWrites, StatusChange, WriteKind};
 
 /// How often each driver is checked for a status that should change.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// How long the last statuses may take after all drivers have ended: that of two writes.
+/// How long the last statuses may take after all drivers have ended, with what is under way: long enough for a busy API server.
 const LAST_WRITES: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug, Default)]
@@ -94,8 +94,9 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// A supervisor that writes status over `client`, and serves drivers whose Leases it holds by `elections`.
-    pub fn new(context: SharedContext, client: Client, elections: LeaderElections) -> Self {
+    /// A supervisor that writes status by the requests of `context`, and serves drivers whose Leases it holds by `elections`.
+    pub fn new(context: SharedContext, elections: LeaderElections) -> Self {
+        let writer = StatusWriter::new(&context.requests);
         let events = context.events.clone();
         let answers = context.store.lists().answers();
         let metrics = SupervisorMetrics::new(context.metrics.clone());
@@ -105,7 +106,7 @@ impl Supervisor {
             drivers,
             objects: BTreeMap::new(),
             listing: None,
-            writer: StatusWriter::new(client),
+            writer,
             writes: RunningWrites::default(),
             status_lease: None,
             elections,

@@ -1,7 +1,6 @@
 //! What was written on an AttacherConfig, by whom, and the writing.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::Client;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,8 +19,6 @@ use crate::decide::patch::PatchType;
 use crate::queue::Backoff;
 use crate::telemetry::Span;
 
-/// Long enough for a busy API server; a status write is never worth more.
-const WRITE_DEADLINE: Duration = Duration::from_secs(5);
 /// How long a change of counts waits, so that a burst of attaches is not a burst of status writes.
 const MIN_WRITE_INTERVAL: Duration = Duration::from_secs(2);
 /// How long a status that shows everything is not computed again while nothing of the cache and of its driver has changed. Queues
@@ -393,8 +390,9 @@ fn nulled(there: &Value, wanted: &Value) -> Option<Value> {
 pub(super) struct StatusWriter(Requests);
 
 impl StatusWriter {
-    pub fn new(client: Client) -> Self {
-        Self(Requests::immediate(client, WRITE_DEADLINE))
+    /// Writes by these requests, but at once.
+    pub fn new(requests: &Requests) -> Self {
+        Self(requests.without_flow())
     }
 
     /// Writes a part of the status of the object with this UID, by server-side apply. That leaves where it is what has another writer: it

@@ -32,16 +32,17 @@ pub struct ApiError {
 /// Classes of failure that are treated differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ApiErrorKind {
-    /// 404, with the API server's word that this very object is not there.
+    /// 404, with the API server's word that this very object is not there, or the namespace of one that is to be made.
     NotFound,
     /// 409 or 422: we wrote from a stale copy, or the object was replaced. A 422 may also be a value that the API server never takes;
     /// who reads the object again and finds it unchanged knows.
     Stale,
     /// 401 or 403.
     Forbidden,
-    /// Another 4xx: the API server will never take this.
+    /// Another 4xx, or the 404 of a webhook: the API server will never take this.
     Refused,
-    /// 429 or 5xx: the API server cannot take it now. After a 5xx the write may have happened.
+    /// 429 or 5xx: the API server cannot take it now, or a webhook does not. After a 5xx the write may have happened
+    /// ([`ApiError::may_have_happened`]).
     Unavailable,
     /// No answer in time, a broken connection, or a 404 that is not the API server's word about the object: the write may
     /// have happened.
@@ -72,9 +73,15 @@ impl ApiError {
         matches!(self.kind, Unavailable | Unknown | Malformed)
     }
 
-    /// Whether a write may have happened though it was answered by this.
+    /// Whether the API server, or what is on the way to it, is out of order. It is not where a webhook refused the write, with whatever status,
+    /// or could not be asked: that is another server, and others are written.
+    pub fn is_out_of_order(&self) -> bool {
+        self.is_transient() && !self.is_of_webhook() && !self.is_of_unreachable_webhook()
+    }
+
+    /// Whether a write may have happened though it was answered by this. Webhooks come before the storage.
     pub fn may_have_happened(&self) -> bool {
-        (self.is_transient() && self.status != Some(429)) || self.kind == ApiErrorKind::NotKept
+        (self.is_out_of_order() && self.status != Some(429)) || self.kind == ApiErrorKind::NotKept
     }
 
     /// Whether the API server knows who asks and refuses it.
@@ -115,7 +122,7 @@ impl ApiError {
 
     /// Whether the API server could not ask an admission webhook, so that it takes this write from nobody. It is in order itself: what the
     /// webhook is not asked about is written.
-    pub fn is_of_unreachable_webhook(&self) -> bool {
+    fn is_of_unreachable_webhook(&self) -> bool {
         self.message.contains("failed calling webhook ")
     }
 
@@ -193,6 +200,33 @@ mod tests {
             let error = answer(status, message);
             assert!(!error.is_of_authorizer(), "{message}");
             assert!(error.is_of_admission() && error.is_denied(), "{message}");
+        }
+    }
+
+    /// What a webhook says comes before the storage, whatever its status.
+    #[test]
+    fn a_webhook_says_nothing_about_the_api_server() {
+        let denied = "admission webhook \"a.test\" denied the request: no";
+        let uncalled = "Internal error occurred: failed calling webhook \"a.test\": EOF";
+        for (status, message, may_have_happened) in [
+            (403, denied, false),
+            (429, denied, false),
+            (500, denied, false),
+            (503, denied, false),
+            (500, uncalled, false),
+            (429, "too many requests", false),
+            (500, "etcdserver: request timed out", true),
+            (504, "Timeout: request did not complete within requested timeout", true),
+        ] {
+            let error = answer(status, message);
+            assert_eq!(error.may_have_happened(), may_have_happened, "{status} {message}");
+            let is_of_another = message == denied || message == uncalled;
+            assert_eq!(error.is_out_of_order(), !is_of_another, "{status} {message}");
+            assert_eq!(error.is_transient(), status != 403, "{status} {message}");
+        }
+        for unanswered in [ApiErrorKind::Unknown, ApiErrorKind::Malformed] {
+            let error = ApiError::without_answer(unanswered, "no answer");
+            assert!(error.is_out_of_order() && error.may_have_happened());
         }
     }
 

@@ -161,7 +161,7 @@ const VALUES: &[(&str, Look, &str)] = &[
     (
         "--kube-api-timeout=3s",
         |flags| format!("{:?}", flags.kube_api_timeout),
-        "3s",
+        "RequestDeadlines { read: 3s, write: 3s }",
     ),
     (
         "--shutdown-grace-period=3s",

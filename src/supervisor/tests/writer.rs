@@ -14,7 +14,7 @@ use tokio::time::{Instant, advance};
 use crate::api::provisioning_status::ProvisioningStatus;
 use crate::api::status::FormerLease;
 use crate::api::{AttacherConfigObject, AttacherConfigStatus};
-use crate::apiserver::{ApiError, ApiErrorKind};
+use crate::apiserver::{ApiError, ApiErrorKind, RequestDeadlines, Requests};
 use crate::supervisor::writer::{StatusPart, StatusWriter, TrackedConfig, is_gone_or_changed, with_missing_rule};
 use crate::supervisor::writes::StatusChange;
 
@@ -42,6 +42,10 @@ fn condition(kind: &str, status: &str) -> Value {
     json!({
         "type": kind, "status": status, "reason": "R", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
     })
+}
+
+fn writer(client: Client) -> StatusWriter {
+    StatusWriter::new(&Requests::immediate(client, RequestDeadlines::default()))
 }
 
 /// A change to this status.
@@ -349,7 +353,7 @@ async fn a_part_that_the_crd_does_not_have_keeps_nobody_from_the_rest() {
         let body = Body::from(answer.to_string().into_bytes());
         std::future::ready(Ok::<_, Infallible>(response.body(body).unwrap()))
     });
-    let writer = StatusWriter::new(Client::new(service, "default"));
+    let writer = writer(Client::new(service, "default"));
     let status = AttacherConfigStatus {
         provisioning: Some(ProvisioningStatus::default()),
         ..wanted("me")
@@ -358,6 +362,21 @@ async fn a_part_that_the_crd_does_not_have_keeps_nobody_from_the_rest() {
     let error = written.map(drop).unwrap_err().to_string();
     assert!(error.contains("older than this operator"), "{error}");
     assert_eq!(*managers.lock(), [true, false]);
+}
+
+/// The API server stores nothing of what is given up before: a finalizer would never be there, nor a status.
+#[tokio::test(start_paused = true)]
+async fn a_write_is_waited_for_while_webhooks_are_asked_about_it() {
+    let service = tower::service_fn(|_: http::Request<Body>| async {
+        tokio::time::sleep(Duration::from_secs(34)).await;
+        let metadata = json!({"name": "a", "uid": "1", "resourceVersion": "12"});
+        let answer = json!({"metadata": metadata, "spec": {"endpoint": "unix:///a.sock"}});
+        Ok::<_, Infallible>(http::Response::new(Body::from(answer.to_string().into_bytes())))
+    });
+    let writer = writer(Client::new(service, "default"));
+    writer.write_metadata("a", &json!({})).await.unwrap();
+    let change = change(wanted("me"), StatusPart::All);
+    writer.write("a", Some("1"), &change).await.unwrap();
 }
 
 /// Server-side apply takes away only what its manager wrote.
@@ -387,7 +406,7 @@ async fn what_another_client_wrote_into_the_status_is_taken_away() {
             Ok::<_, Infallible>(response.body(body).unwrap())
         }
     });
-    let writer = StatusWriter::new(Client::new(service, "default"));
+    let writer = writer(Client::new(service, "default"));
     let wanted = json!({"driver": {"name": "a.test"}, "conditions": [condition("Ready", "True")]});
     let wanted: AttacherConfigStatus = serde_json::from_value(wanted).unwrap();
     for (part, kept) in [

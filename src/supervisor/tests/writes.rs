@@ -13,10 +13,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::drivers::{context, drivers_over};
 use crate::api::AttacherConfigObject;
+use crate::apiserver::{RequestDeadlines, Requests};
 use crate::cache::Store;
 use crate::health::Health;
 use crate::lease::LeaderElections;
-use crate::supervisor::Supervisor;
+use crate::supervisor::writer::StatusWriter;
+use crate::supervisor::{LAST_WRITES, Supervisor};
 
 /// Until the statuses were looked at; shorter than a write may take.
 const LOOKED: Duration = Duration::from_millis(1500);
@@ -35,7 +37,8 @@ pub(super) fn supervisor() -> Supervisor {
         note: crate::lease::HolderNote::Reports,
         ..LeaderElections::new(silent_client(), "me".to_owned())
     };
-    let mut supervisor = Supervisor::new(context(Store::default()), silent_client(), office);
+    let mut supervisor = Supervisor::new(context(Store::default()), office);
+    supervisor.writer = StatusWriter::new(&Requests::immediate(silent_client(), RequestDeadlines::default()));
     // Whoever leads writes: there is no election.
     supervisor.drivers = drivers_over(Store::default());
     supervisor
@@ -85,8 +88,8 @@ async fn a_write_that_is_not_answered_keeps_the_supervisor_from_nothing() {
     follow(&mut supervisor, Vec::new(), &stop, LOOKED).await;
     assert_eq!(told.elapsed(), Duration::ZERO);
     supervisor.finish().await;
-    // What was under way has its five seconds, and so has the last word.
-    assert!(told.elapsed() <= Duration::from_secs(10), "{:?}", told.elapsed());
+    // Neither what was under way nor the last word is waited for until it is given up.
+    assert!(told.elapsed() <= LAST_WRITES + MOMENT, "{:?}", told.elapsed());
 }
 
 /// An object that is gone, or another one of its name, has nothing to do with a write of the former one.

@@ -3,12 +3,13 @@
 //! Between an API server and its client there may be proxies and load balancers that answer by themselves: `404 page not
 //! found` from one that lost its route, the answer to another request from one that mixes them up. So an object is gone
 //! only when a `metav1.Status` of reason NotFound is about that very object, and an object is what was asked for only when
-//! it carries its name.
+//! it carries its name. Nor does a webhook speak for the API server: it denies with any status that it likes.
 
 use std::borrow::Cow;
 use std::time::Duration;
 
 use http::StatusCode;
+use k8s_openapi::api::core::v1::Namespace;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 
@@ -42,6 +43,8 @@ pub(super) struct About<'n> {
     pub is_of_metadata: bool,
     /// Whether a `metav1.Status` may be the answer, which says that the object is gone.
     pub may_be_status: bool,
+    /// Whether the API server may not serve the kind, which it says by a 404 without a `metav1.Status`.
+    pub may_be_unserved: bool,
 }
 
 #[derive(Default, Deserialize)]
@@ -151,6 +154,7 @@ impl<'n> About<'n> {
             path: path::<K>,
             is_of_metadata: false,
             may_be_status: false,
+            may_be_unserved: false,
         };
         if names.namespace.iter().chain(&names.name).all(|part| is_segment(part)) {
             return Ok(about);
@@ -193,36 +197,63 @@ impl<'n> About<'n> {
     }
 
     /// What the answer of a request that failed with this status means. Only here a 404 becomes [`ApiErrorKind::NotFound`]: when it is
-    /// the API server's word that this very object is gone.
-    pub fn classify_failure(&self, status: StatusCode, body: &[u8]) -> (ApiErrorKind, String) {
+    /// the API server's word that this very object is gone, or the namespace of one that is to be made.
+    pub fn classify_failure(&self, status: StatusCode, body: &[u8]) -> ApiError {
         let parsed: MetaStatusWire = serde_json::from_slice(body).unwrap_or_default();
-        let kind = ApiErrorKind::of_status(status.as_u16());
         let words = parsed.words().map(plain);
         let message = match &words {
             Some(words) => words.clone().into_owned(),
             None => wordless(status),
         };
-        if kind != ApiErrorKind::NotFound || self.names.name.is_none() || self.says_object_is_gone(&parsed) {
-            return (kind, message);
+        let error = ApiError {
+            status: Some(status.as_u16()),
+            ..ApiError::without_answer(ApiErrorKind::of_status(status.as_u16()), message)
+        };
+        if error.kind != ApiErrorKind::NotFound {
+            return error;
+        }
+        // The rest of such a status is the webhook's as well, and may be that of an object which it did not find.
+        if error.is_of_webhook() {
+            return ApiError {
+                kind: ApiErrorKind::Refused,
+                ..error
+            };
+        }
+        if self.may_be_unserved || self.says_it_is_gone(&parsed) {
+            return error;
         }
         let words = words.map(|words| format!(" ({words})")).unwrap_or_default();
-        let message = format!(
-            "the answer {status}{words} does not say that {self} is gone; check what is between the operator and the API server"
-        );
-        (ApiErrorKind::Unknown, message)
+        let unsaid = match self.names.name {
+            Some(_) => format!("does not say that {self} is gone"),
+            None => format!("does not say why no {self} can be made"),
+        };
+        let message =
+            format!("the answer {status}{words} {unsaid}; check what is between the operator and the API server");
+        ApiError {
+            kind: ApiErrorKind::Unknown,
+            message,
+            ..error
+        }
     }
 
-    /// Whether a status says that this very object is not there.
-    fn says_object_is_gone(&self, status: &MetaStatusWire) -> bool {
+    /// Whether a status says that what the request needs is not there: this very object or, to make one, its namespace. What has no namespace
+    /// needs nothing.
+    fn says_it_is_gone(&self, status: &MetaStatusWire) -> bool {
         let is = |value: &Option<String>, wanted: &str| value.as_deref().unwrap_or_default() == wanted;
+        let needed = match (self.names.name, self.names.namespace) {
+            (Some(name), _) => (name, self.plural, &*self.group),
+            (None, Some(namespace)) => (namespace, Namespace::PLURAL, ""),
+            (None, None) => return false,
+        };
+        let (name, plural, group) = needed;
         let Some(details) = &status.details else { return false };
         is(&status.kind, "Status")
             && is(&status.status, "Failure")
             && is(&status.reason, "NotFound")
             && status.code.is_none_or(|code| code == 404)
-            && details.name.as_deref() == self.names.name
-            && is(&details.kind, self.plural)
-            && is(&details.group, &self.group)
+            && is(&details.name, name)
+            && is(&details.kind, plural)
+            && is(&details.group, group)
     }
 
     /// Whether a status says that this very object was deleted.

@@ -36,6 +36,6 @@ pub use csi_attacher_model::answer::{ApiError, ApiErrorKind, Returned};
 pub use csi_driver::{CsiDriver, CsiDriverWire};
 pub use flow::slots::{RequestSlots, SlotLimits};
 pub use flow::throttle::{RateLimit, Throttle};
-pub use requests::Requests;
+pub use requests::{RequestDeadlines, Requests};
 pub use secret_data::{HeldSecret, SecretData, SecretWire};
 pub use secret_poll::{MAX_PAUSE, SecretEvent, pause_after};

@@ -44,11 +44,45 @@ pub(super) const METADATA_LIST: &str = "application/json;as=PartialObjectMetadat
 /// The kind of a list of metadata, whatever it is of.
 pub(super) const KIND_OF_METADATA_LIST: &str = "PartialObjectMetadataList";
 
+/// How long requests may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestDeadlines {
+    /// One that reads.
+    pub read: Duration,
+    /// One that writes.
+    pub write: Duration,
+}
+
+impl Default for RequestDeadlines {
+    /// 15 s, and 40 s for a write. Webhooks may take 30 s (`timeoutSeconds`), and kube-apiserver ends a write itself after 34 s
+    /// (`requestTimeoutUpperBound`). It stores nothing of one that was given up before, however often it is sent.
+    fn default() -> Self {
+        Self {
+            read: Duration::from_secs(15),
+            write: Duration::from_secs(40),
+        }
+    }
+}
+
+impl From<Duration> for RequestDeadlines {
+    /// The same for all.
+    fn from(all: Duration) -> Self {
+        Self { read: all, write: all }
+    }
+}
+
+impl RequestDeadlines {
+    /// That of one request.
+    pub(super) fn of(self, method: &Method) -> Duration {
+        if *method == Method::GET { self.read } else { self.write }
+    }
+}
+
 /// Sends requests over one client.
 #[derive(Clone)]
 pub struct Requests {
     client: Client,
-    deadline: Duration,
+    deadlines: RequestDeadlines,
     /// What each passes on its way; none for requests that wait for nothing.
     flow: Option<Flow>,
     /// Of the Secrets that are read by these requests and copies of them.
@@ -56,24 +90,35 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// Requests over `client` to `host` (for metrics and spans), each of which may take `deadline`. They obey `Retry-After`; each has
+    /// Requests over `client` to `host` (for metrics and spans), which may take so long each. They obey `Retry-After`; each has
     /// a CLIENT span, and is counted.
-    pub fn new(client: Client, host: impl AsRef<str>, deadline: Duration, metrics: Metrics) -> Self {
+    pub fn new(
+        client: Client,
+        host: impl AsRef<str>,
+        deadlines: impl Into<RequestDeadlines>,
+        metrics: Metrics,
+    ) -> Self {
         Self {
             flow: Some(Flow::new(host.as_ref(), metrics)),
-            ..Self::immediate(client, deadline)
+            ..Self::immediate(client, deadlines)
         }
     }
 
     /// Requests that are sent at once whatever the API server asked for, as what keeps a Lease must be. They have no span, and the
     /// connection counts them.
-    pub fn immediate(client: Client, deadline: Duration) -> Self {
+    pub fn immediate(client: Client, deadlines: impl Into<RequestDeadlines>) -> Self {
         Self {
             client,
-            deadline,
+            deadlines: deadlines.into(),
             flow: None,
             held: HeldContents::default(),
         }
+    }
+
+    /// Requests over the same client with the same deadlines, but as [`Requests::immediate`].
+    #[must_use]
+    pub fn without_flow(&self) -> Self {
+        Self::immediate(self.client.clone(), self.deadlines)
     }
 
     pub(super) fn held_contents(&self) -> &HeldContents {
@@ -198,7 +243,8 @@ impl Requests {
             kind: Option<String>,
             items: Option<Vec<K>>,
         }
-        let about = About::new::<K>(ObjectName::all_in(None))?;
+        let mut about = About::new::<K>(ObjectName::all_in(None))?;
+        about.may_be_unserved = true;
         let selector = encoded(selector);
         let path = format!("{}?labelSelector={selector}&limit={limit}", about.path());
         let request = read(path, Some(METADATA_LIST))?;
@@ -319,18 +365,19 @@ impl Requests {
         outcome.map(|(_, object)| object)
     }
 
-    /// Sends a request within the deadline, and reads the answer.
+    /// Sends a request within its deadline, and reads the answer.
     async fn exchange<T: DeserializeOwned>(
         &self,
         request: Request<Body>,
         about: &About<'_>,
     ) -> Result<(StatusCode, T), ApiError> {
+        let deadline = self.deadlines.of(request.method());
         let answer = async {
             let response = self.client.send(request).await;
             read_response(response.map_err(|error| broken(chain(&error)))?, about).await
         };
-        let late = |_| broken(unanswered(self.deadline));
-        let (status, body) = timeout(self.deadline, answer).await.map_err(late)??;
+        let late = |_| broken(unanswered(deadline));
+        let (status, body) = timeout(deadline, answer).await.map_err(late)??;
         let object = serde_json::from_slice(&body).map_err(|error| unreadable(status, &error))?;
         about.check(status, &body)?;
         Ok((status, object))
@@ -383,18 +430,10 @@ async fn read_response(response: Response<Body>, about: &About<'_>) -> Result<(S
     if status.is_success() {
         return Ok((status, body));
     }
-    let (kind, message) = about.classify_failure(status, &body);
-    let mut error = ApiError {
-        kind,
-        message,
-        status: Some(status.as_u16()),
-        retry_after,
-    };
-    if error.is_of_webhook() {
-        // All others of the kind would have to wait for it.
-        error.retry_after = None;
-    }
-    Err(error)
+    let error = about.classify_failure(status, &body);
+    // For that of a webhook all others of the kind would have to wait.
+    let retry_after = retry_after.filter(|_| !error.is_of_webhook());
+    Err(ApiError { retry_after, ..error })
 }
 
 fn volume(wire: PersistentVolumeWire) -> Returned {

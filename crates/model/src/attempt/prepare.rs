@@ -242,8 +242,7 @@ impl Attempt {
             self.note(Note::AnswerNotSaved(failure));
             return self.observe(view);
         }
-        let is_out_of_order = error.is_transient() && !error.is_of_unreachable_webhook();
-        if is_out_of_order && !self.is_upkeep(view, &about) {
+        if error.is_out_of_order() && !self.is_upkeep(view, &about) {
             // One more write, about an error that is the API server's own, would not help.
             return self.fail(view, about, failure, FailureCause::Other);
         }

@@ -108,15 +108,18 @@ async fn an_attach_whose_volume_cannot_be_protected_says_so() {
 
 /// It is not the API server that is out of order, and the pod's Events are to say who is.
 #[tokio::test]
-async fn a_webhook_that_cannot_be_called_is_told() {
-    let stage = AttemptFixture::retrying_fast().await;
-    let refusal = "Internal error occurred: failed calling webhook \"policy.example.com\": no endpoints available";
-    stage.api.refuse("/va0", usize::MAX, 500, refusal);
-    stage.volume(&json!({}));
-    stage.attachment("va0", "n0", &json!({}));
-    let expected = format!("could not save VolumeAttachment: {refusal}");
-    assert_eq!(noted(&stage, "attachError", 1).await, expected);
-    assert_eq!(stage.calls(PUBLISH), 0);
+async fn a_webhook_that_cannot_be_called_or_refuses_with_any_status_is_told() {
+    let uncalled = "Internal error occurred: failed calling webhook \"policy.example.com\": no endpoints available";
+    let denied = "admission webhook \"policy.example.com\" denied the request: no";
+    for (code, refusal) in [(500, uncalled), (500, denied), (429, denied), (404, denied)] {
+        let stage = AttemptFixture::retrying_fast().await;
+        stage.api.refuse("/va0", usize::MAX, code, refusal);
+        stage.volume(&json!({}));
+        stage.attachment("va0", "n0", &json!({}));
+        let expected = format!("could not save VolumeAttachment: {refusal}");
+        assert_eq!(noted(&stage, "attachError", 1).await, expected, "{code}");
+        assert_eq!(stage.calls(PUBLISH), 0);
+    }
 }
 
 /// What is added to an object besides, and what only a trace needs, is nobody's failure.

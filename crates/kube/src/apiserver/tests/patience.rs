@@ -1,6 +1,6 @@
 //! What the API server asks us to wait for, and how long we wait for the API server. The clock is paused.
 
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use kube::Client;
@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout};
 use tower::{Service, ServiceExt};
 
 use crate::apiserver::list_watch::ListWatchService;
-use crate::apiserver::{ApiErrorKind, Requests, Throttle};
+use crate::apiserver::{ApiErrorKind, RequestDeadlines, Requests, Throttle};
 use crate::decide::Write;
 use crate::decide::patch::{PatchType, WriteTarget};
 use crate::telemetry::{Metrics, Span};
@@ -47,12 +47,16 @@ fn server(
             if let Some(retry_after) = retry_after {
                 response = response.header("retry-after", retry_after);
             }
-            let object = json!({
-                "metadata": {"name": "a", "uid": "u"}, "spec": {"attacher": "a", "nodeName": "n", "source": {}},
-            });
-            response.body(Full::from(object.to_string())).map_err(io::Error::other)
+            response.body(attachment()).map_err(io::Error::other)
         }
     })
+}
+
+fn attachment() -> Full<Bytes> {
+    let object = json!({
+        "metadata": {"name": "a", "uid": "u"}, "spec": {"attacher": "a", "nodeName": "n", "source": {}},
+    });
+    object.to_string().into()
 }
 
 fn get(path: &str) -> Request<Body> {
@@ -151,6 +155,31 @@ fn write(name: &str) -> Write {
         target: WriteTarget::Attachment(name.into()),
         form: PatchType::Merge,
         body: json!({}),
+    }
+}
+
+/// The API server stores nothing of a write that is given up while webhooks are asked about it, however often it is sent.
+#[tokio::test(start_paused = true)]
+async fn a_write_is_waited_for_as_long_as_the_api_server_may_work_on_it() {
+    let slow = tower::service_fn(|_: Request<Body>| async {
+        tokio::time::sleep(Duration::from_secs(34)).await;
+        Ok::<_, io::Error>(Response::new(attachment()))
+    });
+    let (client, none) = (Client::new(slow, "default"), Span::disabled());
+    let (usual, given) = (RequestDeadlines::default(), Duration::from_secs(15).into());
+    for (deadlines, is_written) in [(usual, true), (given, false)] {
+        let requests = Requests::new(client.clone(), "none", deadlines, Metrics::default());
+        for requests in [&requests, &requests.without_flow()] {
+            let written = requests.write(&write("a"), None, &none).await;
+            assert_eq!(written.is_ok(), is_written, "{deadlines:?}");
+            // No webhook is asked about one.
+            let read = requests.read(&WriteTarget::Attachment("a".into()), None, &none).await;
+            let error = read.unwrap_err().to_string();
+            assert_eq!(error, "no answer from the API server within 15 s");
+        }
+    }
+    for method in [Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
+        assert_eq!(usual.of(&method), usual.write, "{method}");
     }
 }
 

@@ -10,6 +10,7 @@ mod shares;
 mod sidecar;
 mod standstill;
 mod term;
+mod webhook;
 
 use std::time::Duration;
 

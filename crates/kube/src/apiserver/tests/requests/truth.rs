@@ -1,5 +1,7 @@
 //! What an answer proves: that an object is gone, or what it is now, only when it is about that very object.
 
+use k8s_openapi::api::coordination::v1::Lease;
+
 use super::*;
 use crate::objects::PersistentVolumeWire;
 
@@ -44,6 +46,48 @@ async fn the_api_servers_own_404_says_that_the_object_is_gone() {
     server.answer(raw(404, not_found("/apis/storage.k8s.io/v1/csidrivers/d").to_string()));
     let driver = server.requests.get::<CsiDriverWire>("d", None, &quiet).await;
     assert_eq!(driver.err().unwrap().kind, ApiErrorKind::NotFound);
+}
+
+/// What is to be made needs its namespace, if it has one. No other 404 says that it was not made.
+#[tokio::test]
+async fn a_404_to_what_is_to_be_made_counts_when_it_is_about_its_namespace() {
+    use ApiErrorKind::{NotFound, Unknown};
+    let server = Server::new().await;
+    let quiet = Span::disabled();
+    for (body, of_lease) in [
+        ("404 page not found\n".to_owned(), Unknown),
+        (not_found("/api/v1/namespaces/ns").to_string(), NotFound),
+        (not_found("/api/v1/namespaces/other").to_string(), Unknown),
+        (not_found("/api/v1/persistentvolumes/ns").to_string(), Unknown),
+    ] {
+        server.answer(raw(404, body.clone()));
+        let made = server.requests.create::<Lease>(Some("ns"), &json!({}), &quiet).await;
+        assert_eq!(made.unwrap_err().kind, of_lease, "{body}");
+        server.answer(raw(404, body.clone()));
+        let made = server
+            .requests
+            .create::<PersistentVolumeWire>(None, &json!({}), &quiet)
+            .await;
+        let error = made.err().unwrap();
+        assert_eq!((error.kind, error.may_have_happened()), (Unknown, true), "{body}");
+        let told = "does not say why no persistentvolumes can be made; check what is between";
+        assert!(error.to_string().contains(told), "{error}");
+    }
+}
+
+/// A webhook may pass on what it was told when it looked for an object, even this one.
+#[tokio::test]
+async fn a_404_of_a_webhook_is_its_refusal() {
+    let server = Server::new().await;
+    let words =
+        "admission webhook \"w.example.com\" denied the request: volumeattachments.storage.k8s.io \"a\" not found";
+    for change in [json!({"message": words}), json!({"message": words, "details": null})] {
+        server.answer(raw(404, told(&change)));
+        let error = server.write_status().await.unwrap_err();
+        assert_eq!((error.kind, error.status), (ApiErrorKind::Refused, Some(404)));
+        assert_eq!(error.to_string(), words);
+        assert!(error.is_denied() && !error.may_have_happened());
+    }
 }
 
 /// Nothing is written for that, and only the word that this namespace is not there counts.
