@@ -10,7 +10,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::api::validated::{BackoffSettings, DriverConfig};
 use crate::apiserver::{RateLimit, Requests, Throttle};
 use crate::decide::DriverFacts;
-use crate::fence::FencedClient;
+use crate::fence::{FencedClient, OpenCalls};
 use crate::lease::Term;
 use crate::queue::{Backoff, Builder, Key, Queue, QueueLimits, Run, RunResult};
 use crate::queue_metrics::{LaneNames, QueueMetrics};
@@ -169,13 +169,15 @@ impl<W: Work> Engine<W> {
         self.work.client().term().cloned()
     }
 
-    /// As [`Work::pause`].
-    pub fn pause(&self) {
+    /// As [`Work::pause`]. Tells which calls are open yet.
+    pub fn pause(&self) -> OpenCalls {
         self.work.pause();
+        self.work.client().open_calls()
     }
 
     /// Goes on over a new connection, in the same term; as [`Work::resume`].
     pub fn resume(&self, client: FencedClient, restores: bool) {
+        let client = client.following(&self.work.client());
         *self.work.client.write() = client;
         self.work.resume(restores);
         self.work.queue.resume();

@@ -8,12 +8,15 @@
 //! begun, and each time before it goes on; and once more when its bytes leave the process, as a call passes queues of the
 //! connection on its way. What the kernel was given before the process stood still cannot be taken back.
 
+use std::collections::BTreeSet;
 use std::future::poll_fn;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use thiserror::Error;
+use tokio::sync::watch;
 
 use crate::csi::{Call, CallError, CsiClient};
 use crate::decide::Failure;
@@ -50,6 +53,65 @@ pub use csi_attacher_model::attempt::LeaseLost;
 pub struct FencedClient {
     client: CsiClient,
     term: Option<Term>,
+    calls: CallCounter,
+}
+
+/// Numbers calls in the order in which they begin. Clones count together.
+#[derive(Clone, Debug, Default)]
+struct CallCounter(Arc<watch::Sender<CallNumbers>>);
+
+#[derive(Debug, Default)]
+struct CallNumbers {
+    /// That of the next one.
+    next: u64,
+    open: BTreeSet<u64>,
+}
+
+/// A call that has begun. It ends when this is dropped.
+struct OpenCall {
+    counter: CallCounter,
+    number: u64,
+}
+
+/// The calls that were open at some moment.
+#[derive(Debug)]
+pub struct OpenCalls {
+    counter: CallCounter,
+    /// The number of the first call after that moment.
+    until: u64,
+}
+
+impl CallCounter {
+    fn begin(&self) -> OpenCall {
+        let mut number = 0;
+        self.0.send_modify(|calls| {
+            number = calls.next;
+            calls.next += 1;
+            calls.open.insert(number);
+        });
+        OpenCall {
+            counter: self.clone(),
+            number,
+        }
+    }
+}
+
+impl Drop for OpenCall {
+    fn drop(&mut self) {
+        self.counter.0.send_modify(|calls| {
+            calls.open.remove(&self.number);
+        });
+    }
+}
+
+impl OpenCalls {
+    /// Resolves when all of them have ended, whatever began later.
+    pub async fn ended(&self) {
+        let mut calls = self.counter.0.subscribe();
+        let have_ended = |calls: &CallNumbers| calls.open.first().is_none_or(|first| *first >= self.until);
+        // The sender lives as long as `self`.
+        let _ended = calls.wait_for(have_ended).await;
+    }
 }
 
 impl FencedClient {
@@ -59,7 +121,28 @@ impl FencedClient {
         if let Some(term) = term.clone() {
             client.connection().writes_only_while(move || term.may_run());
         }
-        Self { client, term }
+        Self {
+            client,
+            term,
+            calls: CallCounter::default(),
+        }
+    }
+
+    /// The same, in the place of `former`: what that one called over its connection, and those before it, may be open yet.
+    #[must_use]
+    pub fn following(self, former: &Self) -> Self {
+        Self {
+            calls: former.calls.clone(),
+            ..self
+        }
+    }
+
+    /// The calls that are open now, over whatever connection they were made.
+    pub fn open_calls(&self) -> OpenCalls {
+        OpenCalls {
+            counter: self.calls.clone(),
+            until: self.calls.0.borrow().next,
+        }
     }
 
     /// As [`CsiClient::migrated`], behind the same fence.
@@ -67,7 +150,7 @@ impl FencedClient {
     pub fn migrated(&self) -> Self {
         Self {
             client: self.client.migrated(),
-            term: self.term.clone(),
+            ..self.clone()
         }
     }
 
@@ -87,6 +170,7 @@ impl FencedClient {
 
     /// As [`CsiClient::call`]. Between a reading of the clocks and the poll of the call there is nothing that waits.
     pub async fn call<C: Call>(&self, call: &C, deadline: Duration, parent: &Span) -> Result<C::Answer, CallFailure> {
+        let _open = self.calls.begin();
         let call = self.client.call(call, deadline, parent);
         let Some(term) = self.fence() else {
             return Ok(call.await?);

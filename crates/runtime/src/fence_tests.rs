@@ -9,7 +9,8 @@ use csi_attacher_proto::v1::controller_server::{Controller, ControllerServer};
 use csi_mock_driver::deadline_ms;
 use futures::FutureExt as _;
 use tokio::sync::Notify;
-use tokio::time::{Instant, advance, sleep};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, advance, sleep, timeout};
 use tonic::{Request, Response, Status};
 
 use super::fence::{CallFailure, FencedClient, LeaseLost};
@@ -35,6 +36,18 @@ struct Driver {
     begun: AtomicUsize,
     /// Each call that runs has one, too.
     running: Arc<()>,
+}
+
+impl Driver {
+    fn behind_a_fence(takes: Option<Duration>, term: Option<Term>) -> (Arc<Self>, FencedClient) {
+        let driver = Arc::new(Self {
+            takes,
+            ..Self::default()
+        });
+        let connection = DriverConnection::in_process(ControllerServer::from_arc(driver.clone()));
+        let client = CsiClient::new(connection, Metrics::default());
+        (driver, FencedClient::new(client, term))
+    }
 }
 
 #[tonic::async_trait]
@@ -69,14 +82,9 @@ impl Fenced {
         let timing = LeaseTimings::new(seconds(15), seconds(10), seconds(2)).unwrap();
         let source = Clock::from(clock.source());
         let term = Term::new(LeaseRules::default(), source.clone(), timing, source.now());
-        let driver = Arc::new(Driver {
-            takes,
-            ..Driver::default()
-        });
-        let connection = DriverConnection::in_process(ControllerServer::from_arc(driver.clone()));
-        let client = CsiClient::new(connection, Metrics::default());
+        let (driver, client) = Driver::behind_a_fence(takes, Some(term.clone()));
         Self {
-            client: FencedClient::new(client, Some(term.clone())),
+            client,
             term,
             clock,
             driver,
@@ -88,6 +96,17 @@ impl Fenced {
         let Driver { begun, running, .. } = &*self.driver;
         (begun.load(Ordering::SeqCst), Arc::strong_count(running) - 1)
     }
+}
+
+/// A driver over a connection of its own whose calls take so long, without an election.
+pub(super) fn client_taking(takes: Duration) -> FencedClient {
+    Driver::behind_a_fence(Some(takes), None).1
+}
+
+/// Begins a call, with what comes of it.
+pub(super) fn begin_call(client: &FencedClient) -> JoinHandle<Result<(), CallFailure>> {
+    let client = client.clone();
+    tokio::spawn(async move { unpublish(&client).await })
 }
 
 /// A call like all others: what the fence does is the same for each kind.
@@ -187,4 +206,24 @@ async fn the_first_poll_after_a_standstill_cancels_and_does_nothing_before() {
     let call = unpublish(&fenced.client);
     fenced.clock.boot_jumps(seconds(10));
     assert_eq!((call.await, fenced.count()), (Err(NOT_STARTED), (0, 0)));
+}
+
+/// One that a driver left open is known over its next connection. Those that begin later are not waited for: somebody else may ask the
+/// driver for ever.
+#[tokio::test(start_paused = true)]
+async fn open_calls_are_known_over_whatever_connection_they_were_made() {
+    let former = client_taking(seconds(100));
+    let call = begin_call(&former);
+    sleep(seconds(1)).await;
+    let client = client_taking(seconds(3600)).following(&former);
+    let open = client.open_calls();
+    let later = begin_call(&client.migrated());
+    assert!(timeout(seconds(90), open.ended()).await.is_err());
+    assert_eq!(call.await.unwrap(), Ok(()));
+    timeout(seconds(1), open.ended()).await.expect("at once");
+    let open = client.open_calls();
+    assert!(timeout(seconds(1), open.ended()).await.is_err());
+    // Whoever drops a call has ended it.
+    later.abort();
+    timeout(seconds(1), open.ended()).await.expect("at once");
 }

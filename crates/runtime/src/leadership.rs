@@ -13,12 +13,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::validated::DriverConfig;
 use crate::engine::{Engine, Work};
+use crate::fence::OpenCalls;
 use crate::lease::{LeaderElectionHandle, Term};
 use crate::pending::or_never;
 use crate::reservation::{Reservation, ReservationState};
 
 /// How long a driver may be away before its Lease is given up. One that restarts is mostly back by then; another replica
-/// that took over meanwhile would gain nothing.
+/// that took over meanwhile would gain nothing. See [`Absence::is_too_long`].
 const AWAY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long cancelled runs may take to be gone; they are as soon as their tasks are scheduled.
@@ -37,7 +38,25 @@ pub struct Leadership<W: Work> {
     pub reservation: Option<Reservation>,
     /// The term of the Lease in which the driver is worked for; none before it is held, and without an election.
     pub term: Option<Term>,
-    away_since: Option<Instant>,
+    absence: Option<Absence>,
+}
+
+/// A driver that is away.
+struct Absence {
+    since: Instant,
+    /// What was called before it.
+    calls: Option<OpenCalls>,
+}
+
+impl Absence {
+    /// Resolves when the Lease is to be given up. It cannot be while a call from before is open: another replica would call beside it.
+    /// As long as that takes the driver is looked for here, as nobody else may work for it.
+    async fn is_too_long(&self) {
+        sleep_until(self.since + AWAY_TIMEOUT).await;
+        if let Some(calls) = &self.calls {
+            calls.ended().await;
+        }
+    }
 }
 
 impl<W: Work> Default for Leadership<W> {
@@ -48,7 +67,7 @@ impl<W: Work> Default for Leadership<W> {
             candidate: None,
             reservation: None,
             term: None,
-            away_since: None,
+            absence: None,
         }
     }
 }
@@ -56,10 +75,10 @@ impl<W: Work> Default for Leadership<W> {
 impl<W: Work> Leadership<W> {
     /// The connection is lost. What runs is let go on; a candidate that does not lead must not begin to.
     pub async fn connection_lost(&mut self) {
-        if let Some(engine) = &self.engine {
-            engine.pause();
-        }
-        self.away_since = Some(Instant::now());
+        self.absence = Some(Absence {
+            since: Instant::now(),
+            calls: self.engine.as_ref().map(Engine::pause),
+        });
         if self.engine.is_none() {
             self.release_lease().await;
         }
@@ -68,25 +87,25 @@ impl<W: Work> Leadership<W> {
     /// No new connection reaches the driver. While an old one stands this is as when it is lost: who cannot work for the driver gives up what it
     /// holds.
     pub async fn unreached(&mut self) {
-        if self.away_since.is_none() && self.reservation.is_some() {
+        if self.absence.is_none() && self.reservation.is_some() {
             self.connection_lost().await;
         }
     }
 
     /// The driver answers; true when it does so again.
     pub fn connection_restored(&mut self) -> bool {
-        self.away_since.take().is_some()
+        self.absence.take().is_some()
     }
 
     /// Resolves when the engine must be given up: the Lease is lost, another AttacherConfig goes before this one for the driver, or the
-    /// driver was away for too long. Never without an engine.
+    /// driver was away for too long, and no call from before is open. Never without an engine.
     pub async fn engine_must_stop(&self) {
         if self.engine.is_none() {
             return std::future::pending().await;
         }
         // Without an election nobody else could work for the driver.
-        let away_since = self.away_since.filter(|_| self.candidate.is_some());
-        let away = or_never(away_since.map(|since| sleep_until(since + AWAY_TIMEOUT)));
+        let absence = self.absence.as_ref().filter(|_| self.candidate.is_some());
+        let away = or_never(absence.map(Absence::is_too_long));
         tokio::select! {
             biased;
             () = self.loses_term() => {}

@@ -19,6 +19,9 @@ use crate::connect::replacement::Replacement;
 use crate::connect::{ConnectFailure, ConnectedDriver, Connector};
 use crate::csi::{CapabilityReport, CsiClient, DriverConnection, PluginInfo};
 use crate::decide::DriverFacts;
+use crate::fence_tests::{begin_call, client_taking};
+use crate::leadership::Leadership;
+use crate::lease::{LeaderElectionHandle, LeaderElections, LeaseTimings};
 use crate::queue::{Backoff, QueueLimits, Run, RunResult};
 use crate::queue_metrics::LaneNames;
 use crate::reflect::Lists;
@@ -26,6 +29,7 @@ use crate::reservation::Reservations;
 use crate::task::list_again;
 use crate::telemetry::Metrics;
 use crate::{DriverPhase, DriverState, DriverStateSender, DriverTask, Engine, Refusal, Role, Start, Work, Workplace};
+use csi_attacher_testbed::lease_server::ApiServer;
 
 const NAME: &str = "a.test";
 const UP: &str = "csi_attacher_driver_up{driver_name=\"a.test\"}";
@@ -104,6 +108,19 @@ impl Role for Idle {
     fn ended(&self, _status: &DriverStateSender) {}
 }
 
+impl Idle {
+    fn new(lists: Lists, metrics: &Metrics) -> Self {
+        drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
+        // Nobody listens there: nothing is written in these tests.
+        let nowhere = kube::Config::new("http://127.0.0.1:9".parse().unwrap());
+        Self {
+            lists,
+            requests: Requests::new(connect(&nowhere).unwrap(), "nowhere", LIMIT, metrics.clone()),
+            metrics: metrics.clone(),
+        }
+    }
+}
+
 /// How a driver answers.
 #[derive(Clone)]
 enum Answers {
@@ -155,6 +172,14 @@ impl Connector for Reached {
     }
 }
 
+type Settings = Arc<DriverConfig>;
+
+fn settings() -> (watch::Sender<Settings>, watch::Receiver<Settings>) {
+    let mut spec = AttacherConfigSpec::new("unix:///nobody.sock".to_owned());
+    spec.driver_name = Some(NAME.to_owned());
+    watch::channel(Arc::new(DriverConfig::try_from(&spec).unwrap()))
+}
+
 fn client_of_nobody() -> CsiClient {
     let config = DriverConfig::try_from(&AttacherConfigSpec::new("unix:///nobody.sock".to_owned())).unwrap();
     CsiClient::new(DriverConnection::new(&config.endpoint), Metrics::default())
@@ -162,7 +187,7 @@ fn client_of_nobody() -> CsiClient {
 
 /// A task at work, and what it is given.
 struct Stage {
-    settings: watch::Sender<Arc<DriverConfig>>,
+    settings: watch::Sender<Settings>,
     state: watch::Receiver<DriverState>,
     metrics: Metrics,
     reservations: Reservations,
@@ -178,21 +203,12 @@ impl Stage {
     }
 
     fn listed(answers: Answers, lists: Lists) -> Self {
-        drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
-        let mut spec = AttacherConfigSpec::new("unix:///nobody.sock".to_owned());
-        spec.driver_name = Some(NAME.to_owned());
-        let (settings, config) = watch::channel(Arc::new(DriverConfig::try_from(&spec).unwrap()));
+        let (settings, config) = settings();
         let metrics = Metrics::default();
-        // Nobody listens there: nothing is written in these tests.
-        let nowhere = kube::Config::new("http://127.0.0.1:9".parse().unwrap());
         let (sender, state) = watch::channel(DriverState::default());
         let (reservations, stop) = (Reservations::default(), CancellationToken::new());
         let task = DriverTask {
-            role: Idle {
-                lists,
-                requests: Requests::new(connect(&nowhere).unwrap(), "nowhere", LIMIT, metrics.clone()),
-                metrics: metrics.clone(),
-            },
+            role: Idle::new(lists, &metrics),
             name: "config".into(),
             config,
             election: None,
@@ -364,5 +380,49 @@ async fn a_new_term_waits_for_all_lists_but_those_that_are_forbidden() {
         assert_eq!(listed.is_ok(), ends, "{failure:?}");
         let listed = timeout(LIMIT, list_again(&other, vec![own])).await;
         assert!(listed.is_err(), "the own lists are needed");
+    }
+}
+
+/// An engine whose calls take so long, with a candidate for the Lease of its driver.
+fn at_work(takes: Duration) -> Leadership<NoWork> {
+    let metrics = Metrics::default();
+    let started = Idle::new(Lists::new(&[], true), &metrics).start(Start {
+        name: "config".into(),
+        config: settings().1,
+        facts: DriverFacts::new(NAME, CapabilityReport::default().bits),
+        client: client_taking(takes),
+        status: DriverStateSender::new(watch::Sender::default()),
+    });
+    let (duration, renewed) = (Duration::from_secs(15), Duration::from_secs(10));
+    let timing = LeaseTimings::new(duration, renewed, Duration::from_secs(2)).unwrap();
+    let elections = LeaderElections::new(ApiServer::default().client(), "ours".to_owned());
+    let election = elections.config_for("default", timing);
+    let mut held = Leadership::default();
+    held.engine = started.ok();
+    held.candidate = Some(LeaderElectionHandle::observe(election, "lease".to_owned(), metrics));
+    held
+}
+
+/// Its Lease cannot be given up before the end of a call that is open, and a driver that is back meanwhile is not to wait for that call: the
+/// one that answers it may be another process. It is open still when the next connection is lost.
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_is_away_is_kept_while_a_call_is_open() {
+    for comes_back in [false, true] {
+        let mut held = at_work(20 * LIMIT);
+        let engine = held.engine.as_ref().expect("nothing is in the way");
+        let call = begin_call(&engine.work().client());
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        held.connection_lost().await;
+        if comes_back {
+            assert!(held.connection_restored());
+            let engine = held.engine.as_ref().expect("it goes on");
+            engine.resume(client_taking(Duration::ZERO), true);
+            held.connection_lost().await;
+        }
+        let given_up = timeout(10 * LIMIT, held.engine_must_stop()).await;
+        assert!(given_up.is_err(), "back: {comes_back}");
+        assert_eq!(call.await.unwrap(), Ok(()));
+        let given_up = timeout(LIMIT, held.engine_must_stop()).await;
+        given_up.expect("another replica may reach it");
     }
 }
