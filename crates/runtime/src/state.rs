@@ -306,9 +306,11 @@ impl DriverStateSender {
         self.change(|status| &mut status.lasting_mismatches, lasting);
     }
 
-    /// Whether the driver answers repairs with OK and lists otherwise.
-    pub fn has_lasting_mismatches(&self) -> bool {
-        self.state.borrow().lasting_mismatches.is_some()
+    /// A VolumeAttachment whose repairs the driver answers with OK and that it lists otherwise, if there is one.
+    pub fn lasting_mismatch(&self) -> Option<Arc<str>> {
+        let state = self.state.borrow();
+        let lasting = state.lasting_mismatches.as_ref();
+        lasting.map(|lasting| lasting.example.name.clone())
     }
 
     /// Whether the last comparison could not be made.

@@ -122,7 +122,7 @@ pub fn judge_release(
             let node_id = quoted(node_id);
             format!("the driver lists the volume at node ID {node_id}, which no CSINode has")
         }
-        ListedEvidence::NotThereDoubtful(doubt) => doubt.words().to_owned(),
+        ListedEvidence::NotThereDoubtful(doubt) => doubt.words(),
     };
     match (plan.request.proof, &evidence.elsewhere) {
         (Some(ReleaseProof::OutOfServiceTaint), _) => match on_other_machine(observed) {

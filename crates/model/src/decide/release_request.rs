@@ -169,11 +169,23 @@ pub enum ListedEvidence {
     NotThereDoubtful(ListingDoubt),
 }
 
+impl ListedEvidence {
+    /// What is left of it when what the driver lists contradicts another VolumeAttachment: that the volume is absent proves nothing then.
+    /// Where the driver says that it is counts.
+    #[must_use]
+    pub fn doubted_for(self, contradicted: Option<Arc<str>>) -> Self {
+        match (self, contradicted) {
+            (Self::NotThere, Some(name)) => Self::NotThereDoubtful(ListingDoubt::Contradicts(name)),
+            (evidence, _) => evidence,
+        }
+    }
+}
+
 /// Why the absence of a volume from what the driver lists proves nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListingDoubt {
-    /// What it lists contradicts VolumeAttachments although it answers their repairs with OK.
-    Contradicts,
+    /// What it lists contradicts this VolumeAttachment, for which it answered OK last.
+    Contradicts(Arc<str>),
     /// `spec.reconcileSync.mode` is `Disabled`.
     Disabled,
     /// The volume may have been translated from an in-tree one, and be listed under another handle.
@@ -181,11 +193,15 @@ pub enum ListingDoubt {
 }
 
 impl ListingDoubt {
-    pub(super) const fn words(self) -> &'static str {
+    pub(super) fn words(&self) -> String {
         match self {
-            Self::Contradicts => "what the driver lists contradicts VolumeAttachments whose repairs it answers with OK",
-            Self::Disabled => "spec.reconcileSync.mode is Disabled, so what the driver lists is not believed",
-            Self::Translated => "the driver may list a volume that was an in-tree one under another handle",
+            Self::Contradicts(name) => {
+                format!("what the driver lists contradicts VolumeAttachment {name}, for which it answered OK")
+            }
+            Self::Disabled => {
+                "spec.reconcileSync.mode is Disabled, so what the driver lists is not believed".to_owned()
+            }
+            Self::Translated => "the driver may list a volume that was an in-tree one under another handle".to_owned(),
         }
     }
 }

@@ -46,13 +46,13 @@ impl Shell<'_> {
         let limits = ListLimits::new(settings.reconcile_sync.max_entries, settings.timeouts.list_volumes);
         let listing = Listing::about(release_expectations(observed, &plan.places));
         let listing = listing.with_nodes(work.context.store.node_ids(&work.facts.name));
-        let listed = work.list_turns.evidence(listing, || work.page_call(), limits).await?;
+        let listed = work.list_turns.evidence(listing, || work.page_call(), limits, work);
+        // The comparisons know as well how this very attachment was listed while it was wanted.
+        let listed = listed.await?.doubted_for(work.status.lasting_mismatch());
         if listed != ListedEvidence::NotThere {
             return Ok(listed);
         }
-        let doubt = if work.status.has_lasting_mismatches() {
-            ListingDoubt::Contradicts
-        } else if !settings.reconcile_sync.enabled {
+        let doubt = if !settings.reconcile_sync.enabled {
             ListingDoubt::Disabled
         } else if may_be_translated(observed) {
             ListingDoubt::Translated

@@ -214,6 +214,51 @@ async fn what_the_driver_lists_decides() {
     released(&stage).await;
 }
 
+/// A driver that lists without its node what it attached is not believed, though no comparison has found that yet.
+#[tokio::test]
+async fn a_listing_that_contradicts_another_attachment_is_in_doubt() {
+    let stage = listing_stage().await;
+    for handle in ["h", "other"] {
+        stage.driver.create_volume(handle);
+    }
+    other_volume_is_attached(&stage);
+    ask(&stage, &request(&json!({})));
+    refused(&stage, "NoProof").await;
+    let said = answer(&stage.api).unwrap();
+    assert!(
+        said["message"].as_str().unwrap().contains("VolumeAttachment va1"),
+        "{said}"
+    );
+    assert_eq!(stage.calls(PUBLISH), 0, "nothing is repaired by that");
+    // It lists the node, and somebody asks again.
+    stage.driver.drift_attach("other", "id1");
+    ask(&stage, &request(&json!({"at": jiff::Timestamp::now().to_string()})));
+    released(&stage).await;
+}
+
+/// The volume "other" of pv2 is attached to n1, as va1 says.
+fn other_volume_is_attached(stage: &AttemptFixture) {
+    stage.store.apply(CsiNode::new("n1", &[(LISTING, "id1")]));
+    let finalizers = json!([finalizer_name(LISTING)]);
+    let volume = json!({
+        "metadata": {"name": "pv2", "uid": "pv2-uid", "finalizers": finalizers},
+        "spec": {"accessModes": ["ReadWriteOnce"], "csi": {"driver": LISTING, "volumeHandle": "other"}},
+    });
+    let volume = stage.api.put(format!("{VOLUMES}pv2"), volume);
+    stage
+        .store
+        .apply::<Volume>(serde_json::from_value::<PersistentVolumeWire>(volume).unwrap().into());
+    let annotations = json!({
+        "csi.alpha.kubernetes.io/node-id": "id1", "attacher.csi.dev/volume": "{\"handle\":\"other\"}",
+    });
+    let attachment = json!({
+        "metadata": {"finalizers": finalizers, "annotations": annotations},
+        "spec": {"source": {"persistentVolumeName": "pv2"}},
+        "status": {"attached": true},
+    });
+    stage.attachment_with("va1", "n1", &attachment);
+}
+
 /// A volume that the driver does not list may be anywhere.
 #[tokio::test]
 async fn a_volume_that_is_not_listed_is_in_doubt() {

@@ -22,11 +22,11 @@ use super::context::DriverContext;
 use crate::api::validated::{DriverConfig, ReconcileSync};
 use crate::cache::{AttacherKey, EnqueueCause, Snapshot, observe};
 use crate::clock;
-use crate::decide::SecretState;
 use crate::decide::reconcile::{
     Comparison, DesiredState, Expectation, LastingUnclaimed, Listing, Mismatches, Unclaimed, VolumesWithoutAttachment,
-    expectation,
+    expectation, witness,
 };
+use crate::decide::{Observed, SecretState};
 use crate::objects::{Attachment, AttachmentSource, InTreePlugin, VolumeSpec};
 use crate::telemetry::metrics::ReconcileSyncCounts;
 use csi_attacher_runtime::fence::CallFailure;
@@ -34,6 +34,7 @@ use csi_attacher_runtime::report::whole_seconds;
 use csi_attacher_runtime::state::ReconcileSyncResult;
 use list::{ListError, ListLimits, ListProgress, list};
 use span::ReconcileSyncSpan;
+use turns::Witnesses;
 
 /// Share of the interval that is added at random, so that drivers of one start do not stay in step.
 const JITTER: f64 = 0.1;
@@ -322,33 +323,53 @@ impl PendingAttachments {
 }
 
 /// What the driver should list about this driver's settled attachments, and the others.
-///
-/// In parts, so that others get their turn: there may be tens of thousands.
 async fn expectations(work: &DriverContext) -> (Vec<Expectation>, PendingAttachments) {
+    let (mut expectations, mut pending) = (Vec::new(), PendingAttachments::default());
+    look_at_all(work, |snapshot, observed| match expectation(observed) {
+        Ok(Some(expected)) => expectations.push(expected),
+        Ok(None) => pending.add(snapshot),
+        Err(reason) => {
+            pending.add(snapshot);
+            let (driver, name) = (&*work.facts.name, &snapshot.attachment.name);
+            pending.refused.insert(name.clone());
+            debug!(driver, VolumeAttachment = &**name, %reason, "cannot be compared with ListVolumes");
+        }
+    })
+    .await;
+    (expectations, pending)
+}
+
+/// Looks at all attachments of the driver, in parts, so that others get their turn: there may be tens of thousands.
+async fn look_at_all(work: &DriverContext, mut look: impl FnMut(&Snapshot, &Observed<'_>)) {
     let store = &work.context.store;
     // What an attempt would refuse is not to be repaired.
     let policy = policy(work, &work.config.borrow());
-    let (mut expectations, mut pending) = (Vec::new(), PendingAttachments::default());
     for names in store.attachments_of(&work.facts.name).chunks(AT_ONCE) {
         for name in names {
-            let Some(snapshot) = store.attachment(name) else {
-                continue;
-            };
-            let observed = observe(&snapshot, &work.facts, &policy, SecretState::NotLoaded);
-            match expectation(&observed) {
-                Ok(Some(expected)) => expectations.push(expected),
-                Ok(None) => pending.add(&snapshot),
-                Err(reason) => {
-                    pending.add(&snapshot);
-                    pending.refused.insert(name.clone());
-                    let driver = &*work.facts.name;
-                    debug!(driver, VolumeAttachment = &**name, %reason, "cannot be compared with ListVolumes");
-                }
+            if let Some(snapshot) = store.attachment(name) {
+                let observed = observe(&snapshot, &work.facts, &policy, SecretState::NotLoaded);
+                look(&snapshot, &observed);
             }
         }
         tokio::task::yield_now().await;
     }
-    (expectations, pending)
+}
+
+impl Witnesses for DriverContext {
+    async fn expectations(&self) -> Vec<Expectation> {
+        let mut expectations = Vec::new();
+        look_at_all(self, |_, observed| expectations.extend(witness(observed))).await;
+        expectations
+    }
+
+    fn is_expected(&self, expected: &Expectation) -> bool {
+        let Some(snapshot) = self.context.store.attachment(&expected.name) else {
+            return false;
+        };
+        let policy = policy(self, &self.config.borrow());
+        let observed = observe(&snapshot, &self.facts, &policy, SecretState::NotLoaded);
+        witness(&observed).as_ref() == Some(expected)
+    }
 }
 
 /// No attachment with such a name is worked on only because it is to be repaired.

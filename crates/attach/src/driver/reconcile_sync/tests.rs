@@ -13,10 +13,10 @@ use csi_mock_driver::deadline_ms;
 use tonic::{Request, Response, Status};
 
 use super::list::{ListError, ListLimits, ListProgress, MAX_EMPTY_PAGES, MAX_PAGES, list};
-use super::turns::ListTurns;
+use super::turns::{ListTurns, Witnesses};
 use crate::csi::{CsiClient, DriverConnection};
-use crate::decide::ListedEvidence;
 use crate::decide::reconcile::{DesiredState, Expectation, Listing};
+use crate::decide::{ListedEvidence, ListingDoubt};
 use crate::driver::simulation::listed_entry;
 use crate::telemetry::Metrics;
 
@@ -252,13 +252,61 @@ fn about(handle: &str) -> Listing {
     Listing::about(vec![expected(handle)]).with_nodes(["n", "m"].map(Into::into).into())
 }
 
+/// What is attached at the node "n" when a listing begins, and whether it is when that ends.
+struct Attached {
+    handles: &'static [&'static str],
+    lasts: bool,
+}
+
+/// Nothing that could be contradicted.
+const NOTHING: Attached = Attached {
+    handles: &[],
+    lasts: true,
+};
+
+impl Witnesses for Attached {
+    async fn expectations(&self) -> Vec<Expectation> {
+        self.handles.iter().map(|handle| expected(handle)).collect()
+    }
+
+    fn is_expected(&self, _expected: &Expectation) -> bool {
+        self.lasts
+    }
+}
+
+/// A driver may list what is attached without its nodes, or not at all. The first listing of a new leader shows that.
+#[tokio::test(start_paused = true)]
+async fn a_listing_that_contradicts_what_is_attached_proves_no_absence() {
+    let (not_there, at_node) = (|| ListedEvidence::NotThere, || ListedEvidence::At("n".to_owned()));
+    let doubtful = || ListedEvidence::NotThereDoubtful(ListingDoubt::Contradicts("c".into()));
+    let rows: [(_, &'static [&'static str], _, _); 6] = [
+        ("b", &[], true, not_there()),
+        ("b", &["a"], true, not_there()),
+        ("b", &["a", "c"], true, doubtful()),
+        ("b", &["a", "c"], false, not_there()),
+        ("a", &["c"], true, at_node()),
+        ("c", &["c"], true, ListedEvidence::Silent),
+    ];
+    for (handle, handles, lasts, wanted) in rows {
+        let (client, turns) = (slow_lister().client(), ListTurns::default());
+        let attached = Attached { handles, lasts };
+        let page_call = || (client.clone(), DEADLINE);
+        let evidence = turns.evidence(about(handle), page_call, LIMITS, &attached).await;
+        assert_eq!(
+            evidence,
+            Ok(wanted),
+            "{handle} beside {handles:?}, attached still: {lasts}"
+        );
+    }
+}
+
 /// A hundred requests may be judged at once.
 #[tokio::test(start_paused = true)]
 async fn requests_that_wait_share_a_listing_that_begins_after_they_asked() {
     let (lister, turns) = (slow_lister(), ListTurns::default());
     let client = lister.client();
     let (client, turns) = (&client, &turns);
-    let ask = move |handle| turns.evidence(about(handle), move || (client.clone(), DEADLINE), LIMITS);
+    let ask = move |handle| turns.evidence(about(handle), move || (client.clone(), DEADLINE), LIMITS, &NOTHING);
     let first = ask("a");
     // They ask while the listing for the first one is on its way.
     let others = futures::future::join_all(["a", "b", "c"].repeat(30).into_iter().map(ask));
@@ -280,7 +328,7 @@ async fn who_waits_for_a_listing_that_is_cancelled_lists_again() {
         let (client, turns) = (lister.client(), turns.clone());
         tokio::spawn(async move {
             let page_call = || (client.clone(), DEADLINE);
-            turns.evidence(about(handle), page_call, LIMITS).await
+            turns.evidence(about(handle), page_call, LIMITS, &NOTHING).await
         })
     });
     tokio::time::sleep(Duration::from_millis(100)).await;

@@ -2,17 +2,32 @@
 //! may last for hours, and a request has a place among the detaches meanwhile.
 //!
 //! Requests that wait share the next listing. It begins after each of them asked, so that it is as good as one of its own.
+//!
+//! Each listing is measured by what is attached: one that contradicts any of that proves of no volume that it is not at its node. Comparisons
+//! find the same, but only some of them in a row, and not before the first.
+
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::{MutexGuard, oneshot};
 
+use super::AT_ONCE;
 use super::list::{ListError, ListLimits, ListProgress, PageCall, list};
 use crate::decide::ListedEvidence;
-use crate::decide::reconcile::Listing;
+use crate::decide::reconcile::{Expectation, Listing};
 use csi_attacher_runtime::fence::{CallFailure, LeaseLost};
 
 /// What the driver lists about what one request is for. An error is that the Lease was lost.
 type Evidence = Result<ListedEvidence, LeaseLost>;
+
+/// The attachments that a listing has to agree with.
+pub(in crate::driver) trait Witnesses: Sync {
+    /// What the driver should list about them from now on.
+    fn expectations(&self) -> impl Future<Output = Vec<Expectation>> + Send;
+
+    /// Whether the same is expected still: what was detached while the driver listed is contradicted by a listing that is right.
+    fn is_expected(&self, expected: &Expectation) -> bool;
+}
 
 /// The turns of listings for the requests of one driver.
 #[derive(Default)]
@@ -33,8 +48,14 @@ impl ListTurns {
         self.turn.lock().await
     }
 
-    /// What the driver lists about what this listing is about, when it is made from now on.
-    pub async fn evidence(&self, listing: Listing, page_call: impl Fn() -> PageCall, limits: ListLimits) -> Evidence {
+    /// What the driver lists about what this listing is about, when it is made from now on, as far as that can be believed.
+    pub async fn evidence(
+        &self,
+        listing: Listing,
+        page_call: impl Fn() -> PageCall,
+        limits: ListLimits,
+        witnesses: &impl Witnesses,
+    ) -> Evidence {
         loop {
             let (answer, mut answered) = oneshot::channel();
             self.waiting.lock().push(Waiting {
@@ -50,7 +71,7 @@ impl ListTurns {
                 },
                 turn = self.begin() => turn,
             };
-            self.list_for_those_who_wait(&page_call, limits).await;
+            self.list_for_those_who_wait(&page_call, limits, witnesses).await;
             drop(turn);
             if let Ok(evidence) = answered.try_recv() {
                 return evidence;
@@ -59,7 +80,12 @@ impl ListTurns {
     }
 
     /// Makes one listing for all requests that wait.
-    async fn list_for_those_who_wait(&self, page_call: impl Fn() -> PageCall, limits: ListLimits) {
+    async fn list_for_those_who_wait(
+        &self,
+        page_call: impl Fn() -> PageCall,
+        limits: ListLimits,
+        witnesses: &impl Witnesses,
+    ) {
         let waiting = std::mem::take(&mut *self.waiting.lock());
         let (mut listings, answers): (Vec<_>, Vec<_>) = waiting
             .into_iter()
@@ -69,10 +95,16 @@ impl ListTurns {
         if listings.is_empty() {
             return;
         }
+        // Looked at before the driver is asked: what is attached meanwhile is not expected in an older listing.
+        listings.push(Listing::about(witnesses.expectations().await));
         let ended = list(page_call, limits, &mut listings, &mut ListProgress::default()).await;
+        let contradicted = match (&ended, listings.pop()) {
+            (Ok(()), Some(of_witnesses)) => first_contradicted(of_witnesses, witnesses).await,
+            _ => None,
+        };
         for (listing, answer) in listings.iter().zip(answers) {
             let evidence = match &ended {
-                Ok(()) => Ok(listing.evidence()),
+                Ok(()) => Ok(listing.evidence().doubted_for(contradicted.clone())),
                 Err(ListError::Call(CallFailure::Lease(lost))) => Err(*lost),
                 // It says nothing, and the request is not to be answered by it.
                 Err(ListError::Call(CallFailure::Driver(error))) if error.unsent => Err(LeaseLost::NotStarted),
@@ -82,4 +114,16 @@ impl ListTurns {
             let _gone = answer.send(evidence);
         }
     }
+}
+
+/// A VolumeAttachment that a complete listing contradicts; none where it agrees with all.
+async fn first_contradicted(listing: Listing, witnesses: &impl Witnesses) -> Option<Arc<str>> {
+    // Of many the first one is mostly enough. Where tens of thousands were detached meanwhile, others get their turn.
+    for part in listing.compare().contradicted.chunks(AT_ONCE) {
+        if let Some(found) = part.iter().find(|expected| witnesses.is_expected(expected)) {
+            return Some(found.name.clone());
+        }
+        tokio::task::yield_now().await;
+    }
+    None
 }

@@ -9,7 +9,7 @@ use super::table::tally;
 use super::world::{DecideModel, Requeue, capable, gce_world, world};
 use crate::decide::reconcile::{
     DesiredState, Expectation, LastingUnclaimed, Listing, MAX_EXAMPLES, MAX_UNCLAIMED, Mismatches, NotComparable,
-    Unclaimed, VolumesWithoutAttachment, expectation,
+    Unclaimed, VolumesWithoutAttachment, expectation, witness,
 };
 use crate::decide::{Capabilities, Failure, PublishSecrets, SecretState};
 
@@ -120,6 +120,34 @@ fn in_use_elsewhere(mut world: DecideModel) -> DecideModel {
 
 fn settled(va: Va) -> DecideModel {
     world().pv(volume().protected()).va(va).node()
+}
+
+/// A listing is proof about others while it agrees with these. Where the driver refused the repair, it may be right that nothing is there.
+#[test]
+fn what_a_listing_has_to_agree_with_to_be_proof() {
+    use DesiredState::{Published, Unpublished};
+    let failed = json!({"message": "the machine is gone", "time": "2026-02-03T00:00:00Z"});
+    let rows = [
+        ("attached", settled(attached()), Some(Published)),
+        (
+            "its repair failed",
+            settled(attached().set("/status/attachError", failed)),
+            None,
+        ),
+        ("being attached", settled(attachment().claimed()), None),
+        ("being detached", settled(attached().deleting()), None),
+        ("detached and kept by another", settled(detached()), Some(Unpublished)),
+        (
+            "its node is gone",
+            world().pv(volume().protected()).va(attached()),
+            None,
+        ),
+    ];
+    for (name, world, expected) in rows {
+        let snapshot = world.snapshot().unwrap();
+        let observed = crate::decide::observe(&snapshot, &world.driver, &world.policy, SecretState::NotLoaded);
+        assert_eq!(witness(&observed).map(|witness| witness.wanted), expected, "{name}");
+    }
 }
 
 #[test]

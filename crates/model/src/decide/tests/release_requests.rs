@@ -225,6 +225,7 @@ fn what_the_evidence_allows() {
     let failed = || ListedEvidence::Failed("no answer".to_owned());
     let unknown = || ListedEvidence::AtUnknown("node/1".to_owned());
     let doubtful = ListedEvidence::NotThereDoubtful;
+    let contradicts = || Contradicts("other".into());
     let replaced = || stuck().noted_node("id-of-yesterday");
     let replaced_and_confirmed = || replaced().annotation(NOT_ATTACHED_AT_ANNOTATION, "id-of-yesterday");
     let at = || ListedEvidence::At(NODE_ID.to_owned());
@@ -248,7 +249,8 @@ fn what_the_evidence_allows() {
         (confirmed, stuck(), here(not_there.clone()), Err("InUseOnNode")),
         (none, stuck(), evidence(unknown()), Err("NoProof")),
         (taint, stuck(), evidence(unknown()), Ok(OutOfServiceTaint)),
-        (none, stuck(), evidence(doubtful(Contradicts)), Err("NoProof")),
+        (none, stuck(), evidence(doubtful(contradicts())), Err("NoProof")),
+        (taint, stuck(), evidence(doubtful(contradicts())), Ok(OutOfServiceTaint)),
         (none, stuck(), evidence(doubtful(Disabled)), Err("NoProof")),
         (none, stuck(), evidence(doubtful(Translated)), Err("NoProof")),
         (confirmed, stuck(), evidence(doubtful(Translated)), Ok(Confirmed)),
@@ -270,6 +272,29 @@ fn what_the_evidence_allows() {
             "row {number}: {proof:?} {evidence:?}"
         );
     }
+}
+
+/// Only that a volume is absent is in doubt where the driver contradicts itself.
+#[test]
+fn a_listing_that_contradicts_an_attachment_is_no_proof_of_absence() {
+    let contradicted = || Some("va-other".into());
+    let at = ListedEvidence::At(NODE_ID.to_owned());
+    assert_eq!(at.clone().doubted_for(contradicted()), at);
+    assert_eq!(
+        ListedEvidence::Silent.doubted_for(contradicted()),
+        ListedEvidence::Silent
+    );
+    assert_eq!(ListedEvidence::NotThere.doubted_for(None), ListedEvidence::NotThere);
+    let world = asked(stuck(), &request().to_string());
+    let snapshot = world.snapshot().unwrap();
+    let observed = observe(&snapshot, &world.driver, &world.policy, SecretState::Loaded);
+    let Action::JudgeRelease(plan) = decide(&observed) else {
+        panic!("not judged: {}", decided(&world));
+    };
+    let doubtful = evidence(ListedEvidence::NotThere.doubted_for(contradicted()));
+    let refusal = judge_release(&observed, &plan, &doubtful).unwrap_err();
+    assert_eq!(refusal.reason(), "NoProof");
+    assert!(refusal.to_string().contains("VolumeAttachment va-other"), "{refusal}");
 }
 
 /// A neighbour that the cache knows counts as much as one that the effects find.

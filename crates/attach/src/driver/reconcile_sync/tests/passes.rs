@@ -379,7 +379,7 @@ async fn a_request_does_not_wait_for_the_end_of_a_pass() {
     let asked = Instant::now();
     let listing = Listing::about(vec![expected("a")]);
     let page_call = || work.page_call();
-    let evidence = work.list_turns.evidence(listing, page_call, LIMITS).await;
+    let evidence = work.list_turns.evidence(listing, page_call, LIMITS, &**work).await;
     assert_eq!(evidence, Ok(ListedEvidence::Silent));
     assert!(
         asked.elapsed() < takes + Duration::from_secs(1),
