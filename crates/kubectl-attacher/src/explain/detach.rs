@@ -105,12 +105,6 @@ fn failing(scene: &Scene, attachment: &Attachment, code: Option<i32>) -> Diagnos
     if is_of_sidecar {
         return diagnosis;
     }
-    if !attachment.finalizers.contains(&scene.driver.facts().finalizer) {
-        let others = &attachment.finalizers;
-        return diagnosis.advise(format!(
-            "if the volume is not attached, check the controllers that set {others}"
-        ));
-    }
     diagnosis.run(
         "if the detach can never finish, show the evidence and ask for a release",
         format!("kubectl attacher release va {}", attachment.name),

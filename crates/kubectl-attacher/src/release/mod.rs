@@ -54,18 +54,7 @@ pub fn attachment(scene: &Scene, facts: &ReleaseFacts) -> Result<ReleaseWay, Ref
         ));
     };
     let finalizer = finalizer_name(&attachment.attacher);
-    if !attachment.finalizers.contains(&finalizer) {
-        if is_detaching(attachment, &finalizer) {
-            let who = match service(&scene.driver, scene.now) {
-                Service::Operator { .. } => "the operator goes on detaching",
-                _ => "nobody detaches the volume",
-            };
-            return Err(format!(
-                "somebody took the finalizer {finalizer} off VolumeAttachment {name}, and {} keeps it; {who}: if the volume is not attached, \
-                 remove those",
-                attachment.finalizers
-            ));
-        }
+    if !is_detaching(attachment, &finalizer) {
         return Err(format!(
             "VolumeAttachment {name} does not carry the finalizer {finalizer}: the attacher holds it no more"
         ));
@@ -86,6 +75,11 @@ pub fn attachment(scene: &Scene, facts: &ReleaseFacts) -> Result<ReleaseWay, Ref
         Service::Unknown => {
             Err("AttacherConfigs and Leases could not be read, so an attacher may serve the driver".to_owned())
         }
+        Service::Nobody if !attachment.finalizers.contains(&finalizer) => Err(format!(
+            "somebody took the finalizer {finalizer} off VolumeAttachment {name}, and {} keeps it; nobody detaches the volume: if it is not \
+             attached, remove those",
+            attachment.finalizers
+        )),
         Service::Nobody => direct(scene, attachment, deleted, proof, facts.quiet_for),
     }
 }

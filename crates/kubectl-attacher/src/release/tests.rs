@@ -43,6 +43,12 @@ fn moved(scene: &mut Scene) {
     scene.attachment = Lookup::Found(attachment(both(detaching(3_600), &published)));
 }
 
+/// Somebody took the finalizer off before the detach.
+fn taken(scene: &mut Scene) {
+    let edit = json!({"metadata": {"finalizers": ["a/b"]}});
+    scene.attachment = Lookup::Found(attachment(both(detaching(3_600), &edit)));
+}
+
 fn facts(confirmed: bool) -> ReleaseFacts {
     ReleaseFacts {
         users: Lookup::Found(Vec::new()),
@@ -58,6 +64,7 @@ fn the_operator_is_asked() {
     assert_eq!(judge(&served(|_| {}), &facts(true)), ask(Some(ReleaseProof::Confirmed)));
     let taint = served(|scene| scene.node = tainted("node1"));
     assert_eq!(judge(&taint, &facts(false)), ask(Some(ReleaseProof::OutOfServiceTaint)));
+    assert_eq!(judge(&served(taken), &facts(false)), ask(None));
     // The taint is that of another machine, which the operator says; the person says more.
     let other = served(moved);
     assert_eq!(judge(&other, &facts(false)), ask(Some(ReleaseProof::OutOfServiceTaint)));
@@ -112,11 +119,8 @@ fn refusals_of_attachments() {
         ),
         (
             "not held by us any more, and not detached",
-            served(|scene| {
-                let edit = json!({"metadata": {"finalizers": ["a/b"]}});
-                scene.attachment = Lookup::Found(attachment(both(detaching(3_600), &edit)));
-            }),
-            "goes on detaching",
+            orphan(taken),
+            "a/b keeps it; nobody detaches the volume",
         ),
         (
             "mounted",

@@ -142,11 +142,7 @@ impl Attempt {
             Recorded::Unpublished => settle(&Outcome::Unpublished),
             Recorded::Marked => vec![patch::attached(current.attachment, None)],
             Recorded::Released => match (view.rules().attachment)(&current) {
-                // First what would look like a detach that is not over where the finalizer of another keeps the object: a retry finds ours.
-                Action::Release(write) => {
-                    let detached = current.attachment.attached.then(|| patch::detached(current.attachment));
-                    detached.into_iter().chain([write]).collect()
-                }
+                Action::Release(_) => settle(&Outcome::Unpublished),
                 _ => Vec::new(),
             },
         };

@@ -11,7 +11,7 @@ use super::driver_facts::{DriverFacts, ReleaseWithoutCall};
 use super::message::shown_handle;
 use super::observed::{DetachWait, NodeEntry, Observed, SecretState};
 use super::refusal::Refusal;
-use super::{is_claimed, patch, protect, published_volume, release_request, volume, was_called_for};
+use super::{is_claimed, patch, protect, published_volume, volume, was_called_for};
 use crate::objects::{
     Attachment, AttachmentSource, CsiSource, SecretReference, Volume, VolumeSource, VolumeSpec, is_blank,
 };
@@ -251,10 +251,10 @@ pub fn is_leaving(attachment: &Attachment, finalizer: &str) -> bool {
 /// where that fails too, as the driver has the volume at the first node, the end of the detach is what helps it.
 ///
 /// Somebody else's write may have taken our finalizer off before that, while another finalizer keeps the object: a merge patch replaces
-/// the whole list. What was called for says "attached" until its detach is confirmed, unless it was let go as a person asked.
+/// the whole list. What was called for says so, and "attached", until it is let go: our own write takes what was noted along with the
+/// finalizer ([`patch::release`]). A sidecar leaves the node ID, so that what is not attached counts as detached.
 pub fn is_detaching(attachment: &Attachment, finalizer: &str) -> bool {
-    let is_held = || attachment.release.as_deref().is_none_or(release_request::is_answered);
-    let lost = || attachment.attached && was_called_for(attachment) && is_held();
+    let lost = || attachment.attached && was_called_for(attachment);
     attachment.deleting.is_some() && (attachment.finalizers.contains(finalizer) || lost())
 }
 

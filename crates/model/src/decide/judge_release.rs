@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 
 use super::action::Action;
+use super::attach::is_detaching;
 use super::calls::VolumeOnNode;
 use super::message::shown_error;
 use super::observed::{NodeEntry, Observed};
@@ -14,12 +15,12 @@ use super::release_request::{
 use crate::objects::{Attachment, ReleaseNote};
 
 /// What a request on a VolumeAttachment that is being deleted asks for. None while the driver has not been asked to detach, when
-/// there is no request, and when it was answered.
+/// there is no request, when it was answered, and when nothing is to be detached. One that has lost our finalizer is judged as any other.
 pub(super) fn requested<'a>(observed: &Observed<'a>) -> Option<Action<'a>> {
     let attachment = observed.attachment;
     let note = attachment.release.as_deref()?;
     let is_answered = observed.release_answered || is_answered(note);
-    if !attachment.finalizers.contains(&observed.driver.finalizer) || is_answered {
+    if is_answered || !is_detaching(attachment, &observed.driver.finalizer) {
         return None;
     }
     let request = match check(attachment, note) {

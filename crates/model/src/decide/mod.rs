@@ -10,7 +10,8 @@
 //! * `ControllerPublishVolume` is asked for only when the VolumeAttachment carries our finalizer and the node ID that
 //!   will be used, its PersistentVolume (if any) carries our finalizer, and neither is being deleted.
 //! * Our finalizer is removed from a VolumeAttachment only by a write that follows a confirmed
-//!   `ControllerUnpublishVolume`, and before the status is cleared. For a driver that has no such call it goes only as far as
+//!   `ControllerUnpublishVolume`, and before the status is cleared. That write removes what was noted for the call too, where the
+//!   finalizer of another keeps the object. For a driver that has no such call it goes only as far as
 //!   [`ReleaseWithoutCall`] says.
 //!   A person may ask for more than that: see [`judge_release`], which refuses whatever is in doubt. One for which a call may
 //!   have been made gets it again when it has lost it, attached or not.

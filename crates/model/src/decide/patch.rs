@@ -15,10 +15,11 @@ use std::sync::Arc;
 
 use super::driver_facts::DriverFacts;
 use super::json_patch::{
-    add_annotation, add_finalizer, annotate, makes_annotations, patch_of, test_annotation, test_version,
-    without_finalizer,
+    add_annotation, add_finalizer, annotate, makes_annotations, patch_of, remove_annotation, test_annotation,
+    test_version, without_finalizer,
 };
 use super::outcome::Failure;
+use super::publication::claim_annotations;
 use crate::api::names::{
     NODE_ID_ANNOTATION, RELEASE_ANNOTATION, RELEASE_REFUSED_ANNOTATION, TRACEPARENT_ANNOTATION, VOLUME_ANNOTATION,
 };
@@ -204,17 +205,30 @@ fn former(attachment: &Attachment, node_id: &str, source: &CsiSource) -> Vec<For
     places
 }
 
-/// Takes our finalizer from an attachment; none when it is not there.
+/// Lets an attachment go: takes our finalizer from it; none when it is not there.
+///
+/// Where the finalizer of another keeps the object, what was noted for the call goes in the same write: what is left shows nothing that
+/// is still to be detached, whatever becomes of a write after this one, and nobody takes it for one that has lost our finalizer.
 pub fn release(attachment: &Attachment, finalizer: &str) -> Option<Write> {
-    let operations = without_finalizer(attachment.finalizers.positions(finalizer), finalizer)?;
-    Some(on_attachment(attachment, operations))
+    let is_held = attachment.finalizers.contains(finalizer);
+    is_held.then(|| let_go(attachment, finalizer))
 }
 
-/// Takes our finalizer from an attachment because a person asked for it; none when it is not there. On condition that nobody changed
-/// the object since the request was judged, and that the request still stands.
+fn let_go(attachment: &Attachment, finalizer: &str) -> Write {
+    let finalizers = &attachment.finalizers;
+    let removed = without_finalizer(finalizers.positions(finalizer), finalizer);
+    let mut operations = removed.unwrap_or_default();
+    if finalizers.left_out() > 0 || finalizers.iter().any(|other| other != finalizer) {
+        operations.extend(claim_annotations(attachment).map(remove_annotation));
+    }
+    on_attachment(attachment, operations)
+}
+
+/// As [`release`], because a person asked for it, and also where somebody took our finalizer off before; none when there is no request.
+/// On condition that nobody changed the object since the request was judged, and that the request still stands.
 pub fn release_on_request(attachment: &Attachment, finalizer: &str) -> Option<Write> {
     let requested = requested(attachment)?;
-    let mut write = if_known(attachment.resource_version, release(attachment, finalizer)?);
+    let mut write = if_known(attachment.resource_version, let_go(attachment, finalizer));
     if let Value::Array(operations) = &mut write.body {
         operations.insert(1, requested);
     }

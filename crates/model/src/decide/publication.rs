@@ -2,6 +2,7 @@
 
 use super::driver_facts::DriverFacts;
 use super::grpc_code;
+use crate::api::names::{NODE_ID_ANNOTATION, VOLUME_ANNOTATION};
 use crate::objects::Attachment;
 
 /// Whether an attachment carries our finalizer from a publish: a call may have been made for it, so the finalizer goes only
@@ -17,10 +18,15 @@ pub fn is_claimed(attachment: &Attachment, driver: &DriverFacts) -> bool {
 /// finalizer, before the first call; the Go sidecar writes no note. What was marked as attached without a call has neither. What somebody
 /// blanked or made too large was there.
 pub fn was_called_for(attachment: &Attachment) -> bool {
-    attachment.node_id.is_some()
-        || attachment.node_id_is_blank
-        || attachment.volume_note.is_some()
-        || attachment.note_too_large.is_some()
+    claim_annotations(attachment).next().is_some()
+}
+
+/// The annotations of an attachment that tell that it was claimed for a call. They go when it is let go.
+pub(super) fn claim_annotations(attachment: &Attachment) -> impl Iterator<Item = &'static str> {
+    let has_node_id = attachment.node_id.is_some() || attachment.node_id_is_blank;
+    let has_note = attachment.volume_note.is_some() || attachment.note_too_large.is_some();
+    let known = [(has_node_id, NODE_ID_ANNOTATION), (has_note, VOLUME_ANNOTATION)];
+    known.into_iter().filter(|(is_there, _)| *is_there).map(|(_, key)| key)
 }
 
 /// Whether a gRPC status number means that the call did nothing and is over. The others leave open whether the driver

@@ -14,8 +14,9 @@ const MAX_PUBLISH_CONTEXT_BYTES: usize = 256 * 1024;
 /// The writes that record an outcome, in the order in which they must reach the API server.
 ///
 /// At the end of a detach the finalizer goes first and the status second: the other way round, a crash or a stale cache
-/// between the two shows an unattached volume that still has our finalizer, and Unpublish is called again. The executor
-/// leaves out the second write when the answer to the first shows that the object is gone.
+/// between the two shows an unattached volume that still has our finalizer, and Unpublish is called again. This way round
+/// nothing that is left calls for it ([`patch::release`]), though the status may say "attached" until the object goes. The
+/// executor leaves out the second write when the answer to the first shows that the object is gone.
 pub fn settle(observed: &Observed<'_>, outcome: &Outcome, now: Timestamp) -> Vec<Write> {
     let attachment = observed.attachment;
     match outcome {

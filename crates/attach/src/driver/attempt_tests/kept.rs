@@ -391,6 +391,43 @@ async fn what_lost_the_finalizer_in_its_deletion_is_detached() {
     assert_eq!(stage.patches(), [("va0/status".to_owned(), 200)]);
 }
 
+/// The cache has a node ID that somebody took away: the write that takes it along is refused, and made again. The call is not.
+#[tokio::test]
+async fn what_others_keep_shows_no_claim_once_it_is_let_go() {
+    let stage = AttemptFixture::retrying_fast().await;
+    stage.driver.drift_attach("h", "id0");
+    stage.volume(&json!({"finalizers": [FINALIZER]}));
+    let attachment = |annotations: Value| {
+        json!({
+            "metadata": {
+                "name": "va0", "uid": "va0-uid", "finalizers": ["a/b", FINALIZER], "deletionTimestamp": DELETED,
+                "annotations": annotations,
+            },
+            "spec": {"attacher": DRIVER, "nodeName": "n0", "source": {"persistentVolumeName": "pv1"}},
+            "status": {"attached": true},
+        })
+    };
+    let note = r#"{"handle":"h"}"#;
+    let path = format!("{ATTACHMENTS}va0");
+    let seen = stage
+        .api
+        .put(path.clone(), attachment(json!({NODE_ID: "id0", NOTE: note})));
+    stage.api.put(path.clone(), attachment(json!({NOTE: note})));
+    let seen = serde_json::from_value::<VolumeAttachmentWire>(seen).unwrap();
+    stage.store.apply::<Attachment>(seen.into());
+    let is_detached = |api: &Api| api.get(&path).is_some_and(|va| va["status"]["attached"] == false);
+    stage.api.until(is_detached).await;
+    stage.attempts_end().await;
+    let patched = |path: &str, code| (path.to_owned(), code);
+    assert_eq!(
+        stage.patches(),
+        [patched("va0", 422), patched("va0", 200), patched("va0/status", 200)]
+    );
+    assert_eq!(finalizers(&stage.api), json!(["a/b"]));
+    assert_eq!(stage.api.get(&path).unwrap()["metadata"]["annotations"], json!({}));
+    assert_eq!(stage.calls(UNPUBLISH), 1);
+}
+
 /// Takes all finalizers off an object each time that ours was put back and the key is settled; how long so many rounds take.
 async fn fought_over(stage: &AttemptFixture, path: &str, rounds: usize) -> Duration {
     let begin = std::time::Instant::now();

@@ -1,7 +1,7 @@
 //! The request to the operator, and its answer.
 
 use csi_attacher_model::api::names::{RELEASE_ANNOTATION, RELEASE_REFUSED_ANNOTATION, finalizer_name};
-use csi_attacher_model::decide::{ReleaseAnswer, ReleaseProof, ReleaseRequest};
+use csi_attacher_model::decide::{ReleaseAnswer, ReleaseProof, ReleaseRequest, is_detaching};
 use csi_attacher_model::objects::{Attachment, VolumeAttachmentWire};
 use kube::Client;
 use serde_json::json;
@@ -86,21 +86,24 @@ enum Answer {
 
 /// Follows the object until the operator has answered.
 async fn answer(context: &Context, record: &Attachment, request: &ReleaseRequest) -> Result<Answer> {
-    let look = |seen: Option<VolumeAttachmentWire>| {
-        let Some(wire) = seen else {
-            return Some(Answer::Released);
-        };
-        let annotations = wire.metadata.annotations.as_ref();
-        let answer = annotations.and_then(|all| all.get(RELEASE_REFUSED_ANNOTATION));
-        let answer = answer.and_then(|text| serde_json::from_str::<ReleaseAnswer>(text).ok());
-        if let Some(answer) = answer.filter(|answer| answer.request == request.at.to_string()) {
-            return Some(Answer::Refused(answer));
-        }
-        let now = Attachment::from(wire);
-        let is_held = now.uid == record.uid && now.finalizers.contains(&finalizer_name(&now.attacher));
-        (!is_held).then_some(Answer::Released)
+    follow(context, &record.name, |seen| answer_on(seen, record, request)).await
+}
+
+/// What the object says of the request; none while it says nothing.
+fn answer_on(seen: Option<VolumeAttachmentWire>, record: &Attachment, request: &ReleaseRequest) -> Option<Answer> {
+    let Some(wire) = seen else {
+        return Some(Answer::Released);
     };
-    follow(context, &record.name, look).await
+    let annotations = wire.metadata.annotations.as_ref();
+    let answer = annotations.and_then(|all| all.get(RELEASE_REFUSED_ANNOTATION));
+    let answer = answer.and_then(|text| serde_json::from_str::<ReleaseAnswer>(text).ok());
+    if let Some(answer) = answer.filter(|answer| answer.request == request.at.to_string()) {
+        return Some(Answer::Refused(answer));
+    }
+    let now = Attachment::from(wire);
+    // The operator judges what has lost its finalizer meanwhile, too.
+    let is_held = now.uid == record.uid && is_detaching(&now, &finalizer_name(&now.attacher));
+    (!is_held).then_some(Answer::Released)
 }
 
 /// Takes a request back that nobody answered: what it vouches for may not hold later.
@@ -114,4 +117,40 @@ async fn withdraw(client: &Client, record: &Attachment, value: &str) {
     let target = format!("/apis/storage.k8s.io/v1/volumeattachments/{}", record.name);
     // An operator expires what stays: see `MAX_REQUEST_AGE` of the core.
     drop(json_patch(client, &target, &body, false).await);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::explain::tests::builders::{attachment, both, detaching, wire};
+
+    /// The owner of another finalizer replaced the list, and nobody has judged.
+    #[test]
+    fn what_has_lost_the_finalizer_meanwhile_is_not_released() {
+        let record = attachment(detaching(60));
+        let deleted = record.deleting.unwrap();
+        let request = ReleaseRequest {
+            uid: record.uid.to_string(),
+            deleted,
+            at: deleted,
+            by: String::new(),
+            reason: String::new(),
+            proof: None,
+        };
+        let with = |metadata: serde_json::Value| both(detaching(60), &json!({ "metadata": metadata }));
+        let rows = [
+            ("waiting", with(json!({})), false),
+            ("taken off", with(json!({"finalizers": ["a/b"]})), false),
+            (
+                "let go beside another one",
+                with(json!({"finalizers": ["a/b"], "annotations": null})),
+                true,
+            ),
+            ("made again", with(json!({"uid": "another"})), true),
+        ];
+        for (name, seen, released) in rows {
+            let answer = answer_on(Some(wire(seen)), &record, &request);
+            assert_eq!(matches!(answer, Some(Answer::Released)), released, "{name}");
+        }
+    }
 }

@@ -31,13 +31,18 @@ fn text(seconds: i64) -> String {
 
 /// A VolumeAttachment of pv1 to node1 that was made 30 seconds ago.
 pub fn attachment(edit: Value) -> Arc<Attachment> {
+    Arc::new(wire(edit).into())
+}
+
+/// The same, as it comes over the wire.
+pub fn wire(edit: Value) -> VolumeAttachmentWire {
     let mut object = json!({
         "metadata": {"name": "csi-1", "uid": "uid-1", "resourceVersion": "7", "creationTimestamp": text(30)},
         "spec": {"attacher": DRIVER, "nodeName": "node1", "source": {"persistentVolumeName": "pv1"}},
         "status": {"attached": false},
     });
     json_patch::merge(&mut object, &edit);
-    Arc::new(serde_json::from_value::<VolumeAttachmentWire>(object).unwrap().into())
+    serde_json::from_value(object).unwrap()
 }
 
 /// What claims an attachment.

@@ -96,6 +96,12 @@ fn what_keeps_an_attachment() {
             &["is being detached"],
         ),
         row(
+            "the same, and the detach fails",
+            deleted(both(failing("rpc error: code = Internal desc = no"), &taken), |_| {}),
+            Case::DetachFailing,
+            &["kubectl attacher release va csi-1"],
+        ),
+        row(
             "another controller's",
             deleted(both(detaching(30), &foreign), |_| {}),
             Case::ForeignFinalizer,

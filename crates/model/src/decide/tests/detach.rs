@@ -148,6 +148,22 @@ fn detaching_with_care() {
             "somebody took our finalizer off before the detach",
             ready().va(detaching().finalizers(&[OTHER])),
         )]),
+        // As when the process ends between the two writes.
+        ends(
+            "RF",
+            "unpub handle1 nodeID1 | FIN- | DET 403 | DERR(could not mark as detached: volumeattachments.storage.k8s.io \
+             \"pv1-node1\" is forbidden: Mock error)",
+        )
+        .when(vec![
+            (
+                "what was let go is not detached again, though its status says that it is attached",
+                ready().va(detaching().noted_volume(&note)).refuse_attachment(&[2]),
+            ),
+            (
+                "nor is what the sidecar attached",
+                ready().va(detaching()).refuse_attachment(&[2]),
+            ),
+        ]),
         done("").when(vec![(
             "nothing was called for",
             ready().va(attachment().attached().finalizers(&[OTHER]).deleting()),

@@ -133,6 +133,41 @@ fn a_finalizer_that_is_there_twice_is_removed_at_once() {
     assert_eq!(patched["metadata"]["finalizers"], json!(["a/b"]));
 }
 
+/// In one write, of which the API server takes all or nothing. Where our finalizer alone keeps the object, that is what goes.
+#[test]
+fn what_was_noted_goes_with_the_finalizer_where_another_keeps_the_object() {
+    let noted = |finalizers: &[&str]| {
+        let note = json!({"handle": "handle1"});
+        let object = attachment()
+            .noted_node(" ")
+            .noted_volume(&note)
+            .annotation("some~one/else", "kept");
+        object.finalizers(finalizers)
+    };
+    let release = |object: &Va| {
+        let record = world().va(object.clone()).snapshot().unwrap().attachment;
+        patch::release(&record, FINALIZER).unwrap()
+    };
+    let kept = noted(&["a/b", FINALIZER]);
+    let write = release(&kept);
+    let others = json!({"some~one/else": "kept"});
+    let patched = apply(&kept.0, &write).unwrap();
+    assert_eq!(patched["metadata"]["annotations"], others);
+    assert_eq!(patched["metadata"]["finalizers"], json!(["a/b"]));
+    let changed = kept.set("/metadata/annotations", others);
+    assert!(
+        apply(&changed.0, &write).is_err(),
+        "it is made again from what is there"
+    );
+    assert_eq!(
+        operations(release(&noted(&[FINALIZER])), ATTACHMENT_UID),
+        json!([
+            {"op": "test", "path": "/metadata/finalizers/0", "value": FINALIZER},
+            {"op": "remove", "path": "/metadata/finalizers/0"},
+        ])
+    );
+}
+
 #[test]
 fn a_finalizer_is_put_back_beside_those_of_others() {
     let object = attachment().noted_node("n").finalizers(&["a/b"]).attached();

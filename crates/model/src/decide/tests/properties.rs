@@ -9,7 +9,7 @@ use super::builders::FINALIZER;
 use super::stale::kind_of;
 use super::strategies::{volumes, worlds};
 use super::world::{DecideModel, now};
-use crate::decide::patch::{Write, WriteTarget};
+use crate::decide::patch::{self, Write, WriteTarget};
 use crate::decide::{
     self, Action, IgnoreReason, NodeEntry, Outcome, ReleaseWithoutCall, SecretState, VolumeAction, VolumeOnNode,
 };
@@ -328,6 +328,18 @@ proptest! {
         if own && is_described && attachment.deleting.is_none() && was_called_for {
             prop_assert!(attachment.finalizers.contains(FINALIZER));
         }
+    }
+
+    /// What was let go is not detached again, whatever becomes of the write after that one.
+    #[test]
+    fn what_was_let_go_is_settled(world in worlds()) {
+        let mut world = world;
+        let attachment = world.snapshot().unwrap().attachment;
+        let release = patch::release(&attachment, FINALIZER).filter(|_| attachment.deleting.is_some());
+        let Some(release) = release else { return Ok(()) };
+        world.write(&release).unwrap();
+        let settled = world.snapshot().is_none_or(|left| decide::is_settled(&left.attachment, FINALIZER));
+        prop_assert!(settled);
     }
 
     /// P8: what others write on the objects changes nothing about what is decided.

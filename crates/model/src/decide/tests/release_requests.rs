@@ -31,6 +31,11 @@ fn stuck() -> Va {
         )
 }
 
+/// The same; somebody took our finalizer off, while another one keeps the object.
+fn lost() -> Va {
+    stuck().finalizers(&["a/b"])
+}
+
 fn asked(attachment: Va, request: &str) -> DecideModel {
     ready().va(attachment.annotation(RELEASE_ANNOTATION, request))
 }
@@ -95,9 +100,16 @@ fn which_requests_count() {
             good(stuck().annotation(RELEASE_REFUSED_ANNOTATION, "x")),
             "judge 1 places",
         ),
+        ("our finalizer was taken off", good(lost()), "judge 1 places"),
+        ("taken off, no JSON", asked(lost(), "true"), "refuse Unreadable"),
         (
-            "our finalizer is not there",
-            good(stuck().finalizers(&["a/b"])),
+            "taken off, answered",
+            good(answered(AT).finalizers(&["a/b"])),
+            "unpublish",
+        ),
+        (
+            "not ours",
+            good(attachment().finalizers(&["a/b"]).attached().deleting()),
             "Ignore(NothingToDetach)",
         ),
         ("no volume, no note", without_volume(good(stuck())), "judge 0 places"),
@@ -326,6 +338,7 @@ fn the_release_is_written_on_conditions() {
             {"op": "test", "path": "/metadata/resourceVersion", "value": "1"},
             {"op": "test", "path": "/metadata/finalizers/1", "value": FINALIZER},
             {"op": "remove", "path": "/metadata/finalizers/1"},
+            {"op": "remove", "path": "/metadata/annotations/csi.alpha.kubernetes.io~1node-id"},
         ])
     );
     let refusal = ReleaseRefusal::NoProof("why".to_owned());
@@ -337,6 +350,25 @@ fn the_release_is_written_on_conditions() {
     );
     let write = refuse_release(&attachment, &answer).unwrap();
     assert_eq!(write.body[2]["value"], json!(answer));
+}
+
+/// What is let go shows no claim any more, so that it is not detached again. The request on it stays without an answer.
+#[test]
+fn what_is_released_is_settled_though_another_finalizer_keeps_it() {
+    for va in [stuck().finalizers(&["a/b", FINALIZER]), lost()] {
+        let va = va.noted_volume(&json!({"handle": "handle1"}));
+        let mut world = asked(va, &request().to_string());
+        assert_eq!(decided(&world), "judge 1 places");
+        let write = release_on_request(&world.snapshot().unwrap().attachment, FINALIZER).unwrap();
+        world.write(&write).unwrap();
+        let metadata = &world.attachment.as_ref().unwrap()["metadata"];
+        assert_eq!(metadata["finalizers"], json!(["a/b"]));
+        assert_eq!(
+            metadata["annotations"],
+            json!({RELEASE_ANNOTATION: request().to_string()})
+        );
+        assert_eq!(decided(&world), "Ignore(NothingToDetach)");
+    }
 }
 
 /// The request wakes an attachment from its backoff, the answer to it does not.

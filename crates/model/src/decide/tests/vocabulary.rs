@@ -35,9 +35,7 @@ impl DecideModel {
                 let places = places.map(|place| format!(" former {}@{}", place.handle, place.node_id));
                 std::iter::once("NOTE".to_owned()).chain(places).collect()
             }
-            (WriteTarget::Attachment(_), PatchType::Json) if write.body == remove(ATTACHMENT_UID, 0, finalizer) => {
-                "FIN-".to_owned()
-            }
+            (WriteTarget::Attachment(_), PatchType::Json) if write.body == self.let_go() => "FIN-".to_owned(),
             (WriteTarget::AttachmentStatus(_), PatchType::Json) => replaced_label(&write.body).unwrap_or_else(raw),
             (WriteTarget::AttachmentStatus(_), PatchType::Merge) => status_label(&write.body).unwrap_or_else(raw),
             _ => raw(),
@@ -93,9 +91,24 @@ impl DecideModel {
         operations
     }
 
+    /// FIN-: the finalizer and, where that of somebody else keeps the object, what was noted with it.
+    fn let_go(&self) -> Value {
+        let mut operations = remove(ATTACHMENT_UID, 0, &self.driver.finalizer);
+        let known = self.snapshot().map(|snapshot| snapshot.attachment);
+        let kept = known.filter(|attachment| attachment.finalizers.iter().count() > 1);
+        if let (Value::Array(list), Some(kept)) = (&mut operations, kept) {
+            if kept.node_id.is_some() || kept.node_id_is_blank {
+                list.push(json!({"op": "remove", "path": path_of(NODE_ID_ANNOTATION)}));
+            }
+            if kept.volume_note.is_some() {
+                list.push(json!({"op": "remove", "path": path_of(VOLUME_ANNOTATION)}));
+            }
+        }
+        operations
+    }
+
     /// NOTE: the annotations alone, on an attachment that has our finalizer and other annotations.
     fn note(&self, second: &Value, noted: &Noted) -> Value {
-        let path_of = |key: &str| format!("/metadata/annotations/{}", key.replace('/', "~1"));
         let mut operations = vec![same(ATTACHMENT_UID), same_version(second)];
         for (key, value) in self.annotations(noted) {
             let path = path_of(key);
@@ -131,6 +144,10 @@ fn noted_in(body: &Value) -> Noted {
         .and_then(|text| serde_json::from_str(text).ok());
     note.map(|note: VolumeAnnotation| (note.former, note.renewed))
         .unwrap_or_default()
+}
+
+fn path_of(key: &str) -> String {
+    format!("/metadata/annotations/{}", key.replace('/', "~1"))
 }
 
 fn same(uid: &str) -> Value {
