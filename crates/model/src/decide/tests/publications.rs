@@ -4,7 +4,7 @@ use serde_json::json;
 use std::collections::BTreeMap;
 
 use super::builders::{FINALIZER, Va, attachment, volume};
-use super::table::{Row, done, play, retried, row};
+use super::table::{Row, done, mended, play, retried};
 use super::world::{on_node, ready, world};
 use crate::api::OrphanPolicy;
 use crate::decide::{self, Failure, is_final};
@@ -120,22 +120,31 @@ fn a_detach_needs_the_answer_of_every_place() {
             .node_of(Some("nodeID2"))
             .va(detaching.clone())
     };
-    let no = || Err(Failure::plain("no"));
-    let yes = || Ok(BTreeMap::default());
+    let no = |code| {
+        Err(Failure {
+            message: "no".to_owned(),
+            code,
+        })
+    };
+    let first = |code| ready().answer(no(code));
+    let second = |code| ready().answer(Ok(BTreeMap::default())).answer(no(code));
     play(vec![
-        vec![row(
-            "the first fails",
-            ready().answer(no()),
-            "unpub handle1 nodeID2 | unpub handle1 nodeID1 | DERR(no) | unpub handle1 nodeID2 | unpub handle1 nodeID1 | FIN- | DET",
-            "RF",
-        )],
-        vec![row(
-            "the second fails",
-            ready().answer(yes()).answer(no()),
+        mended(
+            "unpub handle1 nodeID2 | DERR(no) | unpub handle1 nodeID2 | unpub handle1 nodeID1 | FIN- | DET",
+        )
+        .when(vec![
+            ("the first may succeed later: UNAVAILABLE", first(Some(14))),
+            ("the first has no code", first(None)),
+        ]),
+        mended(
             "unpub handle1 nodeID2 | unpub handle1 nodeID1 | DERR(no) | unpub handle1 nodeID2 | unpub handle1 nodeID1 | \
              FIN- | DET",
-            "RF",
-        )],
+        )
+        .when(vec![
+            ("the first is refused: INTERNAL", first(Some(13))),
+            ("the second is refused: INTERNAL", second(Some(13))),
+            ("the second may succeed later: UNAVAILABLE", second(Some(14))),
+        ]),
     ]);
 }
 

@@ -59,14 +59,15 @@ fn what_was_claimed_when_the_driver_had_the_calls_is_kept() {
         (Confirmed, "FIN-", "F"),
     ] {
         let trivial = || trivial().releasing(release);
+        let beside_others = if log == "FIN-" { "FIN- | DET" } else { log };
         play(vec![
+            ends(requeue, beside_others).when(vec![(
+                "deleted, kept by others",
+                trivial().va(detaching().finalizers(&[FINALIZER, "a/b"])),
+            )]),
             ends(requeue, log).when(vec![
                 ("deleted", trivial().va(detaching())),
                 ("deleted, of a pod", trivial().va(detaching().inline(&volume()))),
-                (
-                    "deleted, kept by others",
-                    trivial().va(detaching().finalizers(&[FINALIZER, "a/b"])),
-                ),
                 (
                     "deleted, never answered",
                     trivial().va(attachment().claimed().deleting()),

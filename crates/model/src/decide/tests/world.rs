@@ -258,7 +258,8 @@ impl DecideModel {
                         return self.fail(&observed, wrapped("could not remove the finalizer", &error));
                     }
                 }
-                Action::MarkAttached(write) | Action::Release(write) => {
+                Action::Release(_) => return self.record(&observed, &Outcome::Unpublished),
+                Action::MarkAttached(write) => {
                     return self.write(&write).map_or(Requeue::Retry, |()| Requeue::Forget);
                 }
             }
@@ -294,9 +295,11 @@ impl DecideModel {
             match decide::unpublished(observed.policy, answer) {
                 Ok(None) => {}
                 Ok(Some(orphan)) => self.log.push(format!("orphan({})", orphan.message)),
-                Err(failure) => {
+                Err(failure) if failure.code.is_some_and(decide::is_final) => {
                     failed.get_or_insert(failure);
                 }
+                // What may succeed later is waited for.
+                Err(failure) => return self.fail(observed, failure),
             }
         }
         match failed {
