@@ -105,7 +105,10 @@ impl History {
         let now = self.api.get(&self.name).await;
         let (name, now, mut seen) = (&self.name, now?.spec, self.seen.clone());
         let has_now = seen.wait_for(|(versions, _)| versions.iter().any(|version| Some(version) == now.as_ref()));
-        let seen = tokio::time::timeout(limit, has_now).await.ok().and_then(std::result::Result::ok);
+        let seen = tokio::time::timeout(limit, has_now)
+            .await
+            .ok()
+            .and_then(std::result::Result::ok);
         let error = match seen.as_deref() {
             Some((versions, 1)) => return Ok(versions.clone()),
             Some((_, lists)) => format!("{name} was listed {lists} times; versions may be missing"),
