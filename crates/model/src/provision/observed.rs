@@ -87,8 +87,8 @@ pub struct Waited {
     /// The class has been missing, or that of another provisioner, or what the call is made from not been known as it is, for 10 seconds:
     /// it is told.
     pub for_class: bool,
-    /// The selected node has had no Node or no CSINode for 5 seconds: the claim gets another one. Before that the watch of Nodes or CSINodes
-    /// may only be behind that of claims, or the driver may be about to be registered at a new node.
+    /// The selected node has had no Node or no CSINode for half a second: the claim gets another one. Before that the watch of Nodes or CSINodes
+    /// may only be behind that of claims.
     pub for_node: bool,
     /// Its PersistentVolume has been saved for 30 seconds: the marker goes, bound or not.
     pub for_binding: bool,

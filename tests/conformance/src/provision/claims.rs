@@ -191,7 +191,17 @@ impl Claim {
         what: &str,
         wanted: impl Fn(&PersistentVolumeClaim) -> bool,
     ) -> Outcome<PersistentVolumeClaim> {
-        let found = wait_for(self.api(), &self.name, what, LIMIT, |it| it.is_some_and(&wanted));
+        self.is_within(LIMIT, what, wanted).await
+    }
+
+    /// Waits so long for a state of it.
+    pub async fn is_within(
+        &self,
+        limit: Duration,
+        what: &str,
+        wanted: impl Fn(&PersistentVolumeClaim) -> bool,
+    ) -> Outcome<PersistentVolumeClaim> {
+        let found = wait_for(self.api(), &self.name, what, limit, |it| it.is_some_and(&wanted));
         found
             .await?
             .ok_or_else(|| Stop::Failed(format!("{} is gone", self.name)))

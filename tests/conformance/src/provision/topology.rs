@@ -1,6 +1,7 @@
 //! Where volumes must be reachable from.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::CSINode;
@@ -20,6 +21,8 @@ const RACK: &str = "topology.conformance.test/rack";
 /// How many claims are tried until one asks for all zones. Each takes a whole provisioning, in which a watch that works
 /// has brought them.
 const TRIES: usize = 20;
+/// A node that is gone is taken off within a second; on a busy machine by then.
+const RESCHEDULED: Duration = Duration::from_secs(3);
 /// Of a class, whose claims wait for a node.
 const DELAYED: &str = "WaitForFirstConsumer";
 
@@ -185,7 +188,9 @@ fn nodes(group: Group) -> Group {
                 t.three_zones().await?;
                 t.given_delayed_class().await?;
                 let claim = t.claim_on("", &t.id, Some("nowhere")).await?;
-                claim.is("without a selected node", is_rescheduled).await?;
+                claim
+                    .is_within(RESCHEDULED, "without a selected node", is_rescheduled)
+                    .await?;
                 claim.no_call()?;
                 claim.select(&t.claim("b").name).await?;
                 claim.bound().await?;

@@ -41,8 +41,10 @@ use surroundings::{Surroundings, neutral};
 
 /// How long a class may be missing, or that of another provisioner, before it is told: kube-controller-manager may be about to correct it.
 pub const CLASS_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a selected node may be missing before the claim gets another one.
-pub const NODE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a selected node may be missing before the claim gets another one: the watch of Nodes or CSINodes may be a moment behind that of
+/// claims. No longer, as a pod waits for it, and external-provisioner waits for nothing. A new node needs no more time: kubelet makes its CSINode
+/// before the Node is Ready.
+pub const NODE_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long a PersistentVolume may be saved and not bound before the marker goes all the same.
 pub const BINDING_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a claim rests at least whose time is about to be over.
@@ -593,7 +595,7 @@ impl ClaimAttempt {
         let now = view.now();
         let rest = |since: Option<Timestamp>, patience: Duration| {
             let waited = since.map_or(Duration::ZERO, |since| elapsed(since, now));
-            Verdict::Rest(patience.saturating_sub(waited).max(Duration::from_secs(1)))
+            Verdict::Rest(patience.saturating_sub(waited).max(MIN_REST))
         };
         match reason {
             ClaimReason::Syncing => Verdict::Rest(self.memory.rests.next_rest()),
