@@ -13,6 +13,7 @@ use crate::objects::{Attachment, Operation};
 use crate::queue::Remembered;
 use crate::traces::SharedLifecycle;
 use csi_attacher_model::ListRests;
+use csi_attacher_runtime::fence::UnsentCalls;
 use csi_attacher_runtime::secret_waits::{AwaitedSecret, AwaitsSecret};
 
 /// The longest that an attach is held back, whatever the deadlines are.
@@ -32,6 +33,8 @@ pub struct KeyMemory {
     pub(crate) call: Option<AbortOnDropHandle<()>>,
     /// How often in a row it rested because it waits for lists.
     pub(crate) list_rests: ListRests,
+    /// Its calls in a row that were not sent.
+    pub(crate) unsent: UnsentCalls,
     /// The Secret that it waits for.
     pub(crate) secret: Option<AwaitedSecret>,
     /// That the driver is not given the Secret, and why.

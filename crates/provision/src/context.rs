@@ -12,7 +12,6 @@ use crate::api::validated::Provisioning;
 use crate::apiserver::Requests;
 use crate::cache::{ClaimRoute, Store};
 use crate::clock;
-use crate::csi::Call;
 use crate::decide::DriverFacts;
 use crate::deprecated;
 use crate::events::EventRecorder;
@@ -31,11 +30,10 @@ use crate::queue::Item;
 use crate::runtime::Workplace;
 use crate::runtime::secret_waits::SecretWaits;
 use crate::telemetry::metrics::{Metrics, QueueCounts};
-use crate::telemetry::{Redaction, Span, Tracer};
+use crate::telemetry::{Redaction, Tracer};
 use crate::topology_waits::TopologyWaits;
 use crate::traces::LeftOpen;
 use crate::volumes::VolumeCache;
-use csi_attacher_model::attempt::CallEnd;
 
 /// What all drivers share.
 #[derive(Clone)]
@@ -237,11 +235,6 @@ impl DriverContext {
         } else {
             RolePhase::Disabled
         }
-    }
-
-    /// Calls the driver behind the fence.
-    pub(crate) async fn call<C: Call>(&self, call: &C, deadline: Duration, span: &Span) -> Result<C::Answer, CallEnd> {
-        Ok(self.client().call(call, deadline, span).await?)
     }
 
     /// Has what first calls are made from listed again where it is not watched: a watch that gets no answer does not break.

@@ -93,13 +93,13 @@ pub(crate) fn deletion_failed<K>(shell: &mut Shell<'_, K>, failed: &FailedAttemp
     );
 }
 
-/// Nothing failed: others may work for the driver by now, or the connection took no more calls.
-pub(crate) fn lease_lost<K>(shell: &mut Shell<'_, K>, lost: LeaseLost) {
-    let driver = &*shell.look.work.facts.name;
-    let (claim, volume) = shell.run.key.claim_or_volume();
-    let waits = shell.run.waits();
-    let text = match lost {
-        LeaseLost::NotStarted if waits >= LASTING => format!("{lost}, {waits} times in a row"),
+/// Nothing failed: others may work for the driver by now, or the connection took no more calls. What is to be told of one that takes none for
+/// long.
+pub(crate) fn lease_lost<K>(shell: &mut Shell<'_, K>, lost: LeaseLost) -> Option<String> {
+    let (work, key) = (shell.look.work, &shell.run.key);
+    let driver = &*work.facts.name;
+    let (claim, volume) = key.claim_or_volume();
+    match lost {
         LeaseLost::NotStarted => {
             traced!(
                 debug,
@@ -109,19 +109,23 @@ pub(crate) fn lease_lost<K>(shell: &mut Shell<'_, K>, lost: LeaseLost) {
                 PersistentVolume = volume,
                 "{lost}"
             );
-            return;
+            let lasting = work.queue.remember(key, |memory| memory.unsent.lasting());
+            let count = lasting.flatten()?;
+            Some(format!(
+                "the call was not sent: the connection to the driver took none of the last {count} calls"
+            ))
         }
-        LeaseLost::Cancelled => lost.to_string(),
-    };
-    traced!(
-        warn,
-        shell.span,
-        driver,
-        PersistentVolumeClaim = claim,
-        PersistentVolume = volume,
-        "{text}"
-    );
-    if lost == LeaseLost::Cancelled {
-        shell.span.fail(error_type::SHUTDOWN, &text);
+        LeaseLost::Cancelled => {
+            traced!(
+                warn,
+                shell.span,
+                driver,
+                PersistentVolumeClaim = claim,
+                PersistentVolume = volume,
+                "{lost}"
+            );
+            shell.span.fail(error_type::SHUTDOWN, &lost.to_string());
+            None
+        }
     }
 }

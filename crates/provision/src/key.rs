@@ -9,6 +9,7 @@ use crate::provision::attempt::{ClaimMemory, RetryRequests};
 use crate::provision::deletion::VolumeMemory;
 use crate::provision::{PendingObject, PendingOperation, VolumeReason};
 use crate::queue::{CauseCode, Remembered};
+use crate::runtime::fence::UnsentCalls;
 use crate::runtime::secret_waits::{AwaitedSecret, AwaitsSecret};
 use crate::traces::{Beginning, Progress};
 
@@ -114,6 +115,8 @@ pub struct KeyMemory {
     pub(crate) changed: Arc<Notify>,
     /// How far its life cycle has come.
     pub(crate) progress: Progress,
+    /// Its calls in a row that were not sent.
+    pub(crate) unsent: UnsentCalls,
     /// The Secret that it waits for.
     pub(crate) secret: Option<AwaitedSecret>,
     /// Whether it was told that its first attempt takes long.

@@ -6,15 +6,18 @@ use std::time::Duration;
 
 use crate::api::validated::Tracing;
 use crate::apiserver::{ApiError, ApiErrorKind, HeldSecret};
+use crate::csi::Call;
 use crate::key::WorkKey;
 use crate::look::Look;
 use crate::objects::{PersistentVolumeWire, ResourceVersion, Volume};
 use crate::provision::RolePhase;
 use crate::provision::attempt::Verdict;
 use crate::queue::Run;
+use crate::runtime::fence::FencedClient;
 use crate::runtime::report::FailedAttempt;
 use crate::telemetry::{Span, SpanContext, w3c};
 use crate::traces::{Beginning, Lifecycle, LifecycleOutcome, Operation, Progress};
+use csi_attacher_model::attempt::CallEnd;
 
 /// The effects of one attempt.
 pub(crate) struct Shell<'w, K> {
@@ -129,6 +132,19 @@ impl<'w, K> Shell<'w, K> {
     /// How long the attempt has taken so far.
     pub fn took(&self) -> Duration {
         self.run.started.elapsed()
+    }
+
+    /// Calls the driver behind the fence, and counts what was not sent.
+    pub async fn call<C: Call>(
+        &self,
+        client: &FencedClient,
+        call: &C,
+        deadline: Duration,
+    ) -> Result<C::Answer, CallEnd> {
+        let answer = client.call(call, deadline, &self.span).await;
+        let queue = &self.look.work.queue;
+        queue.remember(&self.run.key, |memory| memory.unsent.count(&answer));
+        Ok(answer?)
     }
 
     /// Reads a PersistentVolume into the cache, where it may have had this UID. An older copy than what is known shows that the API server

@@ -48,6 +48,28 @@ impl From<CallFailure> for CallEnd {
 
 pub use csi_attacher_model::attempt::LeaseLost;
 
+/// From so many calls in a row on that were not sent it is told: the connection stands, and takes none.
+const LASTING_UNSENT: u32 = 3;
+
+/// How many calls for one key in a row were not sent, as the connection took no more.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct UnsentCalls(u32);
+
+impl UnsentCalls {
+    /// Counts a call that has ended. Whatever the driver may have seen ends the row; so does the end of the Lease, as others work for it.
+    pub fn count<T>(&mut self, answer: &Result<T, CallFailure>) {
+        self.0 = match answer {
+            Err(CallFailure::Driver(error)) if error.unsent => self.0.saturating_add(1),
+            _ => 0,
+        };
+    }
+
+    /// How many they are, once that is to be told.
+    pub fn lasting(self) -> Option<u32> {
+        (self.0 >= LASTING_UNSENT).then_some(self.0)
+    }
+}
+
 /// Calls a driver for as long as its Lease is held. Clones share the connection.
 #[derive(Clone)]
 pub struct FencedClient {

@@ -13,8 +13,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, advance, sleep, timeout};
 use tonic::{Request, Response, Status};
 
-use super::fence::{CallFailure, FencedClient, LeaseLost};
-use crate::csi::{ControllerUnpublishVolume, CsiClient, DriverConnection};
+use super::fence::{CallFailure, FencedClient, LeaseLost, UnsentCalls};
+use crate::csi::{CallError, ControllerUnpublishVolume, CsiClient, DriverConnection};
 use crate::decide::VolumeOnNode;
 use crate::lease::{Clock, LeaseRules, LeaseTimings, Term};
 use crate::telemetry::{Metrics, Span};
@@ -226,4 +226,27 @@ async fn open_calls_are_known_over_whatever_connection_they_were_made() {
     // Whoever drops a call has ended it.
     later.abort();
     timeout(seconds(1), open.ended()).await.expect("at once");
+}
+
+#[test]
+fn calls_that_were_not_sent_are_told_from_the_third_in_a_row_on() {
+    let unavailable = |unsent| {
+        Err(CallFailure::from(CallError {
+            code: tonic::Code::Unavailable,
+            message: "connection closed".to_owned(),
+            transport: true,
+            unsent,
+        }))
+    };
+    for end in [Ok(()), unavailable(false), Err(NOT_STARTED), Err(CANCELLED)] {
+        let mut calls = UnsentCalls::default();
+        let mut lasting = |answer: &Result<(), CallFailure>| {
+            calls.count(answer);
+            calls.lasting()
+        };
+        let told = [(); 4].map(|()| lasting(&unavailable(true)));
+        assert_eq!(told, [None, None, Some(3), Some(4)]);
+        assert_eq!(lasting(&end), None, "{end:?}");
+        assert_eq!(lasting(&unavailable(true)), None, "a new row after {end:?}");
+    }
 }

@@ -69,7 +69,12 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &ClaimAttempt, note: ClaimN
             failed(shell, claim, error_type::OTHER, &message, None);
         }
         ClaimNote::RequestFailed(error) => request_failed(shell, claim, &error),
-        ClaimNote::LeaseLost(lost) => failures::lease_lost(shell, lost),
+        ClaimNote::LeaseLost(lost) => {
+            if let Some(message) = failures::lease_lost(shell, lost) {
+                let wait = Some(shell.run.wait_delay);
+                failed(shell, claim, error_type::DRIVER_UNAVAILABLE, &message, wait);
+            }
+        }
     }
 }
 

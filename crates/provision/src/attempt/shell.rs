@@ -234,7 +234,8 @@ impl Shell<'_> {
             plan,
             secrets: self.secret.of(plan.secret.as_ref()),
         };
-        let answer = self.look.work.call(&call, deadline, &self.span);
+        let client = self.look.work.client();
+        let answer = self.call(&client, &call, deadline);
         let mut answer = pin!(self.during(attempt, answer));
         let announced_at = self.run.started + ANNOUNCED_AFTER;
         let is_announced = self.run.attempt() == 1 && attempt.is_wanted(&self.look);
@@ -263,8 +264,8 @@ impl Shell<'_> {
             plan,
             secrets: self.secret.of(plan.secret.as_ref()),
         };
-        self.during(attempt, self.look.work.call(&call, deadline, &self.span))
-            .await
+        let client = self.look.work.client();
+        self.during(attempt, self.call(&client, &call, deadline)).await
     }
 
     /// Waits for a call, and answers meanwhile who asks to let the claim go, or marks it when the role ends.

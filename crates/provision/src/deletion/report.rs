@@ -64,7 +64,12 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &VolumeAttempt, note: Volum
             shell.fail_request(&error);
             request_failed(shell, volume, &error);
         }
-        VolumeNote::LeaseLost(lost) => failures::lease_lost(shell, lost),
+        VolumeNote::LeaseLost(lost) => {
+            if let Some(message) = failures::lease_lost(shell, lost) {
+                let wait = (shell.run.wait_delay, true);
+                failed(shell, volume, error_type::DRIVER_UNAVAILABLE, None, &message, wait);
+            }
+        }
     }
 }
 

@@ -235,6 +235,6 @@ impl Shell<'_> {
         };
         let client = self.look.work.client();
         let client = if plan.migrated { client.migrated() } else { client };
-        Ok(client.call(&call, deadline, &self.span).await?)
+        self.call(&client, &call, deadline).await
     }
 }

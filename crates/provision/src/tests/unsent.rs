@@ -35,3 +35,40 @@ async fn a_call_that_was_not_sent_is_no_failure_and_leaves_no_doubt() {
         assert!(failed.is_empty(), "{failed:?}");
     }
 }
+
+/// As behind a proxy that refuses each stream.
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_stands_and_takes_no_call_is_told_from_the_third_one_on() {
+    let world = World::started(&json!({}));
+    world.engine().resume(taking_no_call(&world), true);
+    world.claim("a", "good");
+    world.volume(json!({
+        "metadata": {
+            "name": "pv", "uid": "pv-uid", "finalizers": ["external-provisioner.volume.kubernetes.io/finalizer"],
+            "annotations": {"pv.kubernetes.io/provisioned-by": DRIVER},
+        },
+        "spec": {
+            "persistentVolumeReclaimPolicy": "Delete", "storageClassName": "good",
+            "csi": {"driver": DRIVER, "volumeHandle": "h"},
+            "claimRef": {"namespace": "web", "name": "old", "uid": "old-uid"},
+        },
+        "status": {"phase": "Released"},
+    }));
+    let told = || {
+        [
+            world.told("PersistentVolumeClaim", "a", "ProvisioningFailed"),
+            world.told("PersistentVolume", "pv", "VolumeFailedDelete"),
+        ]
+    };
+    pass(1).await;
+    assert!(told().iter().all(Vec::is_empty), "{:?}", told());
+    pass(4).await;
+    for told in told() {
+        let is_told = |note: &String| note.contains("took none of the last 3 calls");
+        assert!(told.len() == 1 && told.iter().all(is_told), "{told:?}");
+    }
+    world.engine().resume(world.client(), true);
+    pass(20).await;
+    assert_eq!(world.driver.calls.lock().len(), 1);
+    assert_eq!(*world.driver.deleted.lock(), ["h"]);
+}

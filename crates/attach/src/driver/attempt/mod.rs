@@ -76,6 +76,8 @@ fn take_verdict(
     match verdict {
         Verdict::Done => RunResult::Done,
         Verdict::Failed => RunResult::Failed,
+        // A failure would end the row of those that were not told, and with it the growth of its pauses.
+        Verdict::FailedWith(fingerprint) if shell.takes_none => RunResult::Waits { fingerprint },
         Verdict::FailedWith(fingerprint) => RunResult::FailedWith { fingerprint },
         Verdict::Waits(fingerprint) => RunResult::Waits { fingerprint },
         Verdict::OfAnotherRun => {

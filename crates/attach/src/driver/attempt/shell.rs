@@ -37,9 +37,6 @@ use crate::telemetry::w3c;
 use crate::traces::{AttemptResult, PublishParameters, SharedLifecycle};
 use csi_attacher_runtime::fence::{CallFailure, FencedClient};
 
-/// So many times in a row an attempt may end because its call was not sent before that counts as a failure.
-const LASTING_WAITS: u32 = 3;
-
 /// The effects of one attempt.
 pub(in crate::driver) struct Shell<'w> {
     pub work: &'w DriverContext,
@@ -62,6 +59,8 @@ pub(in crate::driver) struct Shell<'w> {
     pub secret: HeldSecret,
     /// Calls to the driver that were made. `callsPerSecond` is about these, while the queue counts starts.
     pub calls: u32,
+    /// Whether the last of them is one in a row that no connection took, and that is told.
+    pub takes_none: bool,
     places: Vec<InFlightGuard>,
     /// The place of a Publish that was taken and not begun.
     published_at: Option<InFlightGuard>,
@@ -177,6 +176,7 @@ impl<'w> Shell<'w> {
             ended: AttemptResult::NoChange,
             secret: HeldSecret::default(),
             calls: 0,
+            takes_none: false,
             places: Vec::new(),
             published_at: None,
             publish: None,
@@ -339,10 +339,11 @@ impl<'w> Shell<'w> {
         tells.unwrap_or(true)
     }
 
-    /// How long until the next attempt, if this one fails: what did not get as far as a call waits (`Verdict::Waits`).
+    /// How long until the next attempt, if this one fails: what did not get as far as a call waits (`Verdict::Waits`), and what no connection
+    /// takes.
     pub fn retry_delay(&self) -> Duration {
         match self.run {
-            Some(run) if self.calls > 0 => run.retry_delay,
+            Some(run) if self.calls > 0 && !self.takes_none => run.retry_delay,
             Some(run) => run.wait_delay,
             None => Duration::ZERO,
         }
@@ -475,10 +476,8 @@ impl<'w> Shell<'w> {
 
     /// Calls the driver. A change of its deadline counts from the next call on, not from the next attempt.
     async fn call(&mut self, attempt: &Attempt, call: Call) -> Result<StringMap, CallEnd> {
-        // What is taken back from a VolumeAttachment that is gone has tries of its own, each over the connection that stands then. And what no
-        // connection takes for long is told, though it was not sent.
-        let is_told = matches!(call, Call::Unpublish { anew: true, .. })
-            || self.run.is_some_and(|run| run.waits() >= LASTING_WAITS);
+        // What is taken back from a VolumeAttachment that is gone has tries of its own, each over the connection that stands then.
+        let is_anew = matches!(call, Call::Unpublish { anew: true, .. });
         let timeouts = self.work.config.borrow().timeouts.clone();
         let secret = self.secret.of(attempt.secret()).cloned();
         let outcome = match call {
@@ -515,6 +514,13 @@ impl<'w> Shell<'w> {
                 answer.map(|()| StringMap::default())
             }
         };
+        // What no connection takes for long is told, though it was not sent.
+        let count = |memory: &mut KeyMemory| {
+            memory.unsent.count(&outcome);
+            memory.unsent.lasting().is_some()
+        };
+        self.takes_none = !is_anew && self.run.is_some() && self.remembered(count) == Some(true);
+        let is_told = is_anew || self.takes_none;
         outcome.map_err(|failure| match failure {
             CallFailure::Driver(error) if is_told => CallEnd::Failed(Failure::from(&error)),
             failure => CallEnd::from(failure),

@@ -60,6 +60,26 @@ async fn a_call_that_was_not_sent_is_no_failure_and_runs_again_over_the_next_con
     assert_eq!(error_of(&stage.api, "attachError"), None);
 }
 
+/// As behind a proxy that refuses each stream. It is told from the third call in a row on; a failure in between would begin the pauses anew.
+#[tokio::test]
+async fn a_connection_that_stands_and_takes_no_call_is_told_and_its_pauses_grow() {
+    let stage = AttemptFixture::retrying_fast().await;
+    let (client, tried) = taking_no_call();
+    stage.engine.resume(client, true);
+    stage.volume(&json!({"finalizers": [FINALIZER]}));
+    stage.attachment("va0", "n0", &json!({}));
+    let key = AttacherKey::Attachment("va0".into());
+    eventually(|| stage.engine.queue().failures(&key) >= 6).await;
+    assert!(tried.load(Ordering::SeqCst) >= 6, "waits in a row");
+    let told = error_of(&stage.api, "attachError").unwrap();
+    assert!(told.contains("code = Unavailable"), "{told}");
+
+    stage.is_connected_again();
+    stage.attached("va0").await;
+    assert_eq!(stage.calls(PUBLISH), 1);
+    assert_eq!(error_of(&stage.api, "attachError"), None);
+}
+
 /// Nobody asks for that detach again.
 #[tokio::test]
 async fn what_vanished_is_taken_back_though_a_call_was_not_sent() {
