@@ -354,8 +354,9 @@ impl Shell<'_> {
         let made = requests.create::<PersistentVolumeWire>(None, body, &self.span).await?;
         let made = Volume::from(made);
         let uid = made.claim.as_ref().map(|claim| &*claim.uid);
-        let handle = made.spec.csi().map(|source| &*source.handle);
-        if *made.name != *name || uid != Some(&*self.look.key.uid) || handle != Some(text("/spec/csi/volumeHandle")) {
+        let source = made.spec.csi().map(|source| (&*source.driver, &*source.handle));
+        let wanted = (text("/spec/csi/driver"), text("/spec/csi/volumeHandle"));
+        if *made.name != *name || uid != Some(&*self.look.key.uid) || source != Some(wanted) {
             return Err(ApiError::not_kept(format!(
                 "the API server answered with PersistentVolume {} and not with what was written; check mutating webhooks",
                 made.name

@@ -68,6 +68,8 @@ struct Api {
     forbids_secrets: AtomicBool,
     /// PersistentVolumes cannot be stored.
     fails_to_save: AtomicBool,
+    /// A webhook gives them to another driver.
+    gives_away: AtomicBool,
 }
 
 impl Api {
@@ -110,6 +112,9 @@ impl Api {
             }
             (Method::POST, _) => {
                 let mut body: Value = serde_json::from_slice(&body).unwrap();
+                if self.gives_away.load(Ordering::Relaxed) && VOLUMES.starts_with(&path) {
+                    body["spec"]["csi"]["driver"] = "other.test".into();
+                }
                 let path = format!("{path}/{}", body["metadata"]["name"].as_str().unwrap());
                 body["metadata"]["uid"] = format!("uid of {path}").into();
                 (201, self.put(&path, body))

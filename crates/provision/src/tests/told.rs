@@ -40,6 +40,22 @@ async fn a_volume_of_a_driver_that_attaches_nothing_is_not_told_as_one_that_cann
     assert!(!succeeded[0].contains("cannot be attached"), "{succeeded:?}");
 }
 
+/// A webhook changes it: nobody would take it for the claim's afterwards.
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_is_saved_for_another_driver_is_no_success() {
+    let world = World::started(&json!({}));
+    world.api.gives_away.store(true, Ordering::Relaxed);
+    world.claim("a", "good");
+    pass(20).await;
+    assert_eq!(world.saved(), 1);
+    assert!(told(&world, "ProvisioningSucceeded").is_empty() && !is_counted(&world));
+    let taken = told(&world, "ProvisioningNameTaken");
+    assert!(
+        taken.first().is_some_and(|told| told.contains("pvc-uid-a")),
+        "{taken:?}"
+    );
+}
+
 /// Its PersistentVolume is there so that its volume goes: nothing was provisioned.
 #[tokio::test(start_paused = true)]
 async fn a_volume_that_is_saved_for_its_deletion_is_no_success() {

@@ -148,26 +148,29 @@ impl ClaimAttempt {
         self.notes.push(ClaimNote::ReleaseRefused(refusal));
     }
 
-    /// A patch of the claim was carried out. What the API server answered shows whether it was kept.
+    /// A patch of the claim was carried out. What the API server answered shows whether it was kept: what somebody takes off or puts back is
+    /// not written again in this attempt, nor is a call made that would come to the same.
     fn patched(&mut self, view: &impl ClaimView, pending: Pending) -> Option<Verdict> {
-        let shown = view.claim().here();
+        let (shown, driver) = (view.claim().here(), &*view.driver().name);
+        let marker = shown.as_ref().map(|claim| MarkerState::of(claim, driver));
+        let known = marker.as_ref().zip(shown.as_ref());
+        let is_kept = known.is_none_or(|(marker, claim)| match &pending {
+            Pending::Mark => marker
+                .recorded()
+                .is_some_and(|known| *known.writer == *view.policy().identity),
+            Pending::Reschedule(node, _) => !marker.is_own() && claim.selected_node.as_ref() != Some(node),
+            Pending::Unmark(_) | Pending::LetGo(..) => !marker.is_own(),
+            _ => true,
+        });
+        if matches!(pending, Pending::Mark) {
+            self.memory.unmark_lost = false;
+            self.memory.mark_is_stripped = marker.is_some_and(|marker| marker.recorded().is_none());
+        }
+        if !is_kept {
+            return Some(self.request_failed(view, not_kept("PersistentVolumeClaim")));
+        }
         match pending {
-            Pending::Mark => {
-                self.memory.unmark_lost = false;
-                let is_kept = shown.as_ref().is_none_or(|claim| {
-                    let marker = MarkerState::of(claim, &view.driver().name);
-                    claim.marker_at.is_some() && marker.recorded().is_some()
-                });
-                self.memory.mark_is_stripped = !is_kept;
-                return (!is_kept).then(|| self.request_failed(view, not_kept("PersistentVolumeClaim")));
-            }
-            Pending::Unmark(_)
-                if shown
-                    .as_ref()
-                    .is_some_and(|claim| MarkerState::of(claim, &view.driver().name).is_own()) =>
-            {
-                return Some(self.request_failed(view, not_kept("PersistentVolumeClaim")));
-            }
+            Pending::Mark => return None,
             // Somebody puts back what a marker said that is not there any more: it says nothing, and nobody waits for it.
             Pending::Unmark(_) if shown.is_some_and(|claim| MarkerState::is_left_over(&claim, &view.driver().name)) => {
                 return Some(Verdict::Done);

@@ -284,6 +284,11 @@ fn patch_fails(error: ApiError) -> impl Fn(&ClaimStep, &mut Cluster) -> Option<C
     move |step, _| matches!(step, ClaimStep::Patch(_)).then(|| ClaimEvent::Patched(Err(error.clone())))
 }
 
+/// Whether a request failed that does not succeed a moment later.
+fn is_refused(note: &ClaimNote) -> bool {
+    matches!(note, ClaimNote::RequestFailed(error) if !error.is_transient())
+}
+
 /// Plays attempts, with the answers to the calls and to the saves; others are carried out.
 struct Play {
     cluster: Cluster,
@@ -642,9 +647,41 @@ fn writes_that_are_not_kept_are_told() {
     let mut play = Play::of(Cluster::new());
     let verdict = play.attempt(|step, _| matches!(step, ClaimStep::Patch(_)).then(|| ClaimEvent::Patched(Ok(()))));
     assert!(matches!(verdict, Verdict::Failed { .. }));
-    let told = |note: &ClaimNote| matches!(note, ClaimNote::RequestFailed(error) if !error.is_transient());
-    assert!(play.notes.iter().any(told), "{:?}", play.notes);
+    assert!(play.notes.iter().any(is_refused), "{:?}", play.notes);
     assert_eq!(play.take_done(), ["patch"], "once in an attempt");
+}
+
+/// An admission policy stores the claim as it was: with the marker of another process, or with the one that was to be taken off.
+#[test]
+fn a_claim_that_is_stored_as_it_was_is_written_once_in_an_attempt() {
+    let let_go = |play: &mut Play| {
+        play.cluster.delete();
+        play.cluster.wait(Duration::from_mins(11));
+        let request = json!({"uid": UID, "deleted": DELETED_AT, "at": play.cluster.now.to_string()});
+        play.cluster.claim.as_mut().unwrap()["metadata"]["annotations"]["attacher.csi.dev/release"] =
+            request.to_string().into();
+    };
+    let changes: [fn(&mut Play); 2] = [|play| play.restart("2-3-csi.test"), let_go];
+    for change in changes {
+        let mut play = Play::of(Cluster::new());
+        play.attempt(call_fails(4));
+        change(&mut play);
+        play.take_done();
+        for _ in 0..2 {
+            let verdict = play.attempt(|step, cluster| {
+                let ClaimStep::Patch(write) = step else { return None };
+                let before = cluster.claim.clone();
+                let patched = cluster.patch(&write.body);
+                cluster.claim = before;
+                Some(ClaimEvent::Patched(patched))
+            });
+            assert!(matches!(verdict, Verdict::Failed { .. }), "{verdict:?}");
+            assert_eq!(play.take_done(), ["patch"]);
+        }
+        assert!(play.notes.iter().any(is_refused), "{:?}", play.notes);
+        assert_eq!(play.told(|note| matches!(note, ClaimNote::LetGo(..))), 0);
+        assert!(play.memory.is_uncertain());
+    }
 }
 
 /// An admission webhook takes what the marker says and leaves the finalizer: nothing was called, so that the claim may go.

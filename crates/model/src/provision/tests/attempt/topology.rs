@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::super::builders::{DRIVER, MARKER, marker_json, node, world};
 use super::{Cluster, Play, failed};
 use crate::objects::StringMap;
-use crate::provision::attempt::{ClaimMemory, ClaimNote, ClaimStep, NODE_TIMEOUT, RescheduleCause, Verdict};
+use crate::provision::attempt::{ClaimEvent, ClaimMemory, ClaimNote, ClaimStep, NODE_TIMEOUT, RescheduleCause, Verdict};
 use crate::provision::topology::Segment;
 use crate::provision::{ClaimReason, CreateOutcome, CreatePlan, LeakProtection, ProvisionRefusal};
 
@@ -129,6 +129,27 @@ fn what_is_not_known_of_nodes_leads_to_no_write() {
     assert!(play.take_done().is_empty() && play.notes.is_empty());
 }
 
+/// A pod waits for it. What wakes the claim meanwhile makes the wait no longer.
+#[test]
+fn a_node_that_is_gone_is_taken_off_within_a_second() {
+    let mut play = delayed();
+    play.cluster.nodes.remove(0);
+    let mut waited = Duration::ZERO;
+    for woken_after in [Duration::from_millis(300), Duration::MAX] {
+        let (verdict, asked) = called(&mut play, None);
+        let Verdict::Rest(rest) = verdict else {
+            panic!("{verdict:?}")
+        };
+        assert_eq!(asked, None);
+        let passed = rest.min(woken_after);
+        play.cluster.wait(passed);
+        waited += passed;
+    }
+    assert_eq!(called(&mut play, None), (Verdict::Done, None));
+    assert!(play.notes.contains(&taken_off(RescheduleCause::NodeGone)));
+    assert!(waited < Duration::from_secs(1), "{waited:?}");
+}
+
 #[test]
 fn a_node_that_is_gone_is_taken_off_in_one_patch() {
     let mut play = delayed();
@@ -231,6 +252,31 @@ fn a_node_without_room_is_taken_off_together_with_the_marker() {
     assert!(play.notes.iter().any(announces_none), "{:?}", play.notes);
     assert!(!play.cluster.carries_marker());
     assert_eq!(selected(&play), None);
+}
+
+/// An admission policy puts the node back: another call, or another patch, would come to the same at once.
+#[test]
+fn a_node_that_is_put_back_is_taken_off_once_in_an_attempt() {
+    let puts_back = |step: &ClaimStep, cluster: &mut Cluster| {
+        let ClaimStep::Patch(write) = step else {
+            return matches!(step, ClaimStep::Create(_)).then(|| failed(8));
+        };
+        let patched = cluster.patch(&write.body);
+        cluster.set(SELECTED, json!("n1"));
+        Some(ClaimEvent::Patched(patched))
+    };
+    for is_gone in [false, true] {
+        let mut play = delayed();
+        if is_gone {
+            lose_node(&mut play);
+        }
+        let verdict = play.attempt(puts_back);
+        assert!(matches!(verdict, Verdict::Failed { .. }), "{verdict:?}");
+        let done = if is_gone { "patch" } else { "patch create patch" };
+        assert_eq!(play.take_done().join(" "), done);
+        assert_eq!(play.told(|note| matches!(note, ClaimNote::Rescheduled(..))), 0);
+        assert!(play.notes.iter().any(super::is_refused), "{:?}", play.notes);
+    }
 }
 
 /// Of too many requests, as some drivers say it: elsewhere they would make a second volume.
