@@ -231,14 +231,14 @@ async fn a_listing_that_contradicts_another_attachment_is_in_doubt() {
     );
     assert_eq!(stage.calls(PUBLISH), 0, "nothing is repaired by that");
     // It lists the node, and somebody asks again.
-    stage.driver.drift_attach("other", "id1");
+    stage.driver.drift_attach("other", "id9");
     ask(&stage, &request(&json!({"at": jiff::Timestamp::now().to_string()})));
     released(&stage).await;
 }
 
-/// The volume "other" of pv2 is attached to n1, as va1 says.
+/// The volume "other" of pv2 is attached to n9, as va1 says.
 fn other_volume_is_attached(stage: &AttemptFixture) {
-    stage.store.apply(CsiNode::new("n1", &[(LISTING, "id1")]));
+    stage.store.apply(CsiNode::new("n9", &[(LISTING, "id9")]));
     let finalizers = json!([finalizer_name(LISTING)]);
     let volume = json!({
         "metadata": {"name": "pv2", "uid": "pv2-uid", "finalizers": finalizers},
@@ -249,14 +249,14 @@ fn other_volume_is_attached(stage: &AttemptFixture) {
         .store
         .apply::<Volume>(serde_json::from_value::<PersistentVolumeWire>(volume).unwrap().into());
     let annotations = json!({
-        "csi.alpha.kubernetes.io/node-id": "id1", "attacher.csi.dev/volume": "{\"handle\":\"other\"}",
+        "csi.alpha.kubernetes.io/node-id": "id9", "attacher.csi.dev/volume": "{\"handle\":\"other\"}",
     });
     let attachment = json!({
         "metadata": {"finalizers": finalizers, "annotations": annotations},
         "spec": {"source": {"persistentVolumeName": "pv2"}},
         "status": {"attached": true},
     });
-    stage.attachment_with("va1", "n1", &attachment);
+    stage.attachment_with("va1", "n9", &attachment);
 }
 
 /// A volume that the driver does not list may be anywhere.

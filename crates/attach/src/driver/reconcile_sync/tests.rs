@@ -252,9 +252,9 @@ fn about(handle: &str) -> Listing {
     Listing::about(vec![expected(handle)]).with_nodes(["n", "m"].map(Into::into).into())
 }
 
-/// What is attached at the node "n" when a listing begins, and whether it is when that ends.
+/// Which volumes are attached, and at which nodes, when a listing begins, and whether they are when that ends.
 struct Attached {
-    handles: &'static [&'static str],
+    handles: &'static [(&'static str, &'static str)],
     lasts: bool,
 }
 
@@ -266,7 +266,11 @@ const NOTHING: Attached = Attached {
 
 impl Witnesses for Attached {
     async fn expectations(&self) -> Vec<Expectation> {
-        self.handles.iter().map(|handle| expected(handle)).collect()
+        let expected = |(handle, node_id): &(&str, &str)| Expectation {
+            node_id: (*node_id).into(),
+            ..expected(handle)
+        };
+        self.handles.iter().map(expected).collect()
     }
 
     fn is_expected(&self, _expected: &Expectation) -> bool {
@@ -279,13 +283,15 @@ impl Witnesses for Attached {
 async fn a_listing_that_contradicts_what_is_attached_proves_no_absence() {
     let (not_there, at_node) = (|| ListedEvidence::NotThere, || ListedEvidence::At("n".to_owned()));
     let doubtful = || ListedEvidence::NotThereDoubtful(ListingDoubt::Contradicts("c".into()));
-    let rows: [(_, &'static [&'static str], _, _); 6] = [
+    let rows: [(_, &'static [_], _, _); 7] = [
         ("b", &[], true, not_there()),
-        ("b", &["a"], true, not_there()),
-        ("b", &["a", "c"], true, doubtful()),
-        ("b", &["a", "c"], false, not_there()),
-        ("a", &["c"], true, at_node()),
-        ("c", &["c"], true, ListedEvidence::Silent),
+        ("b", &[("a", "n")], true, not_there()),
+        ("b", &[("a", "n"), ("c", "m")], true, doubtful()),
+        ("b", &[("a", "n"), ("c", "m")], false, not_there()),
+        // The machine is gone, with all that was attached to it.
+        ("b", &[("c", "n")], true, not_there()),
+        ("a", &[("c", "m")], true, at_node()),
+        ("c", &[("c", "m")], true, ListedEvidence::Silent),
     ];
     for (handle, handles, lasts, wanted) in rows {
         let (client, turns) = (slow_lister().client(), ListTurns::default());

@@ -99,12 +99,15 @@ impl ListTurns {
         listings.push(Listing::about(witnesses.expectations().await));
         let ended = list(page_call, limits, &mut listings, &mut ListProgress::default()).await;
         let contradicted = match (&ended, listings.pop()) {
-            (Ok(()), Some(of_witnesses)) => first_contradicted(of_witnesses, witnesses).await,
-            _ => None,
+            (Ok(()), Some(of_witnesses)) => of_witnesses.compare().contradicted,
+            _ => Vec::new(),
         };
         for (listing, answer) in listings.iter().zip(answers) {
             let evidence = match &ended {
-                Ok(()) => Ok(listing.evidence().doubted_for(contradicted.clone())),
+                Ok(()) => {
+                    let elsewhere = first_elsewhere(&contradicted, listing, witnesses).await;
+                    Ok(listing.evidence().doubted_for(elsewhere))
+                }
                 Err(ListError::Call(CallFailure::Lease(lost))) => Err(*lost),
                 // It says nothing, and the request is not to be answered by it.
                 Err(ListError::Call(CallFailure::Driver(error))) if error.unsent => Err(LeaseLost::NotStarted),
@@ -116,11 +119,17 @@ impl ListTurns {
     }
 }
 
-/// A VolumeAttachment that a complete listing contradicts; none where it agrees with all.
-async fn first_contradicted(listing: Listing, witnesses: &impl Witnesses) -> Option<Arc<str>> {
+/// A VolumeAttachment at another node than this listing asks about that the driver contradicts. At the same node the driver may be right: with
+/// a machine all that was attached to it is gone, whatever is still wanted there.
+async fn first_elsewhere(
+    contradicted: &[Expectation],
+    listing: &Listing,
+    witnesses: &impl Witnesses,
+) -> Option<Arc<str>> {
     // Of many the first one is mostly enough. Where tens of thousands were detached meanwhile, others get their turn.
-    for part in listing.compare().contradicted.chunks(AT_ONCE) {
-        if let Some(found) = part.iter().find(|expected| witnesses.is_expected(expected)) {
+    for part in contradicted.chunks(AT_ONCE) {
+        let mut elsewhere = part.iter().filter(|expected| !listing.is_about_node(&expected.node_id));
+        if let Some(found) = elsewhere.find(|expected| witnesses.is_expected(expected)) {
             return Some(found.name.clone());
         }
         tokio::task::yield_now().await;

@@ -148,6 +148,15 @@ impl Listing {
         }
     }
 
+    /// Whether it asks about a volume at the node of this ID.
+    pub fn is_about_node(&self, node_id: &str) -> bool {
+        let mut ids = self
+            .expectations
+            .iter()
+            .flat_map(|expected| [Some(&expected.node_id), expected.former_node_id.as_ref()]);
+        ids.any(|id| id.is_some_and(|id| **id == *node_id))
+    }
+
     /// What was listed about all expectations together, whatever was expected. A volume that any entry has at one of the places is
     /// there; to be nowhere it has to be listed, in each entry with its nodes, as a driver may list a volume once for each node, and at nodes
     /// of this cluster alone: an ID that none has may be that of the place in another form.

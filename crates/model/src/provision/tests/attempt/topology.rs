@@ -8,7 +8,9 @@ use std::time::Duration;
 use super::super::builders::{DRIVER, MARKER, marker_json, node, world};
 use super::{Cluster, Play, failed};
 use crate::objects::StringMap;
-use crate::provision::attempt::{ClaimEvent, ClaimMemory, ClaimNote, ClaimStep, NODE_TIMEOUT, RescheduleCause, Verdict};
+use crate::provision::attempt::{
+    ClaimEvent, ClaimMemory, ClaimNote, ClaimStep, NODE_TIMEOUT, RescheduleCause, Verdict,
+};
 use crate::provision::topology::Segment;
 use crate::provision::{ClaimReason, CreateOutcome, CreatePlan, LeakProtection, ProvisionRefusal};
 
