@@ -5,7 +5,9 @@
 use rustls::client::Resumption;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::ServerName;
+use rustls::sign::SingleCertAndKey;
 use rustls::{AlertDescription, CertificateError, ClientConfig};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, io};
@@ -15,8 +17,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::apiserver::SecretData;
-use crate::pem::{self, PemError};
+use crate::pem::{self, IdentityError, PemError};
 use crate::server_certificate::{
     CertificateProblem, ServerCertificateError, ServerVerifier, Terms, TrustedCertificates,
 };
@@ -72,9 +73,9 @@ impl fmt::Debug for ClientCertificates {
 }
 
 impl ClientCertificates {
-    /// Checks `ca.crt`, and `tls.crt` with `tls.key` if they are there.
-    pub fn read(secret: &SecretData) -> Result<Self, TlsSecretError> {
-        let value = |key: &str| secret.expose().get(key).filter(|value| !value.trim().is_empty());
+    /// Checks `ca.crt` of a Secret's entries, and `tls.crt` with `tls.key` if they are there.
+    pub fn read(entries: &BTreeMap<String, Vec<u8>>) -> Result<Self, TlsSecretError> {
+        let value = |key: &str| entries.get(key).filter(|value| !value.trim_ascii().is_empty());
         let authorities = value(AUTHORITIES).ok_or(TlsSecretError::Missing(AUTHORITIES))?;
         let identity = match (value(CERTIFICATE), value(PRIVATE_KEY)) {
             (Some(certificate), Some(key)) => Some((certificate, key)),
@@ -83,22 +84,18 @@ impl ClientCertificates {
             (None, Some(_)) => return Err(TlsSecretError::Half(PRIVATE_KEY, CERTIFICATE)),
         };
         let provider = Arc::new(aws_lc_rs::default_provider());
-        let trusted = pem::authorities(authorities.as_bytes()).map_err(bad(AUTHORITIES))?;
+        let trusted = pem::authorities(authorities).map_err(|problem| bad(AUTHORITIES, problem))?;
         let verifier = ServerVerifier::new(TrustedCertificates::from(trusted), DRIVER, &provider);
         let builder = ClientConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
-            .map_err(|error| unusable(AUTHORITIES, &error))?
+            .map_err(|error| TlsSecretError::Pem(AUTHORITIES, format!("cannot be used: {error}")))?
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(verifier));
         let mut config = match identity {
             None => builder.with_no_client_auth(),
             Some((certificate, key)) => {
-                let chain = pem::certificates(certificate.as_bytes()).map_err(bad(CERTIFICATE))?;
-                let key = pem::private_key(key.as_bytes(), &provider).map_err(bad(PRIVATE_KEY))?;
-                builder.with_client_auth_cert(chain, key).map_err(|error| match error {
-                    rustls::Error::InconsistentKeys(_) => TlsSecretError::Mismatch,
-                    error => unusable(CERTIFICATE, &error),
-                })?
+                let own = pem::identity(certificate, key, &provider)?;
+                builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(own)))
             }
         };
         config.alpn_protocols = vec![HTTP2.to_vec()];
@@ -111,13 +108,19 @@ impl ClientCertificates {
     }
 }
 
-/// That the value of this key is wrong.
-fn bad(key: &'static str) -> impl Fn(PemError) -> TlsSecretError {
-    move |problem| TlsSecretError::Pem(key, problem.to_string())
+impl From<IdentityError> for TlsSecretError {
+    fn from(error: IdentityError) -> Self {
+        match error {
+            IdentityError::Certificate(problem) => bad(CERTIFICATE, problem),
+            IdentityError::Key(problem) => bad(PRIVATE_KEY, problem),
+            IdentityError::Mismatch => Self::Mismatch,
+        }
+    }
 }
 
-fn unusable(key: &'static str, error: &rustls::Error) -> TlsSecretError {
-    TlsSecretError::Pem(key, format!("cannot be used: {error}"))
+/// That the value of this key is wrong.
+fn bad(key: &'static str, problem: PemError) -> TlsSecretError {
+    TlsSecretError::Pem(key, problem.to_string())
 }
 
 /// How one endpoint is dialled by TLS.
@@ -190,8 +193,8 @@ pub enum TlsConnectError {
         /// The names in the certificate.
         presented: String,
     },
-    /// The certificate is too old or too new.
-    #[error("the driver's certificate {0}")]
+    /// The certificate, or an intermediate CA, is too old or too new.
+    #[error("{0}")]
     Expired(String),
     /// The driver does not accept us.
     #[error(
@@ -236,8 +239,9 @@ impl TlsConnectError {
                 expected: name.clone(),
                 presented: presented.clone(),
             },
-            CertificateProblem::Expired { at } => Self::Expired(format!("expired at {at}")),
-            CertificateProblem::NotYetValid { at } => Self::Expired(format!("is not valid before {at}")),
+            CertificateProblem::Expired { .. } | CertificateProblem::NotYetValid { .. } => {
+                Self::Expired(refused.to_string())
+            }
             _ => Self::Other(refused.to_string()),
         }
     }

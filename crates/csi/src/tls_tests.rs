@@ -22,7 +22,6 @@ use super::{
     ClientCertificates, CsiClient, DialFault, DriverConnection, Probe, TlsConnectError, TlsSecretError, TlsTarget,
 };
 use crate::api::condition::ConditionReason;
-use crate::apiserver::SecretData;
 use crate::telemetry::{Metrics, Span};
 use csi_attacher_testbed::otlp::Attribute;
 use csi_mock_driver::{ListenEndpoint, MockDriver, MockHandle, Rule, ServerTls};
@@ -76,12 +75,15 @@ impl Authority {
     }
 }
 
-fn secret(entries: &[(&str, &str)]) -> SecretData {
-    let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
-    SecretData::new(entries.iter().map(owned).collect::<BTreeMap<_, _>>())
+/// What a Secret holds.
+type Entries = BTreeMap<String, Vec<u8>>;
+
+fn secret(entries: &[(&str, &str)]) -> Entries {
+    let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), value.as_bytes().to_vec());
+    entries.iter().map(owned).collect()
 }
 
-fn with_client(authority: &str, (certificate, key): &Pair) -> SecretData {
+fn with_client(authority: &str, (certificate, key): &Pair) -> Entries {
     secret(&[("ca.crt", authority), ("tls.crt", certificate), ("tls.key", key)])
 }
 
@@ -103,14 +105,14 @@ fn port_of(driver: &MockHandle) -> u16 {
     }
 }
 
-fn client(port: u16, secret: &SecretData, name: &str) -> CsiClient {
+fn client(port: u16, secret: &Entries, name: &str) -> CsiClient {
     let certificates = ClientCertificates::read(secret).unwrap();
     let tls = TlsTarget::new(certificates, name).unwrap();
     CsiClient::new(DriverConnection::secured("127.0.0.1", port, tls), Metrics::default())
 }
 
 /// How TLS with this server fails.
-async fn fault(port: u16, secret: &SecretData, name: &str) -> TlsConnectError {
+async fn fault(port: u16, secret: &Entries, name: &str) -> TlsConnectError {
     let client = client(port, secret, name);
     let error = within(client.call(&Probe, LONG, &Span::disabled())).await.unwrap_err();
     assert!(error.transport && error.code == Code::Unavailable, "{error}");
@@ -281,7 +283,10 @@ async fn each_way_that_tls_fails_is_told_apart() {
     let found = fault(port_of(&driver), &alone, "driver.example").await;
     assert_eq!(
         found,
-        TlsConnectError::Expired("expired at 2020-01-01T00:00:00Z".to_owned())
+        TlsConnectError::Expired(
+            "the certificate of the driver, or of an intermediate CA, expired at 2020-01-01T00:00:00Z: renew it"
+                .to_owned()
+        )
     );
 
     // The certificate of another server is in ca.crt, and stands for no CA.
@@ -388,7 +393,8 @@ fn each_fault_of_a_secret_names_its_key() {
     let cut = |text: &str| text.replace("-----END", "-----DNE");
     let broken = "-----BEGIN PRIVATE KEY-----\ncanary!\n-----END PRIVATE KEY-----\n";
     let stranger = key.replace("PRIVATE KEY", "CERTIFICATE");
-    let cases: [(&[(&str, &str)], &str); 13] = [
+    let encrypted = key.replace("PRIVATE KEY", "ENCRYPTED PRIVATE KEY");
+    let cases: [(&[(&str, &str)], &str); 14] = [
         (&[], "it has no key ca.crt"),
         (&[("ca.crt", " \n")], "it has no key ca.crt"),
         (&[("ca.crt", "hello")], "its key ca.crt holds no certificate"),
@@ -420,6 +426,10 @@ fn each_fault_of_a_secret_names_its_key() {
             "its key tls.key is not base64",
         ),
         (
+            &[("ca.crt", ca), ("tls.crt", &certificate), ("tls.key", &encrypted)],
+            "its key tls.key is encrypted",
+        ),
+        (
             &[("ca.crt", ca), ("tls.crt", &other), ("tls.key", &key)],
             "its tls.key is not the private key of the first certificate in tls.crt",
         ),
@@ -429,6 +439,37 @@ fn each_fault_of_a_secret_names_its_key() {
         assert!(error.to_string().starts_with(wanted), "{error}, wanted {wanted}");
         assert!(!format!("{error} {error:?}").contains("canary"), "{error:?}");
     }
+}
+
+/// Bundles have comments in whatever letters, and leftovers; only what is no PEM at all holds nothing.
+#[test]
+fn values_that_are_no_text_are_read_too() {
+    let authority = Authority::new();
+    let latin = [&b"subject=/O=Soci\xe9t\xe9\n"[..], authority.certificate.as_bytes()].concat();
+    let wide: Vec<u8> = authority
+        .certificate
+        .encode_utf16()
+        .flat_map(u16::to_le_bytes)
+        .collect();
+    for (value, wanted) in [
+        (latin, None),
+        (wide, Some("its key ca.crt holds no certificate in PEM form")),
+    ] {
+        let found = ClientCertificates::read(&Entries::from([("ca.crt".to_owned(), value)]));
+        assert_eq!(found.err().map(|error| error.to_string()).as_deref(), wanted);
+    }
+}
+
+#[test]
+fn our_certificate_is_for_the_driver_to_judge() {
+    let authority = Authority::new();
+    let mut unknown = rcgen::CustomExtension::from_oid_content(&[2, 5, 29, 99], vec![5, 0]);
+    unknown.set_criticality(true);
+    let mut params = CertificateParams::default();
+    params.custom_extensions.push(unknown);
+    let pair = authority.sign(params, ExtendedKeyUsagePurpose::ClientAuth);
+    let found = ClientCertificates::read(&with_client(&authority.certificate, &pair));
+    assert_eq!(found.err(), None);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use hyper_rustls::{ConfigBuilderExt, HttpsConnectorBuilder};
-use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::{Connection as _, HttpConnector};
 use opentelemetry_http::hyper::HyperClient;
 use opentelemetry_http::{Bytes, HttpClient, HttpError};
 use opentelemetry_otlp::{
@@ -22,20 +22,26 @@ use opentelemetry_sdk::trace::{SpanData, SpanExporter as _};
 use parking_lot::Mutex;
 use rustls::ClientConfig;
 use rustls::crypto::aws_lc_rs::default_provider;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use thiserror::Error;
 use tokio::time::Instant;
 use tonic::metadata::MetadataMap;
-use tonic::transport::{Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::transport::{Channel, Endpoint};
+use tower::util::ServiceExt as _;
 
 use super::batch::ExportError;
 use super::otel_env::{OtlpSettings, TransportSettings};
 use csi_attacher_base::error_chain::chain;
-use csi_attacher_base::pem;
+use csi_attacher_base::pem::{self, IdentityError};
 use csi_attacher_base::server_certificate::{ServerVerifier, Terms, TrustedCertificates};
 
 /// Headers of the SDK itself; all others are ours to decide.
 const SDK_HEADERS: [&str; 4] = ["content-type", "content-encoding", "user-agent", "grpc-timeout"];
+
+/// Why there is no gRPC.
+const NO_HTTP2: &str = "the collector does not agree on HTTP/2 (ALPN h2): it speaks no gRPC at this port";
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// How long a retry waits at first, and at most unless the collector asks for more. It is the time of a batch that ends retries.
 const INITIAL_BACKOFF: Duration = Duration::from_millis(500);
@@ -57,7 +63,10 @@ enum ExporterError {
     File { path: String, source: std::io::Error },
     #[error("{path} {problem}")]
     Pem { path: String, problem: pem::PemError },
-    /// Certificate and key do not go together, or the system has no trusted certificates.
+    /// Certificate and key do not go together.
+    #[error("the key in {0} is not that of the first certificate in {1}")]
+    Mismatch(String, String),
+    /// The system has no trusted certificates.
     #[error("TLS settings of the collector cannot be used: {0}")]
     Tls(String),
     #[error("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE and OTEL_EXPORTER_OTLP_CLIENT_KEY need each other")]
@@ -233,24 +242,36 @@ impl OtlpSink {
 
     /// One of our own: the SDK's has one timeout for a request and for a batch with its retries.
     fn channel(&self) -> Result<Channel, ExporterError> {
-        let unusable = |error: &tonic::transport::Error| ExporterError::Endpoint(chain(error));
-        let endpoint = Endpoint::from_shared(self.settings.endpoint.clone()).map_err(|error| unusable(&error))?;
-        let mut endpoint = endpoint
-            .timeout(self.transport.timeout)
-            .connect_timeout(self.transport.timeout);
-        if self.is_encrypted() {
-            let mut tls = ClientTlsConfig::new();
-            // Parsed here first: tonic's errors do not name the file.
-            if let Some((chain, key)) = identity(&self.transport)? {
-                tls = tls.identity(Identity::from_pem(chain.text, key.text));
-            }
-            let configured = match verifier(&self.transport)? {
-                Some(verifier) => endpoint.tls_config_with_verifier(tls, verifier),
-                None => endpoint.tls_config(tls.with_native_roots()),
-            };
-            endpoint = configured.map_err(|error| ExporterError::Tls(chain(&error)))?;
+        let endpoint = Endpoint::from_shared(self.settings.endpoint.clone());
+        let endpoint = endpoint.map_err(|error| ExporterError::Endpoint(chain(&error)))?;
+        let with_timeouts = |endpoint: Endpoint| {
+            endpoint
+                .timeout(self.transport.timeout)
+                .connect_timeout(self.transport.timeout)
+        };
+        if !self.is_encrypted() {
+            return Ok(with_timeouts(endpoint).connect_with_connector_lazy(self.connector()));
         }
-        Ok(endpoint.connect_with_connector_lazy(self.connector()))
+        let https = HttpsConnectorBuilder::new()
+            .with_tls_config(tls_config(&self.transport)?)
+            .https_only()
+            .enable_http2()
+            .wrap_connector(self.connector());
+        // A URI of https would make tonic ask for TLS of its own, which does not take all certificates of clients.
+        let uri = endpoint.uri().clone();
+        let dialed = Endpoint::from_static("http://collector").origin(uri.clone());
+        let dial = tower::service_fn(move |_: http::Uri| {
+            let dial = https.clone().oneshot(uri.clone());
+            async move {
+                let stream = dial.await?;
+                if stream.connected().is_negotiated_h2() {
+                    Ok(stream)
+                } else {
+                    Err(BoxError::from(NO_HTTP2))
+                }
+            }
+        });
+        Ok(with_timeouts(dialed).connect_with_connector_lazy(dial))
     }
 
     /// Connections for all protocols. The addresses that a name has share the time to connect, so that one that swallows packets leaves
@@ -356,53 +377,52 @@ fn tls_config(settings: &TransportSettings) -> Result<ClientConfig, ExporterErro
             .with_native_roots()
             .map_err(|error| ExporterError::Tls(error.to_string()))?,
     };
-    match identity(settings)? {
-        None => Ok(builder.with_no_client_auth()),
-        Some((chain, key)) => builder
-            .with_client_auth_cert(chain.parsed, key.parsed)
-            .map_err(tls_error),
+    Ok(match identity(settings)? {
+        None => builder.with_no_client_auth(),
+        Some(own) => builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(own))),
+    })
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, ExporterError> {
+    std::fs::read(path).map_err(|source| ExporterError::File {
+        path: path.display().to_string(),
+        source,
+    })
+}
+
+/// What is wrong with the text of this file.
+fn bad(path: &Path, problem: pem::PemError) -> ExporterError {
+    ExporterError::Pem {
+        path: path.display().to_string(),
+        problem,
     }
 }
-
-/// A PEM file: the text for the gRPC stack, and what it holds for rustls.
-struct PemFile<T> {
-    text: Vec<u8>,
-    parsed: T,
-}
-
-impl<T> PemFile<T> {
-    fn read(path: &Path, parse: impl Fn(&[u8]) -> Result<T, pem::PemError>) -> Result<Self, ExporterError> {
-        let name = || path.display().to_string();
-        let text = std::fs::read(path).map_err(|source| ExporterError::File { path: name(), source })?;
-        let parsed = parse(&text).map_err(|problem| ExporterError::Pem { path: name(), problem })?;
-        Ok(Self { text, parsed })
-    }
-}
-
-type Certificates = PemFile<Vec<CertificateDer<'static>>>;
 
 /// Trusts the certificates of the settings; without any, those of the system are trusted.
 fn verifier(settings: &TransportSettings) -> Result<Option<Arc<ServerVerifier<TrustedCertificates>>>, ExporterError> {
     let Some(path) = &settings.certificate else {
         return Ok(None);
     };
-    let trusted = PemFile::read(path, pem::authorities)?.parsed;
+    let trusted = pem::authorities(&read(path)?).map_err(|problem| bad(path, problem))?;
     let verifier = ServerVerifier::new(TrustedCertificates::from(trusted), COLLECTOR, &default_provider());
     Ok(Some(Arc::new(verifier)))
 }
 
 /// The operator's own certificate and its key.
-fn identity(
-    settings: &TransportSettings,
-) -> Result<Option<(Certificates, PemFile<PrivateKeyDer<'static>>)>, ExporterError> {
-    match (&settings.client_certificate, &settings.client_key) {
-        (None, None) => Ok(None),
-        (Some(certificate), Some(key)) => Ok(Some((
-            PemFile::read(certificate, pem::certificates)?,
-            PemFile::read(key, |text| pem::private_key(text, &default_provider()))?,
-        ))),
-        _ => Err(ExporterError::HalfIdentity),
-    }
+fn identity(settings: &TransportSettings) -> Result<Option<CertifiedKey>, ExporterError> {
+    let (certificate, key) = match (&settings.client_certificate, &settings.client_key) {
+        (None, None) => return Ok(None),
+        (Some(certificate), Some(key)) => (certificate, key),
+        _ => return Err(ExporterError::HalfIdentity),
+    };
+    let own = pem::identity(&read(certificate)?, &read(key)?, &default_provider());
+    own.map(Some).map_err(|error| match error {
+        IdentityError::Certificate(problem) => bad(certificate, problem),
+        IdentityError::Key(problem) => bad(key, problem),
+        IdentityError::Mismatch => {
+            ExporterError::Mismatch(key.display().to_string(), certificate.display().to_string())
+        }
+    })
 }
 
 #[cfg(test)]

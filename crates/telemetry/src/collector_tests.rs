@@ -3,8 +3,9 @@ use std::time::Duration;
 
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_stream::wrappers::TcpListenerStream;
-use tonic::transport::{Certificate, Server, ServerTlsConfig};
+use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 
 use super::*;
 use crate::exporter::tests::span;
@@ -50,10 +51,15 @@ const PROTOCOLS: [Protocol; 3] = [Protocol::Grpc, Protocol::HttpBinary, Protocol
 async fn tls_files_are_read_for_all_transports() {
     let build = |protocol, transport| collector(protocol, "https://127.0.0.1:1", transport).build();
     let directory = tempfile::tempdir().unwrap();
-    let identity = rcgen::generate_simple_self_signed(vec!["collector".to_owned()]).unwrap();
+    // Ours is for the collector to judge, also with what nobody here knows.
+    let mut unknown = rcgen::CustomExtension::from_oid_content(&[2, 5, 29, 99], vec![5, 0]);
+    unknown.set_criticality(true);
+    let mut params = rcgen::CertificateParams::new(vec!["collector".to_owned()]).unwrap();
+    params.custom_extensions.push(unknown);
+    let signing_key = rcgen::KeyPair::generate().unwrap();
     let (certificate, key) = (directory.path().join("cert.pem"), directory.path().join("key.pem"));
-    std::fs::write(&certificate, identity.cert.pem()).unwrap();
-    std::fs::write(&key, identity.signing_key.serialize_pem()).unwrap();
+    std::fs::write(&certificate, params.self_signed(&signing_key).unwrap().pem()).unwrap();
+    std::fs::write(&key, signing_key.serialize_pem()).unwrap();
     let empty = directory.path().join("empty.pem");
     std::fs::write(&empty, "").unwrap();
     for protocol in PROTOCOLS {

@@ -2,7 +2,7 @@
 //!
 //! webpki builds and checks the paths. It is given the trusted certificates that may issue, because it asks nothing of them,
 //! and Go asks the same of them as of all others: that they are valid, are CAs, may sign certificates and issue for servers.
-//! Two things Go accepts that webpki does not: the certificate itself among the trusted ones, and one with CA:TRUE. Which
+//! Two things Go accepts that webpki does not: the certificate itself among the trusted ones, and what the copies are for. Which
 //! forms Go accepts is in `tests/server-certificates/forms.json`.
 
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ use x509_parser::prelude::FromDer;
 use x509_parser::public_key::PublicKey;
 use x509_parser::x509::X509Version;
 
-use super::end_entity::EndEntityCopy;
+use super::copies::Copies;
 use super::error::{CertificateProblem, IssuerProblem};
 
 /// The least size of an RSA key, in bits.
@@ -30,7 +30,8 @@ pub fn verify(
     name: &ServerName<'_>,
     now: UnixTime,
 ) -> Result<(), CertificateProblem> {
-    let certificate = EndEntityCert::try_from(server).map_err(CertificateProblem::Invalid)?;
+    let copies = Copies::new(server, sent);
+    let certificate = EndEntityCert::try_from(&copies.server).map_err(CertificateProblem::Invalid)?;
     let parsed = parse(server);
     check_name(&certificate, parsed.as_ref(), name)?;
     if let Some(bits) = parsed.as_ref().and_then(short_key) {
@@ -40,17 +41,13 @@ pub fn verify(
         return check_trusted_itself(parsed.as_ref(), now);
     }
     let issuers = Issuers::new(trusted, now);
-    let copy = parsed.as_ref().and_then(|parsed| EndEntityCopy::new(server, parsed));
-    let checked = match &copy {
-        None => issuers.verify(&certificate, algorithms, sent, now),
-        Some(copy) => copy.verify(algorithms, |copy, algorithms| {
-            issuers.verify(copy, algorithms, sent, now)
-        }),
-    };
+    let checked = copies.verify(algorithms, |algorithms| {
+        issuers.verify(&certificate, algorithms, &copies.sent, now)
+    });
     checked.map_err(|error| issuers.explain(error, parsed.as_ref(), sent))
 }
 
-/// Go takes an IPv4 address for the same as that address within IPv6.
+/// Go takes an IPv4 address for the same as that address within IPv6, whichever of the two is in the certificate.
 fn check_name(
     certificate: &EndEntityCert<'_>,
     parsed: Option<&X509Certificate<'_>>,
@@ -59,11 +56,13 @@ fn check_name(
     let Err(error) = certificate.verify_is_valid_for_subject_name(name) else {
         return Ok(());
     };
-    if let ServerName::IpAddress(address) = name
-        && let IpAddr::V4(address) = IpAddr::from(*address)
-    {
-        let mapped = ServerName::from(IpAddr::V6(address.to_ipv6_mapped()));
-        if certificate.verify_is_valid_for_subject_name(&mapped).is_ok() {
+    if let ServerName::IpAddress(address) = name {
+        let same = match IpAddr::from(*address) {
+            IpAddr::V4(address) => Some(IpAddr::V6(address.to_ipv6_mapped())),
+            IpAddr::V6(address) => address.to_ipv4_mapped().map(IpAddr::V4),
+        };
+        let is_for = |address: IpAddr| certificate.verify_is_valid_for_subject_name(&ServerName::from(address));
+        if same.is_some_and(|address| is_for(address).is_ok()) {
             return Ok(());
         }
     }
@@ -251,14 +250,10 @@ fn may_issue(parsed: &X509Certificate<'_>, now: UnixTime) -> Result<Option<u32>,
     }
 }
 
-fn parse<'a>(certificate: &'a CertificateDer<'_>) -> Option<X509Certificate<'a>> {
+/// A certificate, or nothing if it is none that can be read.
+pub(crate) fn parse<'a>(certificate: &'a CertificateDer<'_>) -> Option<X509Certificate<'a>> {
     let (rest, parsed) = X509Certificate::from_der(certificate).ok()?;
     rest.is_empty().then_some(parsed)
-}
-
-/// Whether this is a certificate: Go's client passes over what is none.
-pub fn is_certificate(certificate: &CertificateDer<'_>) -> bool {
-    parse(certificate).is_some()
 }
 
 /// From when and until when it is valid, and what time it is.

@@ -16,7 +16,8 @@ use tracing::warn;
 
 use super::connect_error::ConnectError;
 use super::proxy;
-use super::tls::{Source, authorities, pem_of};
+use super::tls::{Source, pem_of};
+use crate::pem;
 
 const AUTHORITY: &str = "certificate-authority";
 
@@ -48,12 +49,12 @@ fn from_pod(mut config: Config) -> Result<Config, ConnectError> {
 /// Reads the CA data of the service account. As client-go does, a pod goes on with the public CAs where there is none.
 fn settle_pod_authorities(config: &mut Config) {
     let Some(file) = &config.root_cert_file else { return };
-    let problem = match std::fs::read(file).map(|text| authorities(&text)) {
-        Ok(found) if !found.is_empty() => {
+    let problem = match std::fs::read(file).map(|text| pem::authorities(&text)) {
+        Ok(Ok(found)) => {
             config.root_cert = Some(found.iter().map(|certificate| certificate.to_vec()).collect());
             return;
         }
-        Ok(_) => "it holds no certificate".to_owned(),
+        Ok(Err(problem)) => format!("it {problem}"),
         Err(error) => error.to_string(),
     };
     warn!(path = %file.display(), %problem, "no CA data of the service account: trusting the public CAs until there is");
@@ -108,14 +109,12 @@ fn settle_authorities(cluster: &mut Cluster) -> Result<Option<PathBuf>, ConnectE
     let Some(source) = Source::new(AUTHORITY, data.as_deref(), file.as_deref())? else {
         return Ok(None);
     };
-    let found = authorities(&source.read(AUTHORITY)?);
+    let text = source.read(AUTHORITY)?;
     let (file, from) = match source {
         Source::File(path) => (Some(path), AUTHORITY),
         Source::Data(_) => (None, "certificate-authority-data"),
     };
-    if found.is_empty() {
-        return Err(ConnectError::NoAuthorities(from));
-    }
+    let found = pem::authorities(&text).map_err(|problem| ConnectError::Pem(from, problem))?;
     let text = base64::engine::general_purpose::STANDARD.encode(pem_of(&found));
     cluster.certificate_authority_data = Some(text);
     Ok(file)

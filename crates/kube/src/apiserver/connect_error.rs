@@ -6,6 +6,7 @@ use csi_attacher_kubeconfig::{LoadError, PodError, ServerError, ValueError};
 use thiserror::Error;
 
 use super::tls::PluginProblem;
+use crate::pem::PemError;
 
 /// Why there is no client, or no newer client certificate or token. Never quotes a key, a token, what a plugin printed, or the
 /// URL of a proxy, which may hold a password.
@@ -29,21 +30,18 @@ pub enum ConnectError {
     /// The data of a field is not base64.
     #[error("{0}-data of the kubeconfig is not base64")]
     Base64(&'static str),
-    /// The CA data of a field is none.
-    #[error("{0} of the kubeconfig holds no certificate in PEM form")]
-    NoAuthorities(&'static str),
     /// The kubeconfig has no CA data, and the system none either.
     #[error(
         "there is no CA data, and there are no certificates of public CAs: set certificate-authority or \
          certificate-authority-data in the kubeconfig, or mount ca.crt of the service account"
     )]
     NoSystemAuthorities,
-    /// The first field, one half of the client certificate, is there; the second is not.
-    #[error("the kubeconfig has {0} but no {1}: a client certificate needs both")]
-    Half(&'static str, &'static str),
-    /// The client certificate or its key, as the field has it, cannot be used; with what is wrong.
+    /// There is a client certificate without its key.
+    #[error("the kubeconfig has client-certificate but no client-key: a client certificate needs both")]
+    NoKey,
+    /// The CA data, the client certificate or its key, as the field has it, cannot be used; with what is wrong.
     #[error("{0} of the kubeconfig {1}")]
-    Pem(&'static str, String),
+    Pem(&'static str, PemError),
     /// The key is another certificate's.
     #[error("client-key of the kubeconfig is not the key of the first certificate in client-certificate")]
     Mismatch,

@@ -35,6 +35,14 @@ pub struct SecretWire {
 
 crate::kind!(SecretWire, "secrets");
 
+impl SecretWire {
+    /// Key to value, text or not.
+    pub fn into_entries(self) -> BTreeMap<String, Vec<u8>> {
+        let entries = self.data.entries.into_iter();
+        entries.map(|(key, value)| (key, value.0)).collect()
+    }
+}
+
 /// The data of a Secret, as far as it is within the bounds. What is beyond them is not kept while it is read, either.
 #[derive(Default)]
 struct EntriesWire {
@@ -92,16 +100,6 @@ impl SecretData {
         Self {
             contents: Arc::new(Contents { data, values }),
             version: ResourceVersion::default(),
-        }
-    }
-
-    /// The values that are text, without the others, such as a key store beside certificates.
-    pub fn text_of(wire: SecretWire) -> Self {
-        let version = ResourceVersion::of(&wire.metadata);
-        let text = |(key, value): (String, ByteString)| Some((key, String::from_utf8(value.0).ok()?));
-        Self {
-            version,
-            ..Self::new(wire.data.entries.into_iter().filter_map(text).collect())
         }
     }
 

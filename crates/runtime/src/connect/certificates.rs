@@ -5,6 +5,7 @@
 //! a driver that works.
 
 use futures::StreamExt;
+use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::pin::pin;
@@ -17,7 +18,7 @@ use tracing::{info, warn};
 use super::handshake::HandshakeError;
 use crate::api::condition::ConditionReason;
 use crate::api::permissions;
-use crate::apiserver::{ApiErrorKind, Requests, SecretData, SecretEvent, SecretWire};
+use crate::apiserver::{ApiErrorKind, Requests, SecretEvent, SecretWire};
 use crate::csi::ClientCertificates;
 use crate::objects::SecretReference;
 use crate::telemetry::Span;
@@ -117,7 +118,7 @@ impl CertificateReader {
             let quiet = Span::disabled();
             let secret = self.requests.get::<SecretWire>(&self.reference, None, &quiet);
             match secret.await {
-                Ok(secret) => return self.apply(&SecretData::text_of(secret)),
+                Ok(secret) => return self.apply(&secret.into_entries()),
                 Err(error) if error.kind == ApiErrorKind::NotFound => return self.set_missing(),
                 Err(error) if error.is_forbidden() => self.set_forbidden(),
                 Err(error) => {
@@ -131,9 +132,9 @@ impl CertificateReader {
         }
     }
 
-    fn apply(&mut self, data: &SecretData) {
-        let hash = self.hasher.hash_one(data.expose());
-        let certificates = match ClientCertificates::read(data) {
+    fn apply(&mut self, entries: &BTreeMap<String, Vec<u8>>) {
+        let hash = self.hasher.hash_one(entries);
+        let certificates = match ClientCertificates::read(entries) {
             Ok(certificates) => certificates,
             Err(error) => {
                 let SecretReference { namespace, name } = &self.reference;

@@ -24,9 +24,9 @@ use crate::objects::SecretReference;
 use crate::pending::or_never;
 use crate::state::DriverStateSender;
 use crate::telemetry::Metrics;
-use certificates::{CertificateWatcher, ValidCertificates};
+use certificates::{CertificateState, CertificateWatcher, ValidCertificates};
 use handshake::{Handshake, HandshakeError, RETRY, run_handshake};
-use replacement::{HangingCalls, Replacement};
+use replacement::{HangingCalls, Replacement, certificate_warning};
 use socket_file::{MissedSocket, SocketFile};
 
 /// Longest pause between two attempts to make a second connection, while the first goes on.
@@ -127,15 +127,7 @@ impl Connector for DriverConnector {
         let known = keys.since(0).await;
         // Certificates that came after these count as a change.
         let revision = known.revision;
-        let reached = match (&known.good, known.trouble) {
-            (Some(good), _) => self.reach(Some(good)).await,
-            (None, Some(obstacle)) => Err(ConnectFailure {
-                obstacle,
-                client: None,
-                revision,
-            }),
-            (None, None) => std::future::pending().await,
-        };
+        let reached = self.reach_with(&known).await;
         reached.map_err(|failure| ConnectFailure { revision, ..failure })
     }
 
@@ -200,6 +192,25 @@ impl DriverConnector {
                 () = tokio::time::sleep(RETRY) => {}
                 _ = config.changed() => return,
             }
+        }
+    }
+
+    /// Makes a connection with the last good certificates, and asks who answers. Never without any, unless it is known why.
+    async fn reach_with(&self, known: &CertificateState) -> Result<ConnectedDriver, ConnectFailure> {
+        match (&known.good, &known.trouble) {
+            (Some(good), _) => self.reach(Some(good)).await.map_err(|mut failure| {
+                // What fails may do so because they are not those of the Secret.
+                if let Some(warning) = certificate_warning(known) {
+                    failure.obstacle.message = format!("{}; {warning}", failure.obstacle.message);
+                }
+                failure
+            }),
+            (None, Some(trouble)) => Err(ConnectFailure {
+                obstacle: trouble.clone(),
+                client: None,
+                revision: known.revision,
+            }),
+            (None, None) => std::future::pending().await,
         }
     }
 

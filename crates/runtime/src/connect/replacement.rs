@@ -238,15 +238,12 @@ impl DriverConnector {
     /// Makes another connection, with the certificates in use, and asks who answers.
     async fn connect_again(&self) -> Result<ConnectedDriver, HandshakeError> {
         self.wait_for_retry().await;
-        let good = match &self.keys {
-            None => None,
-            Some(keys) => match keys.now().good {
-                Some(good) => Some(good),
-                // The connection in use was made with some, and the last good ones are kept.
-                None => std::future::pending().await,
-            },
+        let reached = match &self.keys {
+            None => self.reach(None).await,
+            // The connection in use was made with some, and the last good ones are kept.
+            Some(keys) => self.reach_with(&keys.now()).await,
         };
-        self.reach(good.as_ref()).await.map_err(|failure| failure.obstacle)
+        reached.map_err(|failure| failure.obstacle)
     }
 
     /// Resolves when the certificates of a connection were replaced and the driver answered over one made with the new
@@ -307,7 +304,7 @@ fn is_silent(connection: &DriverConnection) -> bool {
 }
 
 /// What is wrong with a Secret whose former contents are in use.
-fn certificate_warning(known: &CertificateState) -> Option<String> {
+pub(super) fn certificate_warning(known: &CertificateState) -> Option<String> {
     let trouble = known.trouble.as_ref()?;
     Some(format!("the last valid certificates are in use: {}", trouble.message))
 }

@@ -25,7 +25,7 @@ use super::plugin::{Plugin, PluginAnswer};
 use super::source::Source;
 use crate::apiserver::connect_error::ConnectError;
 use crate::apiserver::token::Token;
-use crate::pem::{self, PemError};
+use crate::pem::{self, IdentityError};
 
 /// As whom the requests of a connection come: its client certificate and their token, if there are any that can be refreshed.
 #[derive(Clone, Default)]
@@ -127,7 +127,7 @@ fn has_other_credentials(auth: &AuthInfo) -> bool {
 }
 
 impl ClientIdentity {
-    /// Nothing if the kubeconfig names no client certificate.
+    /// Nothing if the kubeconfig names no client certificate. As in client-go, a key alone counts as nothing.
     fn of_kubeconfig(auth: &AuthInfo, provider: &Provider) -> Result<Option<Self>, ConnectError> {
         let certificate = Source::new(
             CERTIFICATE,
@@ -136,13 +136,10 @@ impl ClientIdentity {
         )?;
         let data = auth.client_key_data.as_ref().map(SecretString::expose_secret);
         let key = Source::new(KEY, data, auth.client_key.as_deref())?;
-        let half = |there, missing| Err(ConnectError::Half(there, missing));
-        let (certificate, key) = match (certificate, key) {
-            (None, None) => return Ok(None),
-            (Some(_), None) => return half(CERTIFICATE, KEY),
-            (None, Some(_)) => return half(KEY, CERTIFICATE),
-            (Some(certificate), Some(key)) => (certificate, key),
+        let Some(certificate) = certificate else {
+            return Ok(None);
         };
+        let key = key.ok_or(ConnectError::NoKey)?;
         let texts = (certificate.read(CERTIFICATE)?, key.read(KEY)?);
         let origin = Origin::Kubeconfig { certificate, key };
         Self::with(origin, &texts, provider).map(Some)
@@ -260,11 +257,9 @@ fn hash((certificate, key): &(Vec<u8>, Vec<u8>)) -> Vec<u8> {
 }
 
 fn load((certificate, key): &(Vec<u8>, Vec<u8>), provider: &Provider) -> Result<CertifiedKey, ConnectError> {
-    let wrong = |field| move |problem: PemError| ConnectError::Pem(field, problem.to_string());
-    let chain = pem::certificates(certificate).map_err(wrong(CERTIFICATE))?;
-    let key = pem::private_key(key, provider).map_err(wrong(KEY))?;
-    CertifiedKey::from_der(chain, key, provider).map_err(|error| match error {
-        rustls::Error::InconsistentKeys(_) => ConnectError::Mismatch,
-        error => ConnectError::Pem(CERTIFICATE, format!("cannot be used: {error}")),
+    pem::identity(certificate, key, provider).map_err(|error| match error {
+        IdentityError::Certificate(problem) => ConnectError::Pem(CERTIFICATE, problem),
+        IdentityError::Key(problem) => ConnectError::Pem(KEY, problem),
+        IdentityError::Mismatch => ConnectError::Mismatch,
     })
 }

@@ -28,7 +28,7 @@ pub use plugin::PluginProblem;
 pub(super) use plugin::{Plugin, PluginAnswer};
 pub(super) use source::Source;
 use trust::CaData;
-pub(super) use trust::{authorities, pem_of};
+pub(super) use trust::pem_of;
 
 /// How TLS is spoken to this API server, and as whom we come.
 pub(super) fn client_config(config: &Config) -> Result<(ClientConfig, Identity), ConnectError> {

@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::error::API_SERVER;
 use super::pem_of;
-use super::trust::authorities;
+use crate::pem::authorities;
 use crate::server_certificate::{self, ServerCertificateError};
 
 /// Within the validity of all certificates that are not made to be outside of theirs.
@@ -47,10 +47,7 @@ fn forms() -> Vec<Trial> {
 }
 
 fn verify(form: &Trial) -> Result<(), String> {
-    let trusted = authorities(form.ca.as_bytes());
-    if trusted.is_empty() {
-        return Err("no CA data".to_owned());
-    }
+    let trusted = authorities(form.ca.as_bytes()).map_err(|problem| format!("CA data {problem}"))?;
     let read = |text: &String| CertificateDer::from_pem_slice(text.as_bytes()).unwrap();
     let chain: Vec<_> = form.chain.iter().map(read).collect();
     let (server, sent) = chain.split_first().unwrap();
@@ -138,7 +135,7 @@ fn a_changed_certificate_with_ca_true_is_refused() {
         .into_iter()
         .find(|form| form.form == "CA:TRUE, issued by a CA")
         .unwrap();
-    let trusted = authorities(form.ca.as_bytes());
+    let trusted = authorities(form.ca.as_bytes()).unwrap();
     let server = CertificateDer::from_pem_slice(form.chain[0].as_bytes()).unwrap();
     let algorithms = default_provider().signature_verification_algorithms.all;
     let name = ServerName::try_from("127.0.0.1").unwrap();
@@ -161,7 +158,7 @@ fn ca_data_is_written_as_it_is_read() {
         .into_iter()
         .find(|form| form.form == "CA data with a comment, and another before")
         .unwrap();
-    let read = authorities(form.ca.as_bytes());
+    let read = authorities(form.ca.as_bytes()).unwrap();
     assert_eq!(read.len(), 2);
-    assert_eq!(authorities(pem_of(&read).as_bytes()), read);
+    assert_eq!(authorities(pem_of(&read).as_bytes()), Ok(read));
 }

@@ -7,25 +7,13 @@ use http::uri::Scheme;
 use kube::Config;
 use parking_lot::Mutex;
 use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
 use tracing::{info, warn};
 
 use crate::apiserver::connect_error::ConnectError;
-use crate::server_certificate::{Trust, TrustedCertificates, is_certificate};
+use crate::pem;
+use crate::server_certificate::{Trust, TrustedCertificates};
 
-/// How a certificate begins in PEM form.
-const BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";
-
-/// The certificates of a text in PEM form. As Go does, it passes over everything else.
-pub(in crate::apiserver) fn authorities(text: &[u8]) -> Vec<CertificateDer<'static>> {
-    let starts: Vec<usize> = (0..text.len()).filter(|at| text[*at..].starts_with(BEGIN)).collect();
-    let ends = starts.iter().skip(1).copied().chain([text.len()]);
-    let parts = starts.iter().zip(ends).map(|(start, end)| &text[*start..end]);
-    let read = parts.filter_map(|part| CertificateDer::from_pem_slice(part).ok());
-    read.filter(is_certificate).collect()
-}
-
-/// The same certificates as a text with nothing else.
+/// Certificates as a text in PEM form with nothing else.
 pub(in crate::apiserver) fn pem_of(certificates: &[CertificateDer<'_>]) -> String {
     use base64::Engine as _;
     let mut text = String::new();
@@ -67,17 +55,17 @@ impl CaData {
 
 /// What is in the file now; what was in it before, if there is nothing now.
 fn read_again(path: &Path, trusted: &Mutex<TrustedCertificates>) {
-    let found = match std::fs::read(path) {
-        Ok(text) => authorities(&text),
+    let text = std::fs::read(path).map_err(|error| error.to_string());
+    let found = text.and_then(|text| pem::authorities(&text).map_err(|problem| format!("it {problem}")));
+    let found = match found {
+        Ok(found) => found,
         Err(error) => {
             warn!(path = %path.display(), %error, "cannot read the CA data again; keeping what was read before");
             return;
         }
     };
     let mut known = trusted.lock();
-    if found.is_empty() {
-        warn!(path = %path.display(), "the CA data holds no certificate; keeping what was read before");
-    } else if known[..] != found[..] {
+    if known[..] != found[..] {
         *known = found.into();
         info!(path = %path.display(), certificates = known.len(), "the CA data changed");
     }

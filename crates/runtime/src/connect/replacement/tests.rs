@@ -1,5 +1,6 @@
 //! Drivers that stand in silence: the connection is dead, the driver hangs, another process has its place.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
@@ -17,14 +18,18 @@ use super::{
     HANGING_CALLS, HangingCalls, INITIAL_MOVE_PAUSE, MAX_MOVE_PAUSE, PROBES_BEFORE_MOVE, Replacement, SILENCE,
 };
 use crate::DriverState;
+use crate::api::attacher_config::{TlsSecretReference, TlsSpec};
 use crate::api::condition::ConditionReason;
 use crate::api::{AttacherConfigSpec, DriverConfig, GoDuration};
 use crate::apiserver::{Requests, connect};
+use crate::connect::certificates::{CertificateState, ValidCertificates};
+use crate::connect::handshake::HandshakeError;
 use crate::connect::{ConnectedDriver, Connector as _, DriverConnector};
-use crate::csi::{ControllerUnpublishVolume, CsiClient};
+use crate::csi::{ClientCertificates, ControllerUnpublishVolume, CsiClient};
 use crate::decide::VolumeOnNode;
 use crate::state::DriverStateSender;
 use crate::telemetry::{Metrics, Span};
+use csi_attacher_testbed::controlplane::pki::Authority;
 use csi_mock_driver::{CallResult, ListenEndpoint, Method, MockDriver, MockHandle, Rule};
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -41,8 +46,11 @@ struct Stage {
 
 impl Stage {
     fn at(endpoint: String) -> Self {
+        Self::of(AttacherConfigSpec::new(endpoint))
+    }
+
+    fn of(mut spec: AttacherConfigSpec) -> Self {
         drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
-        let mut spec = AttacherConfigSpec::new(endpoint);
         // It is answered in most of these tests, on a busy machine too.
         spec.timeouts.probe = GoDuration::from_secs(3);
         let (settings, config) = watch::channel(Arc::new(DriverConfig::try_from(&spec).unwrap()));
@@ -354,4 +362,45 @@ async fn a_socket_without_a_driver_leaves_the_connection_alone() {
     let replacement = stage.access.replaced(&current, &stage.status);
     drop(ready(timeout(LIMIT, replacement).await.expect("in time")));
     assert_eq!(stage.problem(), None);
+}
+
+/// Why the driver is not reached may be that it has what a spoilt Secret was meant to follow.
+#[tokio::test]
+async fn where_the_last_good_certificates_fail_the_spoilt_secret_is_told_of() {
+    let secret = TlsSecretReference {
+        namespace: "n".to_owned(),
+        name: "s".to_owned(),
+    };
+    let mut spec = AttacherConfigSpec::new("https://127.0.0.1:1".to_owned());
+    spec.tls = Some(TlsSpec {
+        secret,
+        server_name: None,
+    });
+    let stage = Stage::of(spec);
+    let authority = Authority::new().unwrap().certificate().as_bytes().to_vec();
+    let certificates = ClientCertificates::read(&BTreeMap::from([("ca.crt".to_owned(), authority)])).unwrap();
+    let good = ValidCertificates {
+        certificates,
+        revision: 1,
+    };
+    let trouble = HandshakeError::stalled(ConditionReason::TlsInvalid, "it is spoilt".to_owned());
+    for (trouble, words) in [
+        (None, "; retrying every 1 s"),
+        (
+            Some(trouble),
+            "; retrying every 1 s; the last valid certificates are in use: it is spoilt",
+        ),
+    ] {
+        let good = Some(good.clone());
+        let known = CertificateState {
+            good,
+            trouble,
+            revision: 2,
+        };
+        let Err(failure) = stage.access.reach_with(&known).await else {
+            panic!("nobody listens there")
+        };
+        let message = failure.obstacle.message;
+        assert!(message.ends_with(words), "{message}");
+    }
 }

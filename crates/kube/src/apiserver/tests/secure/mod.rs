@@ -175,6 +175,30 @@ async fn values_are_read_as_by_client_go() {
 
     let kubeconfig = Kubeconfig::new(&server.url()).cluster("insecure-skip-tls-verify", true);
     assert_eq!(ask(&kubeconfig.connect().await.unwrap()).await, Ok("@".to_owned()));
+
+    // A key alone is no client certificate.
+    let kubeconfig = kubeconfig
+        .user("client-certificate", "")
+        .user("client-key-data", lines(&me.key))
+        .user("token", "of-the-day");
+    assert_eq!(ask(&kubeconfig.connect().await.unwrap()).await, Ok("@".to_owned()));
+    assert_eq!(*server.authorization.lock(), "Bearer of-the-day");
+}
+
+/// This server takes none of the kind; those of clusters may.
+#[tokio::test]
+async fn a_client_certificate_is_for_the_server_to_judge() {
+    let mut unknown = rcgen::CustomExtension::from_oid_content(&[2, 5, 29, 99], vec![5, 0]);
+    unknown.set_criticality(true);
+    let mut params = rcgen::CertificateParams::default();
+    params.custom_extensions.push(unknown);
+    let key = rcgen::KeyPair::generate().unwrap();
+    let certificate = params.self_signed(&key).unwrap().pem();
+    let kubeconfig = Kubeconfig::new("https://127.0.0.1:1")
+        .trusts(&certificate)
+        .user("client-certificate-data", base64(&certificate))
+        .user("client-key-data", base64(&key.serialize_pem()));
+    assert_eq!(kubeconfig.connect().await.err().map(|error| error.to_string()), None);
 }
 
 /// A plugin whose answer is this file.
@@ -355,12 +379,12 @@ async fn what_is_wrong_with_a_kubeconfig_is_said_without_its_secrets() {
             "certificate-authority-data of the kubeconfig holds no certificate in PEM form",
         ),
         (
-            at().is(&me).user("client-key-data", ""),
-            "has client-certificate but no client-key",
+            at().trusts(authority.certificate.trim_end_matches('\n').trim_end_matches('-')),
+            "certificate-authority-data of the kubeconfig is cut off",
         ),
         (
-            at().is(&me).user("client-certificate-data", ""),
-            "has client-key but no client-certificate",
+            at().is(&me).user("client-key-data", ""),
+            "has client-certificate but no client-key",
         ),
         (
             at().is(&me).user("client-key-data", format!("{secret}%")),

@@ -1,0 +1,117 @@
+//! What the forms that Go tried do not have: extensions about policies, and addresses in both of their forms.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use rcgen::{BasicConstraints, CertificateParams, CustomExtension, DnType, IsCa, Issuer, KeyPair};
+use rustls::crypto::aws_lc_rs::default_provider;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+
+use super::{CertificateProblem, verify};
+
+/// Within the validity of all certificates.
+const NOW: UnixTime = UnixTime::since_unix_epoch(Duration::from_hours(500_000));
+
+const NAME: &str = "driver.example";
+
+/// The certificate of a server, of the CA that issued it, and of the CA above, which is trusted.
+struct Chain {
+    server: CertificateDer<'static>,
+    sent: CertificateDer<'static>,
+    trusted: CertificateDer<'static>,
+}
+
+impl Chain {
+    /// One for a server of this name, with these extensions in the server's certificate and in that of its CA.
+    fn new(name: &str, of_server: Vec<CustomExtension>, of_sent: Vec<CustomExtension>) -> Self {
+        let authority = |name: &str, extensions| {
+            let mut params = CertificateParams::default();
+            params.distinguished_name.push(DnType::CommonName, name);
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            params.custom_extensions = extensions;
+            (params, KeyPair::generate().unwrap())
+        };
+        let (params, key) = authority("root", Vec::new());
+        let trusted = params.self_signed(&key).unwrap().der().clone();
+        let root = Issuer::new(params, key);
+        let (params, key) = authority("between", of_sent);
+        let sent = params.signed_by(&key, &root).unwrap().der().clone();
+        let between = Issuer::new(params, key);
+        let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        params.custom_extensions = of_server;
+        let key = KeyPair::generate().unwrap();
+        let server = params.signed_by(&key, &between).unwrap().der().clone();
+        Self { server, sent, trusted }
+    }
+
+    fn verify(&self, name: &ServerName<'_>) -> Result<(), CertificateProblem> {
+        let algorithms = default_provider().signature_verification_algorithms.all;
+        let shown = (&self.server, std::slice::from_ref(&self.sent));
+        verify(std::slice::from_ref(&self.trusted), algorithms, shown, name, NOW)
+    }
+}
+
+/// A critical extension 2.5.29.`id`.
+fn critical(id: u64, content: &[u8]) -> Vec<CustomExtension> {
+    let mut extension = CustomExtension::from_oid_content(&[2, 5, 29, id], content.to_vec());
+    extension.set_criticality(true);
+    vec![extension]
+}
+
+/// Any policy, as the only one of certificatePolicies.
+const ANY_POLICY: &[u8] = &[0x30, 8, 0x30, 6, 6, 4, 0x55, 0x1d, 0x20, 0];
+
+#[test]
+fn critical_extensions_about_policies_are_accepted_where_no_policy_is_asked_for() {
+    let name = ServerName::try_from(NAME).unwrap();
+    let rows: [(&str, u64, &[u8], bool); 7] = [
+        ("policies", 32, ANY_POLICY, true),
+        ("mappings", 33, &[0x30, 10, 0x30, 8, 6, 2, 0x2a, 3, 6, 2, 0x2a, 4], true),
+        ("constraints: no mapping", 36, &[0x30, 3, 0x81, 1, 0], true),
+        ("constraints: a policy", 36, &[0x30, 3, 0x80, 1, 0], false),
+        ("not any policy", 54, &[2, 1, 0], true),
+        ("policies that cannot be read", 32, &[5, 0], false),
+        ("unknown", 99, &[5, 0], false),
+    ];
+    for (what, id, content, is_accepted) in rows {
+        for (place, chain) in [
+            ("server", Chain::new(NAME, critical(id, content), Vec::new())),
+            ("CA", Chain::new(NAME, Vec::new(), critical(id, content))),
+        ] {
+            let found = chain.verify(&name);
+            assert_eq!(found.is_ok(), is_accepted, "{what}, {place}: {found:?}");
+        }
+    }
+}
+
+/// What is signed is the original: a copy that is changed elsewhere too is found out.
+#[test]
+fn a_changed_certificate_between_is_refused() {
+    let name = ServerName::try_from(NAME).unwrap();
+    let mut chain = Chain::new(NAME, critical(32, ANY_POLICY), critical(32, ANY_POLICY));
+    assert_eq!(chain.verify(&name), Ok(()));
+    let sent = chain.sent.clone();
+    for at in 0..sent.len() {
+        let mut changed = sent.to_vec();
+        changed[at] ^= 1;
+        chain.sent = CertificateDer::from(changed);
+        assert!(chain.verify(&name).is_err(), "accepted with another byte {at}");
+    }
+}
+
+#[test]
+fn an_address_is_the_same_in_both_of_its_forms() {
+    for (of_certificate, called, is_accepted) in [
+        ("10.0.0.7", "10.0.0.7", true),
+        ("10.0.0.7", "::ffff:10.0.0.7", true),
+        ("::ffff:10.0.0.7", "10.0.0.7", true),
+        ("::ffff:10.0.0.7", "::ffff:10.0.0.7", true),
+        ("10.0.0.7", "::ffff:10.0.0.8", false),
+        ("10.0.0.7", "::10.0.0.7", false),
+    ] {
+        let chain = Chain::new(of_certificate, Vec::new(), Vec::new());
+        let name = ServerName::from(called.parse::<IpAddr>().unwrap());
+        let found = chain.verify(&name);
+        assert_eq!(found.is_ok(), is_accepted, "{of_certificate}, {called}: {found:?}");
+    }
+}
