@@ -34,12 +34,10 @@ use csi_attacher_runtime::report::whole_seconds;
 use csi_attacher_runtime::state::ReconcileSyncResult;
 use list::{ListError, ListLimits, ListProgress, list};
 use span::ReconcileSyncSpan;
-use turns::Witnesses;
+use turns::{AT_ONCE, Witnesses};
 
 /// Share of the interval that is added at random, so that drivers of one start do not stay in step.
 const JITTER: f64 = 0.1;
-/// Attachments that are looked at without a pause.
-const AT_ONCE: usize = 256;
 
 /// Longest pause between two repairs that change nothing in what the driver lists, if its interval is not longer.
 const MAX_REPAIR_PAUSE: Duration = Duration::from_hours(1);

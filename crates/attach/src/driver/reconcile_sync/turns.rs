@@ -11,7 +11,6 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::{MutexGuard, oneshot};
 
-use super::AT_ONCE;
 use super::list::{ListError, ListLimits, ListProgress, PageCall, list};
 use crate::decide::ListedEvidence;
 use crate::decide::reconcile::{Expectation, Listing};
@@ -19,6 +18,9 @@ use csi_attacher_runtime::fence::{CallFailure, LeaseLost};
 
 /// What the driver lists about what one request is for. An error is that the Lease was lost.
 type Evidence = Result<ListedEvidence, LeaseLost>;
+
+/// Attachments that are looked at without a pause.
+pub(super) const AT_ONCE: usize = 256;
 
 /// The attachments that a listing has to agree with.
 pub(in crate::driver) trait Witnesses: Sync {
