@@ -159,6 +159,15 @@ impl FencedClient {
         }
     }
 
+    /// The same, for calls that nobody waits for: they change nothing, and whoever makes them may be stopped at any time.
+    #[must_use]
+    pub fn uncounted(self) -> Self {
+        Self {
+            calls: CallCounter::default(),
+            ..self
+        }
+    }
+
     /// The calls that are open now, over whatever connection they were made.
     pub fn open_calls(&self) -> OpenCalls {
         OpenCalls {

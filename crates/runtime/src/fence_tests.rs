@@ -218,12 +218,13 @@ async fn open_calls_are_known_over_whatever_connection_they_were_made() {
     let client = client_taking(seconds(3600)).following(&former);
     let open = client.open_calls();
     let later = begin_call(&client.migrated());
+    let _comparison = begin_call(&client.clone().uncounted());
     assert!(timeout(seconds(90), open.ended()).await.is_err());
     assert_eq!(call.await.unwrap(), Ok(()));
     timeout(seconds(1), open.ended()).await.expect("at once");
     let open = client.open_calls();
     assert!(timeout(seconds(1), open.ended()).await.is_err());
-    // Whoever drops a call has ended it.
+    // Whoever drops a call has ended it. The comparison goes on.
     later.abort();
     timeout(seconds(1), open.ended()).await.expect("at once");
 }

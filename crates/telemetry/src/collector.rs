@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderMap;
-use hyper_rustls::{ConfigBuilderExt, HttpsConnectorBuilder};
+use hyper_rustls::HttpsConnectorBuilder;
 use hyper_util::client::legacy::connect::{Connection as _, HttpConnector};
 use opentelemetry_http::hyper::HyperClient;
 use opentelemetry_http::{Bytes, HttpClient, HttpError};
@@ -33,7 +33,7 @@ use super::batch::ExportError;
 use super::otel_env::{OtlpSettings, TransportSettings};
 use csi_attacher_base::error_chain::chain;
 use csi_attacher_base::pem::{self, IdentityError};
-use csi_attacher_base::server_certificate::{ServerVerifier, Terms, TrustedCertificates};
+use csi_attacher_base::server_certificate::{ServerVerifier, Terms, TrustedCertificates, system_authorities};
 
 /// Headers of the SDK itself; all others are ours to decide.
 const SDK_HEADERS: [&str; 4] = ["content-type", "content-encoding", "user-agent", "grpc-timeout"];
@@ -54,6 +54,12 @@ const COLLECTOR: Terms = Terms {
     server: "the collector",
     trusted: "the file of OTEL_EXPORTER_OTLP_CERTIFICATE",
     rename: "use one of these in OTEL_EXPORTER_OTLP_ENDPOINT",
+};
+
+/// The same where no file names whom to trust.
+const PUBLIC_COLLECTOR: Terms = Terms {
+    trusted: "the CA certificates of the system",
+    ..COLLECTOR
 };
 
 /// Why an exporter cannot be built. The texts hold file names and reasons, no contents.
@@ -371,12 +377,7 @@ fn tls_config(settings: &TransportSettings) -> Result<ClientConfig, ExporterErro
     let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(tls_error)?;
-    let builder = match verifier(settings)? {
-        Some(verifier) => builder.dangerous().with_custom_certificate_verifier(verifier),
-        None => builder
-            .with_native_roots()
-            .map_err(|error| ExporterError::Tls(error.to_string()))?,
-    };
+    let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier(settings)?));
     Ok(match identity(settings)? {
         None => builder.with_no_client_auth(),
         Some(own) => builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(own))),
@@ -399,13 +400,19 @@ fn bad(path: &Path, problem: pem::PemError) -> ExporterError {
 }
 
 /// Trusts the certificates of the settings; without any, those of the system are trusted.
-fn verifier(settings: &TransportSettings) -> Result<Option<Arc<ServerVerifier<TrustedCertificates>>>, ExporterError> {
-    let Some(path) = &settings.certificate else {
-        return Ok(None);
+fn verifier(settings: &TransportSettings) -> Result<ServerVerifier<TrustedCertificates>, ExporterError> {
+    let (trusted, terms) = match &settings.certificate {
+        Some(path) => {
+            let trusted = pem::authorities(&read(path)?).map_err(|problem| bad(path, problem))?;
+            (trusted.into(), COLLECTOR)
+        }
+        None => {
+            let trusted = system_authorities();
+            let none = || ExporterError::Tls("the system has no CA certificates: set OTEL_EXPORTER_OTLP_CERTIFICATE".to_owned());
+            (trusted.ok_or_else(none)?, PUBLIC_COLLECTOR)
+        }
     };
-    let trusted = pem::authorities(&read(path)?).map_err(|problem| bad(path, problem))?;
-    let verifier = ServerVerifier::new(TrustedCertificates::from(trusted), COLLECTOR, &default_provider());
-    Ok(Some(Arc::new(verifier)))
+    Ok(ServerVerifier::new(trusted, terms, &default_provider()))
 }
 
 /// The operator's own certificate and its key.

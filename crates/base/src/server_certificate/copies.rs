@@ -1,8 +1,8 @@
 //! What a server sent, as webpki gets it: in copies where it refuses what Go accepts, and cannot be told otherwise.
 //!
 //! - In the server's certificate CA:TRUE becomes CA:FALSE. Go does not look at it, and `openssl req -x509` writes it by default.
-//! - Extensions about policies are not critical any more. Like Go's client, nobody here asks for a policy, and without that they make no
-//!   path invalid (RFC 5280, section 6.1). Policy constraints that ask for one stay critical: whether there is one is not looked at.
+//! - Extensions about policies are not critical any more. Like Go's client, nobody here asks for a policy. What they make invalid all the
+//!   same is refused by the rules, critical or not.
 //!
 //! Only webpki sees a copy: what the issuer signed is the original, and that is what the signature is checked for.
 
@@ -76,21 +76,21 @@ fn copy<'a>(original: &'a CertificateDer<'_>, is_server: bool, signed: &mut Vec<
 
 /// Where a TRUE is that is FALSE in the copy.
 fn places(bytes: &[u8], parsed: &X509Certificate<'_>, is_server: bool) -> Vec<usize> {
-    let critical = parsed.iter_extensions().filter(|extension| is_idle(extension));
+    let critical = parsed.iter_extensions().filter(|extension| is_about_policies(extension));
     let critical = critical.filter_map(|extension| critical_at(bytes, extension));
     let authority = is_server.then(|| authority_at(bytes, parsed)).flatten();
     critical.chain(authority).collect()
 }
 
-/// Whether an extension is critical, and understood, and makes no path invalid.
-fn is_idle(extension: &X509Extension<'_>) -> bool {
+/// Whether an extension is critical, and about policies, and can be read.
+fn is_about_policies(extension: &X509Extension<'_>) -> bool {
     use ParsedExtension::{CertificatePolicies, InhibitAnyPolicy, PolicyConstraints, PolicyMappings};
-    let has_no_say = match extension.parsed_extension() {
-        CertificatePolicies(_) | PolicyMappings(_) | InhibitAnyPolicy(_) => true,
-        PolicyConstraints(constraints) => constraints.require_explicit_policy.is_none(),
-        _ => false,
-    };
-    extension.critical && has_no_say
+    let parsed = extension.parsed_extension();
+    extension.critical
+        && matches!(
+            parsed,
+            CertificatePolicies(_) | PolicyMappings(_) | InhibitAnyPolicy(_) | PolicyConstraints(_)
+        )
 }
 
 /// Where an extension is said to be critical: by BOOLEAN TRUE behind its OID.

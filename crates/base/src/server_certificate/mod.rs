@@ -13,4 +13,4 @@ mod verifier;
 pub use error::{CertificateProblem, IssuerProblem, ServerCertificateError, Terms};
 pub(crate) use rules::parse;
 pub use rules::verify;
-pub use verifier::{ServerVerifier, Trust, TrustedCertificates};
+pub use verifier::{ServerVerifier, Trust, TrustedCertificates, system_authorities};

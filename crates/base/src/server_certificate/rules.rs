@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use rustls::pki_types::{CertificateDer, ServerName, SignatureVerificationAlgorithm, TrustAnchor, UnixTime};
 use webpki::{EndEntityCert, ExtendedKeyUsageValidator, KeyPurposeId, KeyPurposeIdIter, KeyUsage, VerifiedPath};
 use x509_parser::certificate::X509Certificate;
+use x509_parser::der_parser::{Oid, oid};
 use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::prelude::FromDer;
 use x509_parser::public_key::PublicKey;
@@ -39,6 +40,9 @@ pub fn verify(
     }
     if trusted.contains(server) {
         return check_trusted_itself(parsed.as_ref(), now);
+    }
+    if parsed.as_ref().is_some_and(needs_policy) {
+        return Err(CertificateProblem::Invalid(webpki::Error::UnsupportedCriticalExtension));
     }
     let issuers = Issuers::new(trusted, now);
     let checked = copies.verify(algorithms, |algorithms| {
@@ -167,14 +171,14 @@ impl<'a> Issuers<'a> {
         if depth.is_some_and(|depth| usize::try_from(depth).is_ok_and(|depth| between > depth)) {
             return Err(webpki::Error::PathLenConstraintViolated);
         }
-        let all_sign = path
-            .intermediate_certificates()
-            .all(|certificate| parse(&certificate.der()).is_some_and(|parsed| may_sign(&parsed)));
-        if all_sign {
-            Ok(())
-        } else {
-            Err(webpki::Error::EndEntityUsedAsCa)
+        for certificate in path.intermediate_certificates() {
+            let der = certificate.der();
+            let parsed = parse(&der).filter(may_sign).ok_or(webpki::Error::EndEntityUsedAsCa)?;
+            if needs_policy(&parsed) {
+                return Err(webpki::Error::UnsupportedCriticalExtension);
+            }
         }
+        Ok(())
     }
 
     /// What the error means, with a trusted certificate that would be the issuer if it could.
@@ -275,6 +279,20 @@ fn has_unknown(parsed: &X509Certificate<'_>) -> bool {
     let is_unknown = |parsed: &ParsedExtension<'_>| matches!(parsed, UnsupportedExtension { .. } | ParseError { .. });
     let mut extensions = parsed.iter_extensions();
     extensions.any(|extension| extension.critical && is_unknown(extension.parsed_extension()))
+}
+
+/// Whether a path with this certificate is valid under a policy alone, which nobody looks at here, or never: one asks for a policy, or maps
+/// all of them (RFC 5280, section 6.1.4).
+fn needs_policy(parsed: &X509Certificate<'_>) -> bool {
+    let is_any = |policy: &Oid<'_>| *policy == oid!(2.5.29.32.0);
+    parsed.iter_extensions().any(|extension| match extension.parsed_extension() {
+        ParsedExtension::PolicyConstraints(constraints) => constraints.require_explicit_policy.is_some(),
+        ParsedExtension::PolicyMappings(mappings) => {
+            let mut mappings = mappings.mappings.iter();
+            mappings.any(|mapping| is_any(&mapping.issuer_domain_policy) || is_any(&mapping.subject_domain_policy))
+        }
+        _ => false,
+    })
 }
 
 /// Without a key usage it may do everything.

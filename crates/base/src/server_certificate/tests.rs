@@ -1,24 +1,35 @@
 //! What the forms that Go tried do not have: extensions about policies, and addresses in both of their forms.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, CustomExtension, DnType, IsCa, Issuer, KeyPair};
 use rustls::crypto::aws_lc_rs::default_provider;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection, SupportedProtocolVersion};
 
-use super::{CertificateProblem, verify};
+use super::{CertificateProblem, ServerVerifier, Terms, TrustedCertificates, verify};
 
 /// Within the validity of all certificates.
 const NOW: UnixTime = UnixTime::since_unix_epoch(Duration::from_hours(500_000));
 
 const NAME: &str = "driver.example";
 
+const TERMS: Terms = Terms {
+    server: "the driver",
+    trusted: "ca.crt",
+    rename: "use one of these",
+};
+
 /// The certificate of a server, of the CA that issued it, and of the CA above, which is trusted.
 struct Chain {
     server: CertificateDer<'static>,
     sent: CertificateDer<'static>,
     trusted: CertificateDer<'static>,
+    /// The key of the server.
+    key: PrivateKeyDer<'static>,
 }
 
 impl Chain {
@@ -41,7 +52,40 @@ impl Chain {
         params.custom_extensions = of_server;
         let key = KeyPair::generate().unwrap();
         let server = params.signed_by(&key, &between).unwrap().der().clone();
-        Self { server, sent, trusted }
+        let key = PrivateKeyDer::Pkcs8(key.serialize_der().into());
+        Self {
+            server,
+            sent,
+            trusted,
+            key,
+        }
+    }
+
+    /// A whole handshake, in memory.
+    fn shake_hands(&self, version: &'static SupportedProtocolVersion) -> Result<(), rustls::Error> {
+        let provider = Arc::new(default_provider());
+        let key = provider.key_provider.load_private_key(self.key.clone_key())?;
+        let own = CertifiedKey::new(vec![self.server.clone(), self.sent.clone()], key);
+        let server = ServerConfig::builder_with_provider(provider.clone()).with_protocol_versions(&[version])?;
+        let server = server.with_no_client_auth().with_cert_resolver(Arc::new(SingleCertAndKey::from(own)));
+        let trusted = TrustedCertificates::from(vec![self.trusted.clone()]);
+        let client = ClientConfig::builder_with_provider(provider.clone()).with_protocol_versions(&[version])?;
+        let verifier = ServerVerifier::new(trusted, TERMS, &provider);
+        let client = client.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
+        let mut server = ServerConnection::new(Arc::new(server))?;
+        let name = ServerName::try_from(NAME).unwrap();
+        let mut client = ClientConnection::new(Arc::new(client.with_no_client_auth()), name)?;
+        while client.is_handshaking() {
+            let mut sent = Vec::new();
+            client.write_tls(&mut sent).unwrap();
+            server.read_tls(&mut sent.as_slice()).unwrap();
+            server.process_new_packets()?;
+            let mut answer = Vec::new();
+            server.write_tls(&mut answer).unwrap();
+            client.read_tls(&mut answer.as_slice()).unwrap();
+            client.process_new_packets()?;
+        }
+        Ok(())
     }
 
     fn verify(&self, name: &ServerName<'_>) -> Result<(), CertificateProblem> {
@@ -64,9 +108,11 @@ const ANY_POLICY: &[u8] = &[0x30, 8, 0x30, 6, 6, 4, 0x55, 0x1d, 0x20, 0];
 #[test]
 fn critical_extensions_about_policies_are_accepted_where_no_policy_is_asked_for() {
     let name = ServerName::try_from(NAME).unwrap();
-    let rows: [(&str, u64, &[u8], bool); 7] = [
+    let rows: [(&str, u64, &[u8], bool); 9] = [
         ("policies", 32, ANY_POLICY, true),
         ("mappings", 33, &[0x30, 10, 0x30, 8, 6, 2, 0x2a, 3, 6, 2, 0x2a, 4], true),
+        ("mappings of any", 33, &[0x30, 12, 0x30, 10, 6, 4, 0x55, 0x1d, 0x20, 0, 6, 2, 0x2a, 4], false),
+        ("mappings to any", 33, &[0x30, 12, 0x30, 10, 6, 2, 0x2a, 3, 6, 4, 0x55, 0x1d, 0x20, 0], false),
         ("constraints: no mapping", 36, &[0x30, 3, 0x81, 1, 0], true),
         ("constraints: a policy", 36, &[0x30, 3, 0x80, 1, 0], false),
         ("not any policy", 54, &[2, 1, 0], true),
@@ -80,6 +126,28 @@ fn critical_extensions_about_policies_are_accepted_where_no_policy_is_asked_for(
         ] {
             let found = chain.verify(&name);
             assert_eq!(found.is_ok(), is_accepted, "{what}, {place}: {found:?}");
+        }
+    }
+}
+
+/// RFC 5280 does not let the end of a path depend on it.
+#[test]
+fn a_policy_that_is_needed_is_needed_by_what_is_not_critical_too() {
+    let name = ServerName::try_from(NAME).unwrap();
+    let mut extensions = critical(36, &[0x30, 3, 0x80, 1, 0]);
+    extensions[0].set_criticality(false);
+    let chain = Chain::new(NAME, Vec::new(), extensions);
+    assert!(chain.verify(&name).is_err());
+}
+
+/// In the handshake rustls looks at the certificate once more.
+#[test]
+fn a_server_with_critical_policies_is_spoken_to() {
+    for version in rustls::ALL_VERSIONS {
+        for (extensions, is_accepted) in [(critical(32, ANY_POLICY), true), (critical(99, &[5, 0]), false)] {
+            let chain = Chain::new(NAME, extensions, Vec::new());
+            let found = chain.shake_hands(version);
+            assert_eq!(found.is_ok(), is_accepted, "{version:?}: {found:?}");
         }
     }
 }

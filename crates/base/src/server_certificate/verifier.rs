@@ -8,11 +8,18 @@ use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_sig
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, SignatureScheme};
 
+use super::copies::Copies;
 use super::error::{ServerCertificateError, Terms};
 use super::rules;
 
 /// Certificates of CAs, or of servers themselves.
 pub type TrustedCertificates = Arc<[CertificateDer<'static>]>;
+
+/// The public CAs that the system knows, which Go takes where nobody names others; none if it knows none.
+pub fn system_authorities() -> Option<TrustedCertificates> {
+    let found = rustls_native_certs::load_native_certs().certs;
+    (!found.is_empty()).then(|| found.into())
+}
 
 /// Where the trusted certificates come from.
 pub trait Trust: fmt::Debug + Send + Sync {
@@ -68,7 +75,8 @@ impl<T: Trust> ServerCertVerifier for ServerVerifier<T> {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, certificate, signed, &self.algorithms)
+        let copies = Copies::new(certificate, &[]);
+        verify_tls12_signature(message, &copies.server, signed, &self.algorithms)
     }
 
     fn verify_tls13_signature(
@@ -77,7 +85,8 @@ impl<T: Trust> ServerCertVerifier for ServerVerifier<T> {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signed, &self.algorithms)
+        let copies = Copies::new(certificate, &[]);
+        verify_tls13_signature(message, &copies.server, signed, &self.algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

@@ -19,15 +19,13 @@ use super::shares::LeaseShareGuard;
 use super::state::{ElectorCommand, LeaderState, LeaseHolder, Membership, PermissionErrors};
 use super::{Moment, Term};
 use crate::api::names::{LEASE_HOLDER_ANNOTATION, NEW_LEASE_HOLDER};
-use crate::apiserver::{ApiError, RequestDeadlines, Requests};
+use crate::apiserver::{ApiError, Requests};
 use crate::clock;
 use crate::error_chain::chain;
 use crate::telemetry::{Metrics, Span};
 
 /// Candidates that wait for the same moment come this much apart, in parts of the retry period.
 const SPREAD: f64 = 0.2;
-/// What is left of a term at least when the write that took the Lease is answered: it counts from when that was begun.
-const MIN_TERM: Duration = Duration::from_secs(1);
 /// Longest pause after a renewal that failed: there is not much time left.
 const MAX_RENEWAL_PAUSE: Duration = Duration::from_secs(1);
 
@@ -606,19 +604,13 @@ impl LeaderElector {
     }
 
     /// What the next request is sent by. It may take half of the renew deadline, or of what is left until then while the Lease is held, so
-    /// that there is always time for another one. While it is not held, a write has almost all of that: webhooks may take so long, and the
-    /// API server stores nothing of what is given up before.
+    /// that there is always time for another one.
     fn requests(&self) -> Requests {
-        let renew_deadline = self.config.timing.renew_deadline;
-        let usual = renew_deadline / 2;
+        let usual = self.config.timing.renew_deadline / 2;
         let left = self.term.as_ref().map(Term::until_deadline);
         let left = left.filter(|left| !left.is_zero());
-        let unheld = RequestDeadlines {
-            read: usual,
-            write: usual.max(renew_deadline.saturating_sub(MIN_TERM)),
-        };
-        let deadlines = left.map_or(unheld, |left| usual.min(left / 2).into());
-        Requests::immediate(self.config.shared.client.clone(), deadlines)
+        let deadline = left.map_or(usual, |left| usual.min(left / 2));
+        Requests::immediate(self.config.shared.client.clone(), deadline)
     }
 
     /// A refusal is shown. That of the authorizer says which permission is missing. None is for what a webhook, a policy or a

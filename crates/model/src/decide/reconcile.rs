@@ -100,15 +100,16 @@ pub fn expectation(observed: &Observed<'_>) -> Result<Option<Expectation>, NotCo
     }))
 }
 
-/// What a listing has to agree with to be proof about another attachment; none where nothing is expected of this one. The error of an attach
-/// is that of a repair, as it is attached: the driver may then be right that it is not there, as after the end of its machine.
+/// What a listing has to agree with to be proof that the volume of another attachment is absent: that one that is attached is there. The
+/// error of an attach is that of a repair, as it is attached: the driver may then be right that it is not there, as after the end of its machine.
 pub fn witness(observed: &Observed<'_>) -> Option<Expectation> {
     let attachment = observed.attachment;
     let is_refused = attachment.deleting.is_none() && attachment.attach_error.is_some();
     if is_refused {
         return None;
     }
-    expectation(observed).ok().flatten()
+    let expected = expectation(observed).ok().flatten();
+    expected.filter(|expected| expected.wanted == DesiredState::Published)
 }
 
 /// Why a repair would be refused, or call nothing. A refused one changes nothing at the driver, and leaves an error on what is attached:

@@ -22,7 +22,7 @@ const RACK: &str = "topology.conformance.test/rack";
 /// has brought them.
 const TRIES: usize = 20;
 /// A node that is gone is taken off within a second; on a busy machine by then.
-const RESCHEDULED: Duration = Duration::from_secs(3);
+const RESCHEDULED: Duration = Duration::from_secs(10);
 /// Of a class, whose claims wait for a node.
 const DELAYED: &str = "WaitForFirstConsumer";
 

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use super::super::reconcile_sync::list::ListLimits;
+use super::super::reconcile_sync::turns::AT_ONCE;
 use super::shell::Shell;
 use crate::cache::Snapshot;
 use crate::clock;
@@ -11,9 +12,6 @@ use crate::decide::reconcile::{Listing, may_be_translated, release_expectations}
 use crate::decide::{self, Action, ListedEvidence, ListingDoubt, Observed, ReleaseEvidence, ReleasePlan};
 use csi_attacher_model::attempt::{Attempt, View};
 use csi_attacher_runtime::fence::LeaseLost;
-
-/// Attachments that are examined without a pause.
-const AT_ONCE: usize = 256;
 
 impl Shell<'_> {
     /// Collects the evidence.

@@ -147,7 +147,12 @@ async fn run_pass(
     // A pass may take as long as its interval.
     limits.whole = limits.whole.max(settings.interval);
     let listings = std::slice::from_mut(&mut listing);
-    match list(|| work.page_call(), limits, listings, &mut trace.progress).await {
+    let page_call = || {
+        let (client, deadline) = work.page_call();
+        // A comparison ends with the engine, and is not what the Lease is kept for while the driver is away.
+        (client.uncounted(), deadline)
+    };
+    match list(page_call, limits, listings, &mut trace.progress).await {
         Ok(()) => {}
         Err(ListError::Call(CallFailure::Lease(lost))) => {
             // The driver did not fail, and this engine ends with its term of the Lease.

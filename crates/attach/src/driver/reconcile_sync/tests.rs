@@ -283,13 +283,14 @@ impl Witnesses for Attached {
 async fn a_listing_that_contradicts_what_is_attached_proves_no_absence() {
     let (not_there, at_node) = (|| ListedEvidence::NotThere, || ListedEvidence::At("n".to_owned()));
     let doubtful = || ListedEvidence::NotThereDoubtful(ListingDoubt::Contradicts("c".into()));
-    let rows: [(_, &'static [_], _, _); 7] = [
+    let rows: [(_, &'static [_], _, _); 8] = [
         ("b", &[], true, not_there()),
         ("b", &[("a", "n")], true, not_there()),
         ("b", &[("a", "n"), ("c", "m")], true, doubtful()),
         ("b", &[("a", "n"), ("c", "m")], false, not_there()),
-        // The machine is gone, with all that was attached to it.
-        ("b", &[("c", "n")], true, not_there()),
+        // The machine is gone, with all that was attached to it; of a driver that lists no node at all nobody knows.
+        ("b", &[("c", "n"), ("b", "m")], true, not_there()),
+        ("b", &[("c", "n")], true, doubtful()),
         ("a", &[("c", "m")], true, at_node()),
         ("c", &[("c", "m")], true, ListedEvidence::Silent),
     ];

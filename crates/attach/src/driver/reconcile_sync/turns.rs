@@ -3,8 +3,8 @@
 //!
 //! Requests that wait share the next listing. It begins after each of them asked, so that it is as good as one of its own.
 //!
-//! Each listing is measured by what is attached: one that contradicts any of that proves of no volume that it is not at its node. Comparisons
-//! find the same, but only some of them in a row, and not before the first.
+//! Each listing is measured by what is attached to other nodes: one that contradicts any of that proves of no volume that it is not at its
+//! node. Comparisons find the same, but only some of them in a row, and not before the first.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use tokio::sync::{MutexGuard, oneshot};
 
 use super::list::{ListError, ListLimits, ListProgress, PageCall, list};
 use crate::decide::ListedEvidence;
-use crate::decide::reconcile::{Expectation, Listing};
+use crate::decide::reconcile::{Comparison, Expectation, Listing};
 use csi_attacher_runtime::fence::{CallFailure, LeaseLost};
 
 /// What the driver lists about what one request is for. An error is that the Lease was lost.
 type Evidence = Result<ListedEvidence, LeaseLost>;
 
 /// Attachments that are looked at without a pause.
-pub(super) const AT_ONCE: usize = 256;
+pub(in crate::driver) const AT_ONCE: usize = 256;
 
 /// The attachments that a listing has to agree with.
 pub(in crate::driver) trait Witnesses: Sync {
@@ -100,15 +100,15 @@ impl ListTurns {
         // Looked at before the driver is asked: what is attached meanwhile is not expected in an older listing.
         listings.push(Listing::about(witnesses.expectations().await));
         let ended = list(page_call, limits, &mut listings, &mut ListProgress::default()).await;
-        let contradicted = match (&ended, listings.pop()) {
-            (Ok(()), Some(of_witnesses)) => of_witnesses.compare().contradicted,
-            _ => Vec::new(),
+        let compared = match (&ended, listings.pop()) {
+            (Ok(()), Some(of_witnesses)) => of_witnesses.compare(),
+            _ => Comparison::default(),
         };
         for (listing, answer) in listings.iter().zip(answers) {
             let evidence = match &ended {
                 Ok(()) => {
-                    let elsewhere = first_elsewhere(&contradicted, listing, witnesses).await;
-                    Ok(listing.evidence().doubted_for(elsewhere))
+                    let contradicted = first_contradicted(&compared, listing, witnesses).await;
+                    Ok(listing.evidence().doubted_for(contradicted))
                 }
                 Err(ListError::Call(CallFailure::Lease(lost))) => Err(*lost),
                 // It says nothing, and the request is not to be answered by it.
@@ -121,17 +121,19 @@ impl ListTurns {
     }
 }
 
-/// A VolumeAttachment at another node than this listing asks about that the driver contradicts. At the same node the driver may be right: with
-/// a machine all that was attached to it is gone, whatever is still wanted there.
-async fn first_elsewhere(
-    contradicted: &[Expectation],
+/// A VolumeAttachment that the driver contradicts, of another node than this listing asks about. At the same node the driver may be right: with
+/// a machine all that was attached to it is gone, whatever is still wanted there. That counts for a driver that lists what is at other nodes.
+async fn first_contradicted(
+    compared: &Comparison,
     listing: &Listing,
     witnesses: &impl Witnesses,
 ) -> Option<Arc<str>> {
+    let is_elsewhere = |expected: &Expectation| !listing.is_about_node(&expected.node_id);
+    let lists_others = compared.agreed.iter().any(is_elsewhere);
     // Of many the first one is mostly enough. Where tens of thousands were detached meanwhile, others get their turn.
-    for part in contradicted.chunks(AT_ONCE) {
-        let mut elsewhere = part.iter().filter(|expected| !listing.is_about_node(&expected.node_id));
-        if let Some(found) = elsewhere.find(|expected| witnesses.is_expected(expected)) {
+    for part in compared.contradicted.chunks(AT_ONCE) {
+        let mut counting = part.iter().filter(|expected| !lists_others || is_elsewhere(expected));
+        if let Some(found) = counting.find(|expected| witnesses.is_expected(expected)) {
             return Some(found.name.clone());
         }
         tokio::task::yield_now().await;

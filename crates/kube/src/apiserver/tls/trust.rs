@@ -11,7 +11,7 @@ use tracing::{info, warn};
 
 use crate::apiserver::connect_error::ConnectError;
 use crate::pem;
-use crate::server_certificate::{Trust, TrustedCertificates};
+use crate::server_certificate::{Trust, TrustedCertificates, system_authorities};
 
 /// Certificates as a text in PEM form with nothing else.
 pub(in crate::apiserver) fn pem_of(certificates: &[CertificateDer<'_>]) -> String {
@@ -41,7 +41,7 @@ impl CaData {
             // Nothing is asked for where no TLS is spoken.
             _ if config.cluster_url.scheme() != Some(&Scheme::HTTPS) => Some(Arc::from([])),
             Some(certificates) => Some(certificates.iter().cloned().map(CertificateDer::from).collect()),
-            None => Some(of_system()?),
+            None => Some(system_authorities().ok_or(ConnectError::NoSystemAuthorities)?),
         };
         if trusted.is_none() {
             warn!("insecure-skip-tls-verify is set: the certificate of the API server is not checked");
@@ -80,13 +80,4 @@ impl Trust for CaData {
         let current = trusted.lock().clone();
         Some(current)
     }
-}
-
-/// The public CAs that the system knows: what Go takes where a kubeconfig names none.
-fn of_system() -> Result<TrustedCertificates, ConnectError> {
-    let found = rustls_native_certs::load_native_certs().certs;
-    if found.is_empty() {
-        return Err(ConnectError::NoSystemAuthorities);
-    }
-    Ok(found.into())
 }

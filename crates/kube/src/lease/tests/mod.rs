@@ -10,7 +10,6 @@ mod shares;
 mod sidecar;
 mod standstill;
 mod term;
-mod webhook;
 
 use std::time::Duration;
 
