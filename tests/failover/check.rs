@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use csi_mock_driver::{CallRecord, CallResult, Method};
+use csi_mock_driver::{CallRecord, Method};
 use jiff::Timestamp;
 
 #[derive(Clone, Debug, Default)]
@@ -12,8 +12,6 @@ pub struct Found {
     /// Pairs of calls by different replicas for the same volume and node, of which the second began before the first had
     /// ended, in words.
     pub overlaps: Vec<String>,
-    /// Calls that ended because their caller was killed. A driver may go on with one after that: nobody can call it back.
-    pub cut_off: usize,
     /// Calls without a process behind them, which would make all of this worthless.
     pub unknown: usize,
 }
@@ -52,7 +50,6 @@ pub fn look(calls: &[CallRecord], killed: &HashMap<u32, Timestamp>) -> Found {
             continue;
         };
         replicas.insert(pid);
-        found.cut_off += usize::from(killed.contains_key(&pid) && call.outcome == CallResult::Cancelled);
         let earlier = last.entry((&call.volume, &call.node)).or_default();
         for other in earlier.iter().filter(|other| other.caller_pid != call.caller_pid) {
             if end(other) > call.started && end(call) > other.started {

@@ -99,7 +99,6 @@ impl fmt::Display for Report {
         for (what, number, bar) in [
             ("calls that attach or detach", found.calls, ""),
             ("replicas that made them", found.replicas, ""),
-            ("calls cut off by SIGKILL", found.cut_off, ""),
             ("calls that overlap", found.overlaps.len(), "  0"),
             ("Leases taken too early", self.early().len(), "  0"),
             ("Leases not handed on as asked", self.kept().len(), "  0"),

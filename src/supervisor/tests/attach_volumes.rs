@@ -51,19 +51,19 @@ impl Broken {
         list(&broken.volumes.0, vec![wire("pv", "5")]);
         broken.lists_attachments();
         list::<CsiNodeWire>(&broken.volumes.0, Vec::new());
-        broken.breaks();
+        broken.breaks(VOLUMES);
         broken
     }
 
-    fn breaks(&self) {
+    fn breaks(&self, kind: &'static str) {
         let lists = self.volumes.0.lists();
-        lists.record_break(VOLUMES);
-        lists.set_failure(VOLUMES, Some("too old".to_owned()));
+        lists.record_break(kind);
+        lists.set_failure(kind, Some("too old".to_owned()));
     }
 
     fn lists_volumes(&self, more: Vec<PersistentVolumeWire>) {
         list(&self.volumes.0, [vec![wire("pv", "5")], more].concat());
-        self.breaks();
+        self.breaks(VOLUMES);
     }
 
     fn lists_attachments(&self) {
@@ -101,7 +101,7 @@ async fn lists_that_begin_after_a_read_say_what_a_broken_watch_would_have_said()
     assert_eq!(broken.known(), (true, true));
     // Another copy has to be read as well.
     broken.reads("6");
-    broken.breaks();
+    broken.breaks(VOLUMES);
     assert_eq!(broken.known(), (false, false));
 }
 
@@ -132,10 +132,8 @@ async fn of_a_volume_without_a_persistent_volume_attachments_that_were_listed_la
         Seen::Here(nodes) => nodes.to_string(),
         known => format!("{known:?}"),
     };
-    assert_eq!(
-        (attached("absent"), attached("pv")),
-        ("Gone".to_owned(), "Unknown".to_owned())
-    );
+    assert_eq!(attached("absent"), "Gone");
+    assert_eq!(attached("pv"), "Unknown");
     let named = json!({
         "metadata": { "name": "va", "uid": "va", "resourceVersion": "8" },
         "spec": { "attacher": "b.test", "nodeName": "n1", "source": { "persistentVolumeName": "absent" } },
@@ -147,11 +145,6 @@ async fn of_a_volume_without_a_persistent_volume_attachments_that_were_listed_la
     assert_eq!(attached("absent"), "Unknown");
     broken.lists_attachments();
     assert_eq!(attached("absent"), "Gone");
-    broken.volumes.0.lists().record_break(VolumeAttachmentWire::PLURAL);
-    broken
-        .volumes
-        .0
-        .lists()
-        .set_failure(VolumeAttachmentWire::PLURAL, Some("gone".to_owned()));
+    broken.breaks(VolumeAttachmentWire::PLURAL);
     assert_eq!(attached("absent"), "Unknown");
 }

@@ -28,10 +28,6 @@ fn unused_client() -> Client {
     Client::new(service, "default")
 }
 
-fn drivers() -> Drivers {
-    drivers_over(Store::default())
-}
-
 /// Drivers of a cluster that is known.
 pub(super) fn drivers_over(store: Store) -> Drivers {
     Drivers::new(context(store), LeaderElectionMode::None)
@@ -48,16 +44,20 @@ pub(super) fn want(drivers: &mut Drivers, wanted: &[(&str, Arc<DriverConfig>)]) 
 /// What drivers of a cluster that is known share.
 pub(super) fn context(store: Store) -> SharedContext {
     let metrics = Metrics::default();
-    SharedContext::new(
-        store,
-        Requests::new(unused_client(), "none", Duration::from_secs(1), metrics.clone()),
-        metrics,
-    )
+    let requests = Requests::new(unused_client(), "none", Duration::from_secs(1), metrics.clone());
+    SharedContext::new(store, requests, metrics)
 }
 
 pub(super) fn config(path: &str) -> Arc<DriverConfig> {
     let spec = AttacherConfigSpec::new(format!("unix:///does-not-exist/{path}"));
     Arc::new(DriverConfig::try_from(&spec).unwrap())
+}
+
+fn suspended(config: &DriverConfig) -> Arc<DriverConfig> {
+    Arc::new(DriverConfig {
+        suspend: true,
+        ..config.clone()
+    })
 }
 
 /// The reason of a condition.
@@ -95,15 +95,14 @@ async fn until_missing(drivers: &Drivers, name: &str, path: &str) {
 /// A task ends, which changes nothing of what is wanted.
 async fn end(drivers: &mut Drivers) {
     let wanted = drivers.tasks.wanted().clone();
-    timeout(Duration::from_secs(10), drivers.ended())
-        .await
-        .expect("a task ends");
+    let ended = timeout(Duration::from_secs(10), drivers.ended()).await;
+    ended.expect("a task ends");
     assert_eq!(*drivers.tasks.wanted(), wanted);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_driver_starts_shows_what_is_wrong_and_stops() {
-    let mut drivers = drivers();
+    let mut drivers = drivers_over(Store::default());
     assert!(drivers.is_empty());
     assert_eq!(reason(&drivers, "one", "Ready"), "Connecting", "not started yet");
     want(&mut drivers, &[("one", config("a"))]);
@@ -115,25 +114,21 @@ async fn a_driver_starts_shows_what_is_wrong_and_stops() {
 
 #[tokio::test(start_paused = true)]
 async fn other_settings_reach_the_task_that_runs() {
-    let mut drivers = drivers();
+    let mut drivers = drivers_over(Store::default());
     want(&mut drivers, &[("one", config("a"))]);
     until_missing(&drivers, "one", "a").await;
-    let mut suspended = (*config("a")).clone();
-    suspended.suspend = true;
-    want(&mut drivers, &[("one", Arc::new(suspended))]);
+    want(&mut drivers, &[("one", suspended(&config("a")))]);
     until_reason(&drivers, "one", "Suspended").await;
     want(&mut drivers, &[("one", config("a"))]);
     until_missing(&drivers, "one", "a").await;
-    assert!(
-        timeout(Duration::from_secs(10), drivers.ended()).await.is_err(),
-        "it is the same task"
-    );
+    let ended = timeout(Duration::from_secs(10), drivers.ended()).await;
+    assert!(ended.is_err(), "it is the same task");
 }
 
 /// Another endpoint needs another task, which begins when the one before has ended.
 #[tokio::test(start_paused = true)]
 async fn a_restart_waits_for_the_end_and_takes_the_latest_wish() {
-    let mut drivers = drivers();
+    let mut drivers = drivers_over(Store::default());
     for path in ["a", "b", "c"] {
         want(&mut drivers, &[("one", config(path))]);
     }
@@ -152,7 +147,7 @@ async fn a_restart_waits_for_the_end_and_takes_the_latest_wish() {
 
 #[tokio::test(start_paused = true)]
 async fn a_task_that_fails_is_started_again_after_a_growing_pause() {
-    let mut drivers = drivers();
+    let mut drivers = drivers_over(Store::default());
     want(&mut drivers, &[("one", config("a")), ("two", config("b"))]);
     until_missing(&drivers, "two", "b").await;
     let mut pauses = Vec::new();
@@ -168,28 +163,21 @@ async fn a_task_that_fails_is_started_again_after_a_growing_pause() {
         pauses.push(since.elapsed().as_secs());
     }
     assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
-    assert_eq!(
-        reason(&drivers, "two", "DriverReachable"),
-        "SocketMissing",
-        "the other did not notice"
-    );
+    let other = reason(&drivers, "two", "DriverReachable");
+    assert_eq!(other, "SocketMissing", "it did not notice");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_pause_ends_with_a_change_that_needs_a_start_or_with_a_stop() {
-    let mut drivers = drivers();
+    let mut drivers = drivers_over(Store::default());
     let all = ["restarted", "stopped", "reloaded"].map(|name| (name, config(name)));
     want(&mut drivers, &all);
     for (name, _) in &all {
         drivers.tasks.abort_for_test(name);
         end(&mut drivers).await;
     }
-    let mut suspended = (*config("reloaded")).clone();
-    suspended.suspend = true;
-    want(
-        &mut drivers,
-        &[("restarted", config("b")), ("reloaded", Arc::new(suspended))],
-    );
+    let reloaded = suspended(&config("reloaded"));
+    want(&mut drivers, &[("restarted", config("b")), ("reloaded", reloaded)]);
     assert_eq!(reason(&drivers, "reloaded", "DriverReachable"), "Restarting");
     until_missing(&drivers, "restarted", "b").await;
     advance(Duration::from_secs(2)).await;
@@ -200,11 +188,11 @@ async fn a_pause_ends_with_a_change_that_needs_a_start_or_with_a_stop() {
 /// A driver may answer any name, also while the task of the right one ends, or is started again after a fault.
 #[tokio::test(start_paused = true)]
 async fn a_name_that_settings_have_is_kept_for_them_whether_their_task_runs_or_not() {
-    let mut drivers = drivers();
+    let mut drivers = drivers_over(Store::default());
     let mut spec = AttacherConfigSpec::new("unix:///does-not-exist/a");
     spec.driver_name = Some("a.test".to_owned());
     spec.provisioning = serde_json::from_value(serde_json::json!({})).expect("a section");
-    let named = DriverConfig::try_from(&spec).unwrap();
+    let named = Arc::new(DriverConfig::try_from(&spec).unwrap());
     // Of each role, whether another AttacherConfig may work for a driver that answers the name.
     let may_another = |drivers: &Drivers| {
         let roles = [&drivers.tasks.reservations, &drivers.provisioners.reservations];
@@ -213,19 +201,17 @@ async fn a_name_that_settings_have_is_kept_for_them_whether_their_task_runs_or_n
             claim.state() == ReservationState::Granted
         })
     };
-    want(&mut drivers, &[("named", Arc::new(named.clone()))]);
+    want(&mut drivers, &[("named", named.clone())]);
     assert_eq!(may_another(&drivers), [false; 2], "before it runs");
     drivers.tasks.abort_for_test("named");
     end(&mut drivers).await;
     assert_eq!(may_another(&drivers), [false; 2], "in the pause after a fault");
-    let mut suspended = named.clone();
-    suspended.suspend = true;
-    let mut leaving = named.clone();
+    let mut leaving = (*named).clone();
     leaving.leaving = true;
-    for released in [suspended, leaving] {
-        want(&mut drivers, &[("named", Arc::new(released))]);
+    for released in [suspended(&named), Arc::new(leaving)] {
+        want(&mut drivers, &[("named", released)]);
         assert_eq!(may_another(&drivers), [true; 2]);
-        want(&mut drivers, &[("named", Arc::new(named.clone()))]);
+        want(&mut drivers, &[("named", named.clone())]);
         assert_eq!(may_another(&drivers), [false; 2]);
     }
     want(&mut drivers, &[]);
@@ -234,7 +220,7 @@ async fn a_name_that_settings_have_is_kept_for_them_whether_their_task_runs_or_n
 
 #[tokio::test(start_paused = true)]
 async fn all_stop_together() {
-    let mut drivers = drivers();
+    let mut drivers = drivers_over(Store::default());
     want(&mut drivers, &["a", "b", "c"].map(|name| (name, config(name))));
     drivers.tasks.abort_for_test("a");
     end(&mut drivers).await;
@@ -245,10 +231,7 @@ async fn all_stop_together() {
     assert!(drivers.is_empty());
     assert!(drivers.tasks.wanted().is_empty());
     for name in ["b", "c"] {
-        assert_eq!(
-            drivers.phase(name),
-            Some(DriverPhase::Stopped),
-            "the last status says so"
-        );
+        let last = drivers.phase(name);
+        assert_eq!(last, Some(DriverPhase::Stopped), "the last status says so");
     }
 }

@@ -51,9 +51,8 @@ fn fields<'s>(schema: &'s Value, prefix: &str, found: &mut Vec<Field<'s>>) {
     let is_fixed = |name: &str| {
         let mut rules = schema["x-kubernetes-validations"].as_array().into_iter().flatten();
         rules.any(|rule| {
-            rule["rule"]
-                .as_str()
-                .is_some_and(|rule| rule.contains(&format!("oldSelf.{name}")))
+            let rule = rule["rule"].as_str().unwrap_or_default();
+            rule.contains(&format!("oldSelf.{name}"))
         })
     };
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
@@ -91,9 +90,14 @@ fn type_name(schema: &Value) -> String {
 
 /// Durations are the strings whose pattern ends in the units of Go.
 fn is_duration(schema: &Value) -> bool {
-    schema["pattern"]
-        .as_str()
-        .is_some_and(|pattern| pattern.contains("ns|us|"))
+    let pattern = schema["pattern"].as_str();
+    pattern.is_some_and(|pattern| pattern.contains("ns|us|"))
+}
+
+/// The texts of a list, as code.
+fn code(values: &[Value]) -> String {
+    let texts = values.iter().filter_map(Value::as_str);
+    texts.map(|text| format!("`{text}`")).collect::<Vec<_>>().join(", ")
 }
 
 fn default(schema: &Value) -> String {
@@ -102,14 +106,7 @@ fn default(schema: &Value) -> String {
         Value::Object(_) => "the defaults below".to_owned(),
         Value::String(text) if text.is_empty() => "empty".to_owned(),
         Value::String(text) => format!("`{text}`"),
-        Value::Array(items) => {
-            let items: Vec<String> = items
-                .iter()
-                .filter_map(Value::as_str)
-                .map(|text| format!("`{text}`"))
-                .collect();
-            items.join(", ")
-        }
+        Value::Array(items) => code(items),
         other => format!("`{other}`"),
     }
 }
@@ -125,12 +122,7 @@ fn rules(schema: &Value, required: bool) -> String {
         rules.push("required".to_owned());
     }
     if let Some(values) = schema["enum"].as_array() {
-        let values: Vec<String> = values
-            .iter()
-            .filter_map(Value::as_str)
-            .map(|value| format!("`{value}`"))
-            .collect();
-        rules.push(format!("one of {}", values.join(", ")));
+        rules.push(format!("one of {}", code(values)));
     }
     if let (Some(least), Some(most)) = (schema["minimum"].as_f64(), schema["maximum"].as_f64()) {
         rules.push(format!("from {least} to {most}"));
@@ -147,17 +139,16 @@ fn rules(schema: &Value, required: bool) -> String {
             rules.push(format!("{word} {bound} {unit}"));
         }
     }
-    for rule in schema["x-kubernetes-validations"].as_array().into_iter().flatten() {
-        let about = rule["fieldPath"]
-            .as_str()
-            .map_or(String::new(), |path| format!("`{}` ", path.trim_start_matches('.')));
+    let checks = |schema: &Value| {
+        let checks = schema["x-kubernetes-validations"].as_array();
+        checks.cloned().unwrap_or_default()
+    };
+    for rule in checks(schema) {
+        let path = rule["fieldPath"].as_str().map(|path| path.trim_start_matches('.'));
+        let about = path.map_or(String::new(), |path| format!("`{path}` "));
         rules.push(format!("{about}{}", rule["message"].as_str().unwrap_or_default()));
     }
-    for rule in schema["items"]["x-kubernetes-validations"]
-        .as_array()
-        .into_iter()
-        .flatten()
-    {
+    for rule in checks(&schema["items"]) {
         rules.push(format!("each {}", rule["message"].as_str().unwrap_or_default()));
     }
     rules.join("; ")
@@ -337,35 +328,24 @@ fn the_plan_sees_a_change_of_each_field() {
 #[test]
 fn changes_are_told_apart() {
     let text = document().expect("a text can be written");
-    let row = |field: &str| {
-        let row = text
-            .lines()
-            .find(|line| line.starts_with(&format!("| `spec.{field}` |")));
-        row.unwrap_or_else(|| panic!("{field} has no row")).to_owned()
-    };
-    for cold in ["endpoint", "driverName", "tls.serverName", "leaderElection.retryPeriod"] {
-        assert!(row(cold).contains("| restart |"), "{}", row(cold));
-    }
-    for hot in [
-        "provisioning.mode",
-        "publishSecrets",
-        "timeouts.publish",
-        "concurrency.attach",
-        "deletionPolicy",
+    for (field, cell) in [
+        ("endpoint", "restart"),
+        ("driverName", "restart"),
+        ("tls.serverName", "restart"),
+        ("leaderElection.retryPeriod", "restart"),
+        ("provisioning.mode", "hot"),
+        ("publishSecrets", "hot"),
+        ("timeouts.publish", "hot"),
+        ("concurrency.attach", "hot"),
+        ("deletionPolicy", "hot"),
+        ("provisioning.volumeNamePrefix", "refused"),
+        ("provisioning.volumeNameUUIDLength", "refused"),
+        ("backoff.factorPercent", "from 100 to 1000"),
+        ("orphanPolicy", "`Retry` | one of `Retry`, `TreatNotFoundAsDetached`"),
     ] {
-        assert!(row(hot).contains("| hot |"), "{}", row(hot));
+        let begin = format!("| `spec.{field}` |");
+        let row = text.lines().find(|line| line.starts_with(&begin));
+        let row = row.unwrap_or_else(|| panic!("{field} has no row"));
+        assert!(row.contains(&format!("| {cell} |")), "{row}");
     }
-    for fixed in ["provisioning.volumeNamePrefix", "provisioning.volumeNameUUIDLength"] {
-        assert!(row(fixed).contains("| refused |"), "{}", row(fixed));
-    }
-    assert!(
-        row("backoff.factorPercent").contains("from 100 to 1000"),
-        "{}",
-        row("backoff.factorPercent")
-    );
-    assert!(
-        row("orphanPolicy").contains("| `Retry` | one of `Retry`,"),
-        "{}",
-        row("orphanPolicy")
-    );
 }

@@ -5,7 +5,7 @@ use serde_json::json;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-use super::status::{at, condition, driver, facts, failed, fresh, fresh_with};
+use super::status::{at, condition, driver, facts, failed, fresh, fresh_with, shows, standby};
 use super::writes::{follow, supervisor};
 use crate::api::AttacherConfigObject;
 use crate::api::condition::ConditionReason;
@@ -55,10 +55,6 @@ fn nothing_is_known_of_attachments_while_nobody_here_serves_them() {
     let running = driver(DriverPhase::Running);
     let lost = found(&["va2"], &["va1"]);
     let before = fresh_with(Some(&running), |input| input.insight = Some(&lost));
-    let standby = DriverPhase::Standby {
-        holder: Some("sidecar-0".to_owned()),
-        namespace: None,
-    };
     let refused = failed(ConditionReason::EndpointConflict, true);
     let problem = ConfigProblem {
         reason: ConditionReason::IdentityConflict,
@@ -66,7 +62,7 @@ fn nothing_is_known_of_attachments_while_nobody_here_serves_them() {
     };
     for (phase, reason) in [
         (Some(DriverPhase::Suspended), "Suspended"),
-        (Some(standby), "Standby"),
+        (Some(standby(Some("sidecar-0"))), "Standby"),
         (Some(refused), "EndpointConflict"),
         (Some(DriverPhase::Stopped), "Stopped"),
         // Refused from the start: there is no task.
@@ -82,9 +78,7 @@ fn nothing_is_known_of_attachments_while_nobody_here_serves_them() {
             };
             let status = status(&input, &before, at(200));
             for kind in ["AttachmentsHealthy", "AttachmentsConsistent"] {
-                let condition = condition(&status, kind);
-                let shown = (&*condition.status, &*condition.reason);
-                assert_eq!(shown, ("Unknown", reason), "{kind}");
+                assert_eq!(shows(&status, kind), format!("Unknown {reason}"), "{kind}");
             }
         }
     }
@@ -121,69 +115,44 @@ async fn findings_are_reported_on_the_attacherconfig_that_works_for_the_driver()
     // The column DRIVER has a name for each of them.
     let refused = &supervisor.objects["c-refused"];
     assert!(refused.problem.is_some());
-    let shown = supervisor
-        .drivers
-        .status("c-refused", refused, "me", DeletionState::default());
+    let deletion = DeletionState::default();
+    let shown = supervisor.drivers.status("c-refused", refused, "me", deletion);
     assert_eq!(shown.driver.map(|driver| driver.name).as_deref(), Some("a.test"));
 }
 
 #[test]
 fn findings_are_shown_as_conditions() {
     let running = driver(DriverPhase::Running);
-    let shown = |insight: &FindingsSummary, stuck: Option<&StuckAttachment>, failing| {
-        let status = fresh(&StatusInput {
-            failing: Some(failing),
-            insight: Some(insight),
-            stuck,
-            ..facts(Some(&running))
+    let told = |insight: &FindingsSummary, stuck: Option<&StuckAttachment>, failing| {
+        let status = fresh_with(Some(&running), |input| {
+            (input.failing, input.insight, input.stuck) = (Some(failing), Some(insight), stuck);
         });
-        ["AttachmentsHealthy", "AttachmentsConsistent"].map(|kind| {
-            let condition = condition(&status, kind);
-            (
-                format!("{} {}", condition.status, condition.reason),
-                condition.message.clone(),
-            )
-        })
+        let kinds = ["AttachmentsHealthy", "AttachmentsConsistent"];
+        let messages = kinds.map(|kind| condition(&status, kind).message.clone());
+        (kinds.map(|kind| shows(&status, kind)).join(", "), messages)
     };
-    let [healthy, consistent] = shown(&found(&[], &[]), None, 0);
-    assert_eq!((&*healthy.0, &*consistent.0), ("True NoFailures", "True Consistent"));
+    let (conditions, _) = told(&found(&[], &[]), None, 0);
+    assert_eq!(conditions, "True NoFailures, True Consistent");
 
     let insight = found(&["va-1", "va-2"], &[]);
-    let [healthy, consistent] = shown(&insight, insight.stuck.first(), 2);
-    assert_eq!(
-        (&*healthy.0, &*consistent.0),
-        ("False AttachmentsStuck", "True Consistent")
-    );
-    assert!(
-        healthy
-            .1
-            .starts_with("2 are stuck; the oldest: the attach of VolumeAttachment va-1"),
-        "{}",
-        healthy.1
-    );
-    assert!(healthy.1.ends_with("the last error: disk is busy"), "{}", healthy.1);
+    let (conditions, [healthy, _]) = told(&insight, insight.stuck.first(), 2);
+    assert_eq!(conditions, "False AttachmentsStuck, True Consistent");
+    let words = "2 are stuck; the oldest: the attach of VolumeAttachment va-1";
+    assert!(healthy.starts_with(words), "{healthy}");
+    assert!(healthy.ends_with("the last error: disk is busy"), "{healthy}");
     // Attached since the last look: what fails is told as before.
-    let [healthy, _] = shown(&insight, None, 1);
-    assert_eq!(healthy.0, "False AttachmentsFailing");
+    let (conditions, _) = told(&insight, None, 1);
+    assert!(conditions.starts_with("False AttachmentsFailing, "), "{conditions}");
 
-    let [healthy, consistent] = shown(&found(&[], &["va-1", "va-2"]), None, 0);
-    assert_eq!((&*healthy.0, &*consistent.0), ("True NoFailures", "False NodeGone"));
-    assert!(
-        consistent
-            .1
-            .starts_with("2 as this one: VolumeAttachment va-1: node n has no CSINode"),
-        "{}",
-        consistent.1
-    );
+    let (conditions, [_, consistent]) = told(&found(&[], &["va-1", "va-2"]), None, 0);
+    assert_eq!(conditions, "True NoFailures, False NodeGone");
+    let words = "2 as this one: VolumeAttachment va-1: node n has no CSINode";
+    assert!(consistent.starts_with(words), "{consistent}");
 
     // Who does not look does not know.
     let blind = fresh(&facts(Some(&running)));
-    assert!(
-        blind
-            .conditions
-            .iter()
-            .all(|condition| condition.type_ != "AttachmentsConsistent")
-    );
+    let mut kinds = blind.conditions.iter().map(|condition| &*condition.type_);
+    assert!(!kinds.any(|kind| kind == "AttachmentsConsistent"));
 }
 
 /// The driver answers that it attached a volume, and lists it nowhere.

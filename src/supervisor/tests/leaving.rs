@@ -3,10 +3,9 @@
 use futures::{StreamExt, stream};
 use kube::runtime::watcher::Event;
 use parking_lot::Mutex;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -18,7 +17,7 @@ use crate::cache::{Index, Store};
 use crate::health::Health;
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::reflect::{CachedKind, WatchedKind, follow_from_list};
-use crate::runtime::reservation::ReservationState;
+use crate::runtime::reservation::{Reservation, ReservationState};
 use crate::supervisor::deletion::DeletionState;
 use crate::supervisor::drivers::Drivers;
 use crate::supervisor::leaving::{self, has_status, remaining};
@@ -27,7 +26,11 @@ use crate::supervisor::writer::TrackedConfig;
 /// What the next list shows.
 type Listed<K> = Arc<Mutex<Vec<K>>>;
 
-fn follow<K: WatchedKind + Clone + Sync>(store: &Store) -> (JoinHandle<()>, Listed<K>)
+const OLD: &str = "2026-01-01T00:00:00Z";
+const NEW: &str = "2026-01-02T00:00:00Z";
+const MOMENT: Duration = Duration::from_millis(100);
+
+fn follow<K: WatchedKind + Clone + Sync>(store: &Store) -> Listed<K>
 where
     K::Record: CachedKind<Index>,
 {
@@ -38,19 +41,76 @@ where
         let all = std::iter::once(Event::Init).chain(objects).chain([Event::InitDone]);
         stream::iter(all.map(Ok).collect::<Vec<_>>()).chain(stream::pending())
     };
-    (tokio::spawn(follow_from_list(watch, store, check)), listed)
+    tokio::spawn(follow_from_list(watch, store, check));
+    listed
+}
+
+/// A cluster of which everything is listed: of the VolumeAttachments what the test says.
+struct Cluster {
+    store: Store,
+    attachments: Listed<VolumeAttachmentWire>,
+}
+
+impl Cluster {
+    async fn listed(attachments: Vec<VolumeAttachmentWire>) -> Self {
+        let store = Store::default();
+        let cluster = Self {
+            attachments: follow(&store),
+            store,
+        };
+        follow::<PersistentVolumeWire>(&cluster.store);
+        follow::<CsiNodeWire>(&cluster.store);
+        cluster.lists(attachments).await;
+        cluster
+    }
+
+    async fn lists(&self, attachments: Vec<VolumeAttachmentWire>) {
+        *self.attachments.lock() = attachments;
+        self.store.lists().wait_synced().await;
+        self.store.lists().relist().await;
+    }
+
+    /// Its drivers, of which this one works.
+    fn drivers(&self, wanted: &[(&str, Arc<DriverConfig>)], worker: Option<&str>) -> (Drivers, Option<Reservation>) {
+        let mut drivers = drivers_over(self.store.clone());
+        want(&mut drivers, wanted);
+        let reservation = worker.map(|worker| drivers.tasks.reservations.reserve(&worker.into(), &"a.test".into()));
+        if let Some(reservation) = &reservation {
+            reservation.activate();
+        }
+        (drivers, reservation)
+    }
+}
+
+/// One that is named like its driver's endpoint and, while it is being deleted, waits until everything is detached.
+fn config_of(name: &str, made: &str, deleted: bool) -> Value {
+    let endpoint = format!("unix:///does-not-exist/{name}");
+    let mut object = json!({
+        "metadata": {
+            "name": name, "uid": name, "resourceVersion": "7", "creationTimestamp": made,
+            "finalizers": [WAIT_FOR_DETACH_FINALIZER],
+        },
+        "spec": {"endpoint": endpoint, "driverName": "a.test", "deletionPolicy": "WaitForDetach"},
+    });
+    if deleted {
+        object["metadata"]["deletionTimestamp"] = made.into();
+    }
+    object
+}
+
+fn read(object: Value) -> AttacherConfigObject {
+    serde_json::from_value(object).expect("readable")
 }
 
 fn leaving_object() -> AttacherConfigObject {
-    let object = json!({
-        "apiVersion": "attacher.csi.dev/v1alpha1", "kind": "AttacherConfig",
-        "metadata": {
-            "name": "one", "uid": "u", "resourceVersion": "7", "deletionTimestamp": "2026-01-01T00:00:00Z",
-            "finalizers": ["attacher.csi.dev/wait-for-detach"],
-        },
-        "spec": {"endpoint": "unix:///does-not-exist/a", "driverName": "a.test", "deletionPolicy": "WaitForDetach"},
-    });
-    serde_json::from_value(object).expect("readable")
+    read(config_of("one", OLD, true))
+}
+
+/// Which of two may work for the driver.
+fn may_work(drivers: &Drivers, names: [&str; 2]) -> [bool; 2] {
+    let reservations = &drivers.tasks.reservations;
+    let claims = names.map(|name| reservations.reserve(&name.into(), &"a.test".into()));
+    claims.each_ref().map(|claim| claim.state() == ReservationState::Granted)
 }
 
 fn leaving(path: &str) -> Arc<DriverConfig> {
@@ -91,11 +151,8 @@ fn claimed() -> VolumeAttachmentWire {
 
 #[tokio::test(start_paused = true)]
 async fn it_goes_when_a_list_that_began_after_the_last_claim_shows_nothing() {
-    let store = Store::default();
-    let (_attachments, listed) = follow::<VolumeAttachmentWire>(&store);
-    let _others = (follow::<PersistentVolumeWire>(&store), follow::<CsiNodeWire>(&store));
-    store.lists().wait_synced().await;
-    let mut drivers = drivers_over(store.clone());
+    let cluster = Cluster::listed(Vec::new()).await;
+    let mut drivers = drivers_over(cluster.store.clone());
     want(&mut drivers, &[("one", config("a"))]);
     let mut entry = TrackedConfig::new(leaving_object(), None);
     // Nothing is claimed, but the driver does not know yet that it must not claim any more.
@@ -103,20 +160,15 @@ async fn it_goes_when_a_list_that_began_after_the_last_claim_shows_nothing() {
     assert!(entry.last_list.is_none(), "no list counts that begins now");
 
     want(&mut drivers, &[("one", leaving("a"))]);
-    listed.lock().push(claimed());
-    assert!(
-        !waits_for_nothing(&drivers, "one", &mut entry),
-        "the cache may be behind"
-    );
+    cluster.attachments.lock().push(claimed());
+    let goes = waits_for_nothing(&drivers, "one", &mut entry);
+    assert!(!goes, "the cache may be behind");
     listed_for(&entry).await;
-    assert!(
-        !waits_for_nothing(&drivers, "one", &mut entry),
-        "the list shows a claim"
-    );
+    let goes = waits_for_nothing(&drivers, "one", &mut entry);
+    assert!(!goes, "the list shows a claim");
     assert!(entry.last_list.is_none());
 
-    listed.lock().clear();
-    store.lists().relist().await;
+    cluster.lists(Vec::new()).await;
     assert!(!waits_for_nothing(&drivers, "one", &mut entry));
     listed_for(&entry).await;
     assert!(waits_for_nothing(&drivers, "one", &mut entry));
@@ -125,17 +177,11 @@ async fn it_goes_when_a_list_that_began_after_the_last_claim_shows_nothing() {
 /// Another AttacherConfig that works for the driver detaches its volumes: nobody waits for them, unless that one goes as well.
 #[tokio::test(start_paused = true)]
 async fn it_does_not_wait_for_what_another_one_detaches() {
-    let store = Store::default();
-    let (_attachments, listed) = follow::<VolumeAttachmentWire>(&store);
-    let _others = (follow::<PersistentVolumeWire>(&store), follow::<CsiNodeWire>(&store));
-    listed.lock().push(claimed());
-    store.lists().wait_synced().await;
-    store.lists().relist().await;
-    let (one, driver): (Arc<str>, Arc<str>) = ("one".into(), "a.test".into());
+    let cluster = Cluster::listed(vec![claimed()]).await;
     // Who works for the driver, which AttacherConfigs there are, and whether the first waits.
     let rows = [
         (None, vec![("one", leaving("a")), ("two", config("b"))], true),
-        (Some(&*one), vec![("one", leaving("a")), ("two", config("b"))], true),
+        (Some("one"), vec![("one", leaving("a")), ("two", config("b"))], true),
         (Some("two"), vec![("one", leaving("a")), ("two", config("b"))], false),
         (Some("two"), vec![("two", config("b"))], false),
         (Some("two"), vec![("one", leaving("a")), ("two", leaving("b"))], true),
@@ -143,12 +189,7 @@ async fn it_does_not_wait_for_what_another_one_detaches() {
         (Some("two"), vec![("one", leaving("a"))], true),
     ];
     for (number, (holder, wanted, waits)) in rows.into_iter().enumerate() {
-        let mut drivers = drivers_over(store.clone());
-        want(&mut drivers, &wanted);
-        let reservation = holder.map(|holder| drivers.tasks.reservations.reserve(&holder.into(), &driver));
-        if let Some(reservation) = &reservation {
-            reservation.activate();
-        }
+        let (drivers, _reservation) = cluster.drivers(&wanted, holder);
         let mut entry = TrackedConfig::new(leaving_object(), None);
         let mut goes = waits_for_nothing(&drivers, "one", &mut entry);
         assert!(!goes, "row {number}: no list was made");
@@ -163,9 +204,6 @@ async fn it_does_not_wait_for_what_another_one_detaches() {
 /// Its driver may have answered an operator that could not write so. What other AttacherConfigs work for is none of its.
 #[tokio::test(start_paused = true)]
 async fn one_whose_driver_is_not_known_waits_for_what_may_be_of_it() {
-    let store = Store::default();
-    let (_attachments, listed) = follow::<VolumeAttachmentWire>(&store);
-    let _others = (follow::<PersistentVolumeWire>(&store), follow::<CsiNodeWire>(&store));
     let mut object = leaving_object();
     object.spec.as_mut().unwrap().driver_name = None;
     let wanted = [("one", leaving("a")), ("two", config("b"))];
@@ -175,7 +213,7 @@ async fn one_whose_driver_is_not_known_waits_for_what_may_be_of_it() {
     assert!(!waits_for_nothing(&unsynced, "one", &mut entry));
     assert_eq!(state(&unsynced, "one", &entry).remaining, None, "nobody knows yet");
 
-    let driver: Arc<str> = "a.test".into();
+    let cluster = Cluster::listed(Vec::new()).await;
     // What there is, who works for the driver, and whether the first waits.
     for (is_claimed, holder, waits) in [
         (false, None, false),
@@ -183,15 +221,8 @@ async fn one_whose_driver_is_not_known_waits_for_what_may_be_of_it() {
         (true, Some("one"), true),
         (true, Some("two"), false),
     ] {
-        *listed.lock() = is_claimed.then(claimed).into_iter().collect();
-        store.lists().wait_synced().await;
-        store.lists().relist().await;
-        let mut drivers = drivers_over(store.clone());
-        want(&mut drivers, &wanted);
-        let reservation = holder.map(|holder: &str| drivers.tasks.reservations.reserve(&holder.into(), &driver));
-        if let Some(reservation) = &reservation {
-            reservation.activate();
-        }
+        cluster.lists(is_claimed.then(claimed).into_iter().collect()).await;
+        let (drivers, _reservation) = cluster.drivers(&wanted, holder);
         let mut entry = TrackedConfig::new(object.clone(), None);
         assert!(!waits_for_nothing(&drivers, "one", &mut entry), "no list was made");
         assert_eq!(entry.last_list.is_none(), waits, "{is_claimed}, {holder:?}");
@@ -205,22 +236,12 @@ async fn one_whose_driver_is_not_known_waits_for_what_may_be_of_it() {
 /// As that of a policy, a backup or an owner that is deleted first.
 #[tokio::test(start_paused = true)]
 async fn one_that_only_others_keep_is_served_by_nobody() {
-    let (mut supervisor, stop) = (supervisor(), CancellationToken::new());
-    let object = |name: &str, made: &str, deleted: bool| -> AttacherConfigObject {
-        let mut object = json!({
-            "metadata": {"name": name, "uid": name, "creationTimestamp": made, "finalizers": ["example.com/keep"]},
-            "spec": {"endpoint": format!("unix:///does-not-exist/{name}"), "driverName": "a.test"},
-        });
-        if deleted {
-            object["metadata"]["deletionTimestamp"] = made.into();
-        }
-        serde_json::from_value(object).expect("readable")
-    };
-    let (old, new) = ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z");
-    let second = Duration::from_secs(1);
+    let (mut supervisor, stop, second) = (supervisor(), CancellationToken::new(), Duration::from_secs(1));
     for deleted in [false, true] {
-        let event = Event::Apply(object("old", old, deleted));
-        follow_events(&mut supervisor, vec![event], &stop, second).await;
+        let mut old = config_of("old", OLD, deleted);
+        old["metadata"]["finalizers"] = json!(["example.com/keep"]);
+        old["spec"]["deletionPolicy"] = "Orphan".into();
+        follow_events(&mut supervisor, vec![Event::Apply(read(old))], &stop, second).await;
         let configured = supervisor.configured().iter().any(|config| config.name == "old");
         let (is_known, entry) = (supervisor.known_drivers(), &supervisor.objects["old"]);
         assert_eq!((configured, is_known.contains("a.test")), (!deleted, !deleted));
@@ -229,47 +250,26 @@ async fn one_that_only_others_keep_is_served_by_nobody() {
         assert_eq!(kept_by.is_some(), deleted);
     }
     // A new one for the driver is not younger than one that is gone but for its object.
-    follow_events(
-        &mut supervisor,
-        vec![Event::Apply(object("new", new, false))],
-        &stop,
-        second,
-    )
-    .await;
-    let reservations = &supervisor.drivers.tasks.reservations;
-    let driver: Arc<str> = "a.test".into();
-    let [former, next] = ["old", "new"].map(|name| reservations.reserve(&name.into(), &driver));
-    assert!(matches!(next.state(), ReservationState::Granted));
-    assert!(!matches!(former.state(), ReservationState::Granted));
+    let new = Event::Apply(read(config_of("new", NEW, false)));
+    follow_events(&mut supervisor, vec![new], &stop, second).await;
+    assert_eq!(may_work(&supervisor.drivers, ["old", "new"]), [false, true]);
 }
 
 /// What cannot be read goes on with the settings that it had, and claims nothing new once it is being deleted.
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_read_claims_nothing_new_either() {
     let (mut supervisor, stop) = (supervisor(), CancellationToken::new());
-    let object = |deleted: bool, endpoint: &str| -> AttacherConfigObject {
-        let mut object = json!({
-            "metadata": {"name": "one", "uid": "one", "finalizers": [WAIT_FOR_DETACH_FINALIZER]},
-            "spec": {"endpoint": endpoint, "deletionPolicy": "WaitForDetach"},
-        });
-        if deleted {
-            object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    for (deleted, is_readable) in [(false, true), (false, false), (true, false), (true, false)] {
+        let mut object = config_of("a", OLD, deleted);
+        object["spec"]["driverName"] = Value::Null;
+        if !is_readable {
+            object["spec"]["endpoint"] = "nonsense".into();
         }
-        serde_json::from_value(object).expect("readable")
-    };
-    let moment = Duration::from_millis(100);
-    for (deleted, endpoint, leaving) in [
-        (false, "unix:///does-not-exist/a", false),
-        (false, "nonsense", false),
-        (true, "nonsense", true),
-        (true, "nonsense", true),
-    ] {
-        let event = Event::Apply(object(deleted, endpoint));
-        follow_events(&mut supervisor, vec![event], &stop, moment).await;
+        follow_events(&mut supervisor, vec![Event::Apply(read(object))], &stop, MOMENT).await;
         let drivers = &supervisor.drivers;
-        assert_eq!(drivers.tasks.wanted()["one"].endpoint, config("a").endpoint);
-        assert_eq!(drivers.tasks.wanted()["one"].leaving, leaving);
-        assert_eq!(drivers.claims_ended("one"), leaving);
+        assert_eq!(drivers.tasks.wanted()["a"].endpoint, config("a").endpoint);
+        assert_eq!(drivers.tasks.wanted()["a"].leaving, deleted);
+        assert_eq!(drivers.claims_ended("a"), deleted);
     }
     assert!(supervisor.drivers.claims_ended("nobody"));
 }
@@ -278,35 +278,16 @@ async fn what_cannot_be_read_claims_nothing_new_either() {
 #[tokio::test(start_paused = true)]
 async fn one_that_is_being_deleted_goes_after_another_one_for_its_driver() {
     for next_names_it in [true, false] {
-        one_goes_after(next_names_it).await;
-    }
-}
-
-async fn one_goes_after(next_names_it: bool) {
-    let (mut supervisor, stop) = (supervisor(), CancellationToken::new());
-    let object = |name: &str, made: &str, deleted: bool| -> AttacherConfigObject {
-        let mut object = json!({
-            "metadata": {"name": name, "uid": name, "creationTimestamp": made, "finalizers": [WAIT_FOR_DETACH_FINALIZER]},
-            "spec": {"endpoint": format!("unix:///does-not-exist/{name}"), "driverName": "a.test", "deletionPolicy": "WaitForDetach"},
-        });
-        if deleted {
-            object["metadata"]["deletionTimestamp"] = made.into();
+        let (mut supervisor, stop) = (supervisor(), CancellationToken::new());
+        for deleted in [false, true] {
+            let (old, mut new) = (config_of("old", OLD, deleted), config_of("new", NEW, false));
+            if !next_names_it {
+                new["spec"]["driverName"] = Value::Null;
+            }
+            let events = [old, new].map(|object| Event::Apply(read(object)));
+            follow_events(&mut supervisor, events.into(), &stop, MOMENT).await;
+            let may = may_work(&supervisor.drivers, ["old", "new"]);
+            assert_eq!(may, [!deleted, deleted], "{next_names_it}");
         }
-        if name == "new" && !next_names_it {
-            object["spec"]["driverName"] = serde_json::Value::Null;
-        }
-        serde_json::from_value(object).expect("readable")
-    };
-    let (old, new) = ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z");
-    for deleted in [false, true] {
-        let events = [("old", old, deleted), ("new", new, false)];
-        let events = events.map(|(name, made, deleted)| Event::Apply(object(name, made, deleted)));
-        follow_events(&mut supervisor, events.into(), &stop, Duration::from_millis(100)).await;
-        let reservations = &supervisor.drivers.tasks.reservations;
-        let driver: Arc<str> = "a.test".into();
-        let [first, second] = ["old", "new"].map(|name| reservations.reserve(&name.into(), &driver));
-        let is_first = matches!(first.state(), ReservationState::Granted);
-        let is_second = matches!(second.state(), ReservationState::Granted);
-        assert_eq!((is_first, is_second), (!deleted, deleted), "{next_names_it}");
     }
 }

@@ -45,28 +45,23 @@ fn planned(objects: &[AttacherConfigObject]) -> BTreeMap<String, DesiredDriver> 
 
 /// Who may run, and why who may not: one line for each object.
 fn verdicts(objects: &[AttacherConfigObject]) -> Vec<(String, Option<ConditionReason>)> {
-    let wishes = planned(objects);
-    let verdict = |wish: &DesiredDriver| match wish {
-        Ok(_) => None,
-        Err(problem) => Some(problem.reason),
-    };
-    wishes
-        .iter()
-        .map(|(name, wish)| (name.clone(), verdict(wish)))
-        .collect()
+    let wishes = planned(objects).into_iter();
+    let verdicts = wishes.map(|(name, wish)| (name, wish.err().map(|problem| problem.reason)));
+    verdicts.collect()
 }
 
 #[test]
-#[allow(clippy::too_many_lines, reason = "a table")]
 fn the_older_of_two_that_claim_the_same_wins() {
-    let (a, b) = (
-        json!({"endpoint": "unix:///a.sock"}),
-        json!({"endpoint": "unix:///b.sock"}),
-    );
-    let spelled = json!({"endpoint": "unix:////./a.sock"});
-    let named = |endpoint: &str| json!({"endpoint": endpoint, "driverName": "x.test"});
-    let suspended = json!({"endpoint": "unix:///a.sock", "suspend": true});
+    let of = |endpoint: &str| json!({"endpoint": endpoint});
+    let with = |endpoint: &str, field: &str, value: Value| json!({"endpoint": endpoint, field: value});
+    let (a, b, spelled) = (of("unix:///a.sock"), of("unix:///b.sock"), of("unix:////./a.sock"));
+    let (insecure, unreadable) = (of("http://10.0.0.1:1"), json!(7));
+    let named = with("unix:///a.sock", "driverName", json!("x.test"));
+    let named_b = with("unix:///b.sock", "driverName", json!("x.test"));
+    let misnamed = with("unix:///a.sock", "driverName", json!("-"));
+    let suspended = with("unix:///a.sock", "suspend", json!(true));
     let conflict = Some(ConditionReason::EndpointConflict);
+    let invalid = Some(ConditionReason::InvalidSpec);
     // Specs of the objects `one` and `two`, their ages in seconds, and the verdicts on them.
     let rows = [
         (&a, "10", &b, "20", None, None),
@@ -75,40 +70,19 @@ fn the_older_of_two_that_claim_the_same_wins() {
         // Of the same second: by name.
         (&a, "10", &a, "10", None, conflict),
         (&a, "10", &spelled, "20", None, conflict),
-        (
-            &named("unix:///a.sock"),
-            "10",
-            &named("unix:///b.sock"),
-            "20",
-            None,
-            conflict,
-        ),
-        (&named("unix:///a.sock"), "10", &b, "20", None, None),
+        (&named, "10", &named_b, "20", None, conflict),
+        (&named, "10", &b, "20", None, None),
         // Also where one of them names its driver: with a wrong name it would stop one that works.
-        (&named("unix:///a.sock"), "10", &a, "20", None, conflict),
-        (&a, "10", &named("unix:///a.sock"), "20", None, conflict),
+        (&named, "10", &a, "20", None, conflict),
+        (&a, "10", &named, "20", None, conflict),
         // What is suspended takes nothing, and needs nothing.
         (&suspended, "10", &a, "20", None, None),
         (&a, "10", &suspended, "20", None, None),
         (&suspended, "10", &suspended, "20", None, None),
         // What is invalid takes nothing.
-        (
-            &json!({"endpoint": "unix:///a.sock", "driverName": "-"}),
-            "10",
-            &a,
-            "20",
-            Some(ConditionReason::InvalidSpec),
-            None,
-        ),
-        (
-            &json!({"endpoint": "http://10.0.0.1:1"}),
-            "10",
-            &a,
-            "20",
-            Some(ConditionReason::InvalidSpec),
-            None,
-        ),
-        (&json!(7), "10", &a, "20", Some(ConditionReason::InvalidSpec), None),
+        (&misnamed, "10", &a, "20", invalid, None),
+        (&insecure, "10", &a, "20", invalid, None),
+        (&unreadable, "10", &a, "20", invalid, None),
     ];
     for (one, one_age, two, two_age, first, second) in rows {
         for swapped in [false, true] {
@@ -124,34 +98,29 @@ fn the_older_of_two_that_claim_the_same_wins() {
 
 #[test]
 fn a_refusal_says_what_to_mend() {
-    let taken = json!({"endpoint": "unix:///a.sock"});
+    let (a, b) = ("unix:///a.sock", "unix:///b.sock");
+    let taken = json!({"endpoint": a});
+    let invalid = json!({"endpoint": "ftp://x", "timeouts": {"publish": "0s"}});
     let objects = [
         object("one", "10", &taken),
         object("two", "20", &taken),
-        object(
-            "three",
-            "30",
-            &json!({"endpoint": "ftp://x", "timeouts": {"publish": "0s"}}),
-        ),
-        object("four", "40", &json!({"endpoint": "unix:///b.sock"})),
-        object(
-            "five",
-            "50",
-            &json!({"endpoint": "unix:///b.sock", "driverName": "x.test"}),
-        ),
+        object("three", "30", &invalid),
+        object("four", "40", &json!({"endpoint": b})),
+        object("five", "50", &json!({"endpoint": b, "driverName": "x.test"})),
     ];
-    let wishes = planned(&objects);
-    let message = |name: &str| match &wishes[name] {
-        Err(problem) => problem.message.clone(),
-        Ok(_) => String::new(),
+    let belongs = |endpoint: &str, older: &str| {
+        format!("endpoint {endpoint} already belongs to the older AttacherConfig {older}")
     };
-    assert!(message("two").contains("endpoint unix:///a.sock already belongs to the older AttacherConfig one"));
-    assert!(message("five").contains("endpoint unix:///b.sock already belongs to the older AttacherConfig four"));
-    let both = message("three");
-    assert!(
-        both.contains("spec.endpoint") && both.contains("spec.timeouts.publish"),
-        "{both}"
-    );
+    let wishes = planned(&objects);
+    for (name, words) in [
+        ("two", belongs(a, "one")),
+        ("five", belongs(b, "four")),
+        ("three", "spec.endpoint".to_owned()),
+        ("three", "spec.timeouts.publish".to_owned()),
+    ] {
+        let message = &wishes[name].as_ref().unwrap_err().message;
+        assert!(message.contains(&words), "{name}: {message}");
+    }
 }
 
 #[test]
@@ -190,16 +159,12 @@ fn the_lease_of_a_former_release_is_taken_in_by_a_restart_and_forgotten_without_
         });
         object.config().expect("valid")
     };
-    let rows = [
+    for (before, recorded, restarts) in [
         (None, Some("x"), true),
         (Some("x"), Some("y"), true),
         (Some("x"), None, false),
-    ];
-    for (before, recorded, restarts) in rows {
-        assert_eq!(
-            requires_restart(&after(before), &after(recorded)),
-            restarts,
-            "{before:?} {recorded:?}"
-        );
+    ] {
+        let found = requires_restart(&after(before), &after(recorded));
+        assert_eq!(found, restarts, "{before:?} {recorded:?}");
     }
 }

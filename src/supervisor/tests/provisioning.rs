@@ -6,15 +6,15 @@ use tokio::time::advance;
 use serde_json::json;
 use std::sync::Arc;
 
-use super::status::{able, at, condition, driver, facts, failed, four};
+use super::status::{able, at, condition, driver, facts, failed, four, shows, standby, with_provisioning};
 use crate::api::AttacherConfigStatus;
 use crate::api::condition::{ConditionReason, truncate_to_seconds};
 use crate::api::provisioning_status::ProvisioningLease;
-use crate::runtime::{DriverPhase, DriverState, FailureRecord};
+use crate::runtime::{DriverPhase, FailureRecord};
 use crate::supervisor::metrics::SupervisorMetrics;
 use crate::supervisor::provisioning_conditions::{ready, status_with};
 use crate::supervisor::provisioning_state::{Begins, KeptVolumes, PendingObjects, PendingWork, ProvisioningState};
-use crate::supervisor::status::{StatusInput, is_urgent, status};
+use crate::supervisor::status::{is_urgent, status};
 use crate::supervisor::writer::StatusPart;
 use crate::telemetry::Metrics;
 use std::time::Duration;
@@ -36,55 +36,21 @@ pub(super) fn state(phase: DriverPhase) -> ProvisioningState {
     }
 }
 
-fn standby() -> DriverPhase {
-    DriverPhase::Standby {
-        holder: Some("pod-2".to_owned()),
-        namespace: None,
+/// What provisioning is at when this is so.
+fn state_when(what: &str, phase: DriverPhase) -> ProvisioningState {
+    let mut state = state(phase);
+    match what {
+        "all is well" => {}
+        "disabled" => state.begins = Begins::NothingAsDisabled,
+        "deleted" => state.begins = Begins::NothingAsLeaving,
+        "the driver cannot" => state.task.plugin = driver(DriverPhase::Running).plugin,
+        "no answer yet" => state.task.plugin = None,
+        "a rule is missing" => state.watch_failure = Some(MISSING.to_owned()),
+        "a watch is broken" => state.watch_failure = Some("timed out".to_owned()),
+        _ => panic!("{what}"),
     }
+    state
 }
-
-type Change = fn(&mut ProvisioningState);
-
-/// What is so, the condition while this replica provisions and while another one does, and words of its message.
-const ROWS: [(&str, Change, &str, &str, &str); 7] = [
-    ("all is well", |_| {}, "True", "True", ""),
-    (
-        "disabled",
-        |state| state.begins = Begins::NothingAsDisabled,
-        "False Disabled",
-        "False Disabled",
-        "mode is Disabled",
-    ),
-    (
-        "deleted",
-        |state| state.begins = Begins::NothingAsLeaving,
-        "False Draining",
-        "False Draining",
-        "being deleted",
-    ),
-    (
-        "a driver that cannot",
-        |state| state.task.plugin = driver(DriverPhase::Running).plugin,
-        "False NotSupported",
-        "False NotSupported",
-        "driver a.test does not announce CREATE_DELETE_VOLUME",
-    ),
-    ("no answer yet", |state| state.task.plugin = None, "True", "True", ""),
-    (
-        "a rule is missing",
-        |state| state.watch_failure = Some(MISSING.to_owned()),
-        "False Forbidden",
-        "True",
-        "",
-    ),
-    (
-        "a watch is broken",
-        |state| state.watch_failure = Some("timed out".to_owned()),
-        "True",
-        "True",
-        "",
-    ),
-];
 
 /// csi-provisioner wrote the objects by which kube-scheduler goes.
 #[test]
@@ -102,156 +68,100 @@ fn capacities_that_nobody_writes_are_told_while_volumes_are_provisioned() {
 
 #[test]
 fn provisioning_is_ready_only_where_volumes_are_provisioned() {
-    for (name, change, running, waiting, words) in ROWS {
-        for (phase, expected, reason) in [
-            (DriverPhase::Running, running, "Running"),
-            (standby(), waiting, "Standby"),
-        ] {
-            let mut state = state(phase);
-            change(&mut state);
-            let update = ready(&state);
-            let found = format!("{} {}", update.status.as_str(), update.reason.as_str());
-            let expected = if expected == "True" {
-                format!("True {reason}")
-            } else {
-                expected.to_owned()
-            };
-            assert_eq!(found, expected, "{name}");
-            assert!(update.message.contains(words), "{name}: {}", update.message);
+    const CANNOT: &str = "driver a.test does not announce CREATE_DELETE_VOLUME";
+    let told = |state: &ProvisioningState| {
+        let update = ready(state);
+        let condition = format!("{} {}", update.status.as_str(), update.reason.as_str());
+        (condition, update.message)
+    };
+    // What is so, the condition while this replica provisions and while another one does, and words of its message.
+    for (what, here, elsewhere, words) in [
+        ("all is well", "True Running", "True Standby", ""),
+        ("disabled", "False Disabled", "False Disabled", "mode is Disabled"),
+        ("deleted", "False Draining", "False Draining", "being deleted"),
+        ("the driver cannot", "False NotSupported", "False NotSupported", CANNOT),
+        ("no answer yet", "True Running", "True Standby", ""),
+        ("a rule is missing", "False Forbidden", "True Standby", ""),
+        ("a watch is broken", "True Running", "True Standby", ""),
+    ] {
+        for (phase, expected) in [(DriverPhase::Running, here), (standby(Some("pod-2")), elsewhere)] {
+            let (condition, message) = told(&state_when(what, phase));
+            assert_eq!(condition, expected, "{what}");
+            assert!(message.contains(words), "{what}: {message}");
         }
     }
     // As for attaching: the Lease was just created, or has expired.
-    let nobody = DriverPhase::Standby {
-        holder: None,
-        namespace: None,
-    };
-    let update = ready(&state(nobody));
-    assert_eq!((update.status.as_str(), update.reason.as_str()), ("False", "Standby"));
-    let mut broken = state(DriverPhase::Running);
-    for failure in [MISSING, "timed out"] {
-        broken.watch_failure = Some(failure.to_owned());
-        assert!(ready(&broken).message.contains(failure));
+    assert_eq!(told(&state(standby(None))).0, "False Standby");
+    for (what, failure) in [("a rule is missing", MISSING), ("a watch is broken", "timed out")] {
+        let (_, message) = told(&state_when(what, DriverPhase::Running));
+        assert!(message.contains(failure), "{message}");
     }
 }
 
 #[test]
 fn what_the_task_is_at_comes_first() {
     for phase in [DriverPhase::Suspended, DriverPhase::Connecting, DriverPhase::Syncing] {
-        let mut state = state(phase);
-        let reason = ready(&state).reason;
-        state.begins = Begins::NothingAsDisabled;
-        assert_eq!(ready(&state).reason, reason);
+        let reason = ready(&state(phase.clone())).reason;
+        assert_eq!(ready(&state_when("disabled", phase)).reason, reason);
     }
-}
-
-/// What provisioning is at, and Ready, Reconciling and Stalled of a driver that is attached for.
-const READY: [(&str, Change, [&str; 3]); 8] = [
-    (
-        "all is well",
-        |_| {},
-        ["True Running", "False UpToDate", "False NotStalled"],
-    ),
-    (
-        "it begins",
-        |state| state.task.phase = DriverPhase::Syncing,
-        ["False Syncing", "True Syncing", "False NotStalled"],
-    ),
-    (
-        "a rule is missing from the start",
-        |state| {
-            state.task.phase = DriverPhase::Syncing;
-            state.watch_failure = Some(MISSING.to_owned());
-        },
-        ["False Forbidden", "False Forbidden", "True Forbidden"],
-    ),
-    (
-        "a driver that cannot",
-        |state| state.task.plugin = driver(DriverPhase::Running).plugin,
-        ["False NotSupported", "False NotSupported", "True NotSupported"],
-    ),
-    (
-        "its nodes provision",
-        |state| state.task.phase = failed(ConditionReason::DistributedProvisioner, true),
-        [
-            "False DistributedProvisioner",
-            "False DistributedProvisioner",
-            "True DistributedProvisioner",
-        ],
-    ),
-    (
-        "whether its nodes provision is not known yet",
-        |state| state.task.phase = failed(ConditionReason::Syncing, true),
-        ["False Syncing", "True Syncing", "False NotStalled"],
-    ),
-    // That is what the spec asks for.
-    (
-        "disabled",
-        |state| {
-            state.begins = Begins::NothingAsDisabled;
-            state.task.phase = DriverPhase::Syncing;
-        },
-        ["True Running", "False UpToDate", "False NotStalled"],
-    ),
-    (
-        "suspended",
-        |state| state.task.phase = DriverPhase::Suspended,
-        ["True Running", "False UpToDate", "False NotStalled"],
-    ),
-];
-
-fn shown(driver: &DriverState, state: &ProvisioningState, known: &AttacherConfigStatus) -> AttacherConfigStatus {
-    let input = StatusInput {
-        provisioning: Some(state),
-        ..facts(Some(driver))
-    };
-    status(&input, known, at(100))
 }
 
 #[test]
 fn a_driver_is_ready_when_each_enabled_role_is() {
-    let attached = driver(DriverPhase::Running);
-    let nothing = AttacherConfigStatus::default();
-    for (name, change, expected) in READY {
-        let mut state = state(DriverPhase::Running);
-        change(&mut state);
-        let [ready, reconciling, stalled, _] = four(&shown(&attached, &state, &nothing));
-        assert_eq!([&*ready, &*reconciling, &*stalled], expected, "{name}");
+    use DriverPhase::{Running, Suspended, Syncing};
+    let (attached, nothing) = (driver(Running), AttacherConfigStatus::default());
+    let well = || "True Running, False UpToDate, False NotStalled".to_owned();
+    let busy = |reason: &str| format!("False {reason}, True {reason}, False NotStalled");
+    let stalled = |reason: &str| format!("False {reason}, False {reason}, True {reason}");
+    let its_nodes_provision = failed(ConditionReason::DistributedProvisioner, true);
+    let perhaps_its_nodes_do = failed(ConditionReason::Syncing, true);
+    // What is so, and Ready, Reconciling and Stalled of a driver that is attached for.
+    for (what, phase, expected) in [
+        ("all is well", Running, well()),
+        ("all is well", Syncing, busy("Syncing")),
+        ("a rule is missing", Syncing, stalled("Forbidden")),
+        ("the driver cannot", Running, stalled("NotSupported")),
+        ("all is well", its_nodes_provision, stalled("DistributedProvisioner")),
+        ("all is well", perhaps_its_nodes_do, busy("Syncing")),
+        // That is what the spec asks for.
+        ("disabled", Syncing, well()),
+        ("all is well", Suspended, well()),
+    ] {
+        let row = format!("{what}, {phase:?}");
+        let status = with_provisioning(&attached, &state_when(what, phase), &nothing);
+        let told = four(&status);
+        assert!(told.starts_with(&format!("{expected}, ")), "{row}: {told}");
     }
     // The first that is not ready is the one that attaches.
-    let syncing = state(DriverPhase::Syncing);
-    let [ready, ..] = four(&shown(&driver(DriverPhase::Connecting), &syncing, &nothing));
-    assert_eq!(ready, "False Connecting");
+    let status = with_provisioning(&driver(DriverPhase::Connecting), &state(Syncing), &nothing);
+    assert_eq!(shows(&status, "Ready"), "False Connecting");
 }
 
 /// Of two replicas one attaches and the other provisions: each writes what it knows, and neither takes back what the other wrote.
 #[test]
 fn two_replicas_write_a_status_together() {
+    use StatusPart::{All, AllButProvisioning, Provisioning};
     let attached = driver(DriverPhase::Running);
     let mut here = state(DriverPhase::Syncing);
     here.health = Some(Arc::default());
-    let mut elsewhere = state(standby());
+    let mut elsewhere = state(standby(Some("pod-2")));
     elsewhere.is_elsewhere = true;
     let nothing = AttacherConfigStatus::default();
     let provisions = status_with(&here, Some(3), "pod-1", &nothing, at(100));
     assert_eq!(provisions.conditions.len(), 3);
-    let both = shown(&attached, &elsewhere, &provisions);
-    let [ready, ..] = four(&both);
-    assert_eq!(ready, "False Syncing", "as the other replica says");
+    let both = with_provisioning(&attached, &elsewhere, &provisions);
+    assert_eq!(shows(&both, "Ready"), "False Syncing", "as the other replica says");
     for kind in ["ProvisioningReady", "ProvisioningHealthy", "DeletionHealthy"] {
         assert_eq!(condition(&both, kind), condition(&provisions, kind));
     }
     assert_eq!(status_with(&here, Some(3), "pod-1", &both, at(200)), both);
-    assert_eq!(shown(&attached, &elsewhere, &both), both);
+    assert_eq!(with_provisioning(&attached, &elsewhere, &both), both);
 
-    let parts = [
-        StatusPart::All,
-        StatusPart::AllButProvisioning,
-        StatusPart::Provisioning,
-    ];
+    let parts = [All, AllButProvisioning, Provisioning];
     let count = both.conditions.len();
     let sizes = parts.map(|part| part.of(&both).conditions.len());
     assert_eq!(sizes, [count, count - 3, 3]);
-    assert_eq!(StatusPart::Provisioning.of(&both).observed_generation, None);
+    assert_eq!(Provisioning.of(&both).observed_generation, None);
     let says = parts.map(|part| part.of(&both).provisioning.is_some());
     assert_eq!(says, [true, false, true]);
 
@@ -259,11 +169,11 @@ fn two_replicas_write_a_status_together() {
     let off = status(&facts(Some(&attached)), &both, at(300));
     let mut there = off.clone();
     there.provisioning.clone_from(&both.provisioning);
-    there.conditions.extend(StatusPart::Provisioning.of(&both).conditions);
+    there.conditions.extend(Provisioning.of(&both).conditions);
     let removed = json!({"conditions": off.conditions, "provisioning": null});
-    assert_eq!(StatusPart::All.left_over(&both, &off, &there), Some(removed));
-    assert_eq!(StatusPart::All.left_over(&both, &off, &off), None);
-    assert_eq!(StatusPart::AllButProvisioning.left_over(&both, &off, &there), None);
+    assert_eq!(All.left_over(&both, &off, &there), Some(removed));
+    assert_eq!(All.left_over(&both, &off, &off), None);
+    assert_eq!(AllButProvisioning.left_over(&both, &off, &there), None);
 }
 
 /// What a queue of provisioning has left to do.
@@ -298,13 +208,14 @@ fn failure(subject: &str, operation: &'static str) -> FailureRecord {
     }
 }
 
+fn lease(name: &str) -> Option<ProvisioningLease> {
+    let (name, namespace) = (name.to_owned(), "csi".to_owned());
+    Some(ProvisioningLease { name, namespace })
+}
+
 /// The Lease has the name of the driver that it was about.
 #[test]
 fn what_failed_for_another_driver_is_not_shown() {
-    let lease = |name: &str| {
-        let (name, namespace) = (name.to_owned(), "csi".to_owned());
-        Some(ProvisioningLease { name, namespace })
-    };
     let mut failed = state(DriverPhase::Running);
     failed.task.last_failure = Some(failure("web/data-0", "provision"));
     failed.lease = lease("a-test");
@@ -322,10 +233,9 @@ fn who_provisions_and_what_waits_is_shown() {
     let attached = driver(DriverPhase::Running);
     let mut here = state(DriverPhase::Running);
     here.pending = Some(work());
-    let (name, namespace) = ("a-test".to_owned(), "csi".to_owned());
-    here.lease = Some(ProvisioningLease { name, namespace });
+    here.lease = lease("a-test");
     here.task.last_failure = Some(failure("web/data-0", "provision"));
-    let first = shown(&attached, &here, &AttacherConfigStatus::default());
+    let first = with_provisioning(&attached, &here, &AttacherConfigStatus::default());
     assert_eq!(
         serde_json::to_value(first.provisioning.as_ref().unwrap()).unwrap(),
         json!({
@@ -346,41 +256,34 @@ fn who_provisions_and_what_waits_is_shown() {
         })
     );
     // Nothing is written in a quiet cluster, and counts wait: the holder does not.
-    assert_eq!(shown(&attached, &here, &first), first);
+    assert_eq!(with_provisioning(&attached, &here, &first), first);
     here.pending.as_mut().unwrap().claims.count = 5;
-    let more = shown(&attached, &here, &first);
+    let more = with_provisioning(&attached, &here, &first);
     assert!(more != first && !is_urgent(&first, &more));
-    let mut other = state(standby());
+    let mut other = state(standby(Some("pod-2")));
     other.task.last_failure = Some(failure("pvc-1", "delete"));
-    let taken = shown(&attached, &other, &first);
+    let taken = with_provisioning(&attached, &other, &first);
     assert!(is_urgent(&first, &taken));
     let taken = taken.provisioning.unwrap();
     assert_eq!(taken.holder.as_deref(), Some("pod-2"));
-    assert_eq!(
-        (&taken.persistent_volume_claims, &taken.persistent_volumes),
-        (&None, &None)
-    );
+    let counts = (taken.persistent_volume_claims, taken.persistent_volumes);
+    assert_eq!(counts, (None, None));
     let failed = taken.last_failure.unwrap();
-    assert_eq!(
-        (&*failed.operation, failed.persistent_volume.as_deref()),
-        ("Delete", Some("pvc-1"))
-    );
+    assert_eq!(&*failed.operation, "Delete");
+    assert_eq!(failed.persistent_volume.as_deref(), Some("pvc-1"));
     assert_eq!(failed.persistent_volume_claim, None);
-    // What another replica told since is not taken back.
+    // What another replica told since is not taken back, but for what a replica told whose clock was wrong. What failed last stays,
+    // whoever provisions now.
     other.task.last_failure.as_mut().unwrap().at = at(69);
-    let kept = shown(&attached, &other, &first).provisioning.unwrap();
-    assert_eq!(kept.last_failure, first.provisioning.as_ref().unwrap().last_failure);
-    // But for what a replica told whose clock was wrong.
     let mut ahead = first.clone();
     let of_provisioning = ahead.provisioning.as_mut().unwrap();
     of_provisioning.last_failure.as_mut().unwrap().time = truncate_to_seconds(at(3000));
-    let seen = shown(&attached, &here, &ahead).provisioning.unwrap();
-    assert_eq!(seen.last_failure, first.provisioning.as_ref().unwrap().last_failure);
-    // What failed last stays, whoever provisions now; and of a role that is off nothing is said.
-    let kept = shown(&attached, &state(DriverPhase::Connecting), &first)
-        .provisioning
-        .unwrap();
-    assert_eq!(kept.last_failure, first.provisioning.as_ref().unwrap().last_failure);
+    let connecting = state(DriverPhase::Connecting);
+    for (now, known) in [(&other, &first), (&here, &ahead), (&connecting, &first)] {
+        let seen = with_provisioning(&attached, now, known).provisioning.unwrap();
+        assert_eq!(seen.last_failure, first.provisioning.as_ref().unwrap().last_failure);
+    }
+    // Of a role that is off nothing is said.
     assert_eq!(status(&facts(Some(&attached)), &first, at(300)).provisioning, None);
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 use tokio::time::Instant;
 
-use crate::api::condition::{ConditionStatus, ConditionUpdate};
+use crate::api::condition::ConditionUpdate;
 use crate::api::{AttacherConfigSpec, DriverConfig, ProvisioningSpec};
 use crate::cache::AttacherKey;
 use crate::queue::{LaneStats, Stats};
@@ -60,84 +60,58 @@ fn lacking_token(stats: Stats<AttacherKey>) -> Stats<AttacherKey> {
     }
 }
 
-fn seen(stats: &Stats<AttacherKey>, now: Instant) -> ConditionUpdate {
-    let mut saturation = Saturation::default();
-    saturation.observe(stats, &RoleLimits::attaching(&config()), now);
-    Saturation::condition(std::iter::once(&saturation))
-}
+/// Figures that are looked at again and again.
+#[derive(Default)]
+struct Watched(Saturation);
 
-#[tokio::test(start_paused = true)]
-async fn each_limit_has_its_reason() {
-    let start = Instant::now();
-    for (stats, reason, message) in rows(start) {
-        let condition = seen(&stats, start + 12 * SECOND);
-        assert_eq!((condition.reason.as_str(), condition.message), (reason, message));
-        let holds = if reason == "NotSaturated" {
-            ConditionStatus::False
-        } else {
-            ConditionStatus::True
-        };
-        assert_eq!(condition.status, holds);
+impl Watched {
+    fn at(&mut self, now: Instant, stats: &Stats<AttacherKey>, limits: &RoleLimits) -> ConditionUpdate {
+        self.0.observe(stats, limits, now);
+        Saturation::condition(std::iter::once(&self.0))
+    }
+
+    /// The reason by the limits of [`config`].
+    fn reason(&mut self, now: Instant, stats: &Stats<AttacherKey>) -> &'static str {
+        self.at(now, stats, &RoleLimits::attaching(&config())).reason.as_str()
     }
 }
 
-/// Figures of twelve seconds after `start`, with the reason and the message for them.
-fn rows(start: Instant) -> [(Stats<AttacherKey>, &'static str, String); 7] {
-    let none = || lane(0, 0, start);
-    let raise = "if the storage can handle more in parallel";
-    [
-        (
-            stats(none(), none()),
-            "NotSaturated",
-            "no limit of spec.concurrency delays attaches or detaches".to_owned(),
-        ),
-        (
-            stats(lane(5, 0, start), none()),
-            "NotSaturated",
-            "no limit of spec.concurrency delays attaches or detaches".to_owned(),
-        ),
-        (
-            stats(lane(5, 3, start), none()),
-            "LaneFull",
-            format!(
-                "the attach lane is full: 5 in flight, as spec.concurrency.attach allows; waiting: 3, the longest for at \
-                 least 10s; raise spec.concurrency.attach {raise}"
-            ),
-        ),
-        (
-            stats(none(), lane(2, 730, start)),
-            "LaneFull",
-            format!(
-                "the detach lane is full: 2 in flight, as spec.concurrency.detach allows; waiting: at least 500, the \
-                 longest for at least 10s; raise spec.concurrency.detach {raise}"
-            ),
-        ),
-        (
-            lacking_token(stats(lane(1, 3, start + 9 * SECOND), lane(0, 4, start))),
-            "RateLimited",
-            format!(
-                "10 calls start in a second, as spec.concurrency.callsPerSecond allows; waiting: at least 5, the longest \
-                 for at least 10s; raise spec.concurrency.callsPerSecond {raise}"
-            ),
-        ),
-        (
-            stats(at_node(2, start + 8 * SECOND), at_node(1, start)),
-            "NodeLimit",
-            format!(
-                "node n1 has 1 calls in flight, as spec.concurrency.perNode allows; waiting: 3, the longest for at least \
-                 10s; raise spec.concurrency.perNode {raise}"
-            ),
-        ),
+fn seen(stats: &Stats<AttacherKey>, now: Instant) -> ConditionUpdate {
+    Watched::default().at(now, stats, &RoleLimits::attaching(&config()))
+}
+
+/// What is seen twelve seconds after the start.
+#[tokio::test(start_paused = true)]
+async fn each_limit_has_its_reason() {
+    let start = Instant::now();
+    let (none, early, late) = (|| lane(0, 0, start), start + 8 * SECOND, start + 9 * SECOND);
+    let unlimited = "no limit of spec.concurrency delays attaches or detaches".to_owned();
+    let limited = |what: &str, field: &str, waiting: &str, seconds: u8| {
+        let field = format!("spec.concurrency.{field}");
+        let waiting = format!("waiting: {waiting}, the longest for at least {seconds}s");
+        format!("{what}, as {field} allows; {waiting}; raise {field} if the storage can handle more in parallel")
+    };
+    let attach = |waiting, seconds| limited("the attach lane is full: 5 in flight", "attach", waiting, seconds);
+    let detach = |waiting| limited("the detach lane is full: 2 in flight", "detach", waiting, 10);
+    let of_rate = |waiting| limited("10 calls start in a second", "callsPerSecond", waiting, 10);
+    let of_node = |waiting| limited("node n1 has 1 calls in flight", "perNode", waiting, 10);
+    let many = stats(none(), lane(2, 730, start));
+    let scarce = lacking_token(stats(lane(1, 3, late), lane(0, 4, start)));
+    let nodes = stats(at_node(2, early), at_node(1, start));
+    for (stats, condition, message) in [
+        (stats(none(), none()), "False NotSaturated", unlimited.clone()),
+        (stats(lane(5, 0, start), none()), "False NotSaturated", unlimited),
+        (stats(lane(5, 3, start), none()), "True LaneFull", attach("3", 10)),
+        (many, "True LaneFull", detach("at least 500")),
+        (scarce, "True RateLimited", of_rate("at least 5")),
+        (nodes, "True NodeLimit", of_node("3")),
         // The slot of a call that just ended is about to be taken.
-        (
-            stats(lane(4, 1, start + 9 * SECOND), none()),
-            "LaneFull",
-            format!(
-                "the attach lane is full: 5 in flight, as spec.concurrency.attach allows; waiting: 1, the longest for at \
-                 least 2s; raise spec.concurrency.attach {raise}"
-            ),
-        ),
-    ]
+        (stats(lane(4, 1, late), none()), "True LaneFull", attach("1", 2)),
+    ] {
+        let seen = seen(&stats, start + 12 * SECOND);
+        let shown = format!("{} {}", seen.status.as_str(), seen.reason.as_str());
+        assert_eq!((&*shown, seen.message), (condition, message));
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -151,23 +125,13 @@ async fn every_shortage_is_named() {
     };
     let condition = seen(&lacking_token(stats(both, lane(2, 1, start))), start + 3 * SECOND);
     assert_eq!(condition.reason.as_str(), "LaneFull");
-    let named = [
-        "spec.concurrency.attach",
-        "spec.concurrency.detach",
-        "spec.concurrency.perNode",
-    ];
-    for field in named {
-        assert!(
-            condition.message.contains(&format!("raise {field} ")),
-            "{}",
-            condition.message
-        );
+    let message = &condition.message;
+    for field in ["attach", "detach", "perNode"] {
+        let words = format!("raise spec.concurrency.{field} ");
+        assert!(message.contains(&words), "{message}");
     }
-    assert!(condition.message.contains("waiting: 4, "), "{}", condition.message);
-    assert!(
-        !condition.message.contains("callsPerSecond"),
-        "full lanes need no token"
-    );
+    assert!(message.contains("waiting: 4, "), "{message}");
+    assert!(!message.contains("callsPerSecond"), "full lanes need no token");
 }
 
 #[tokio::test(start_paused = true)]
@@ -188,28 +152,19 @@ async fn without_a_limit_nothing_is_full() {
     let start = Instant::now();
     let mut spec = AttacherConfigSpec::new("unix:///csi.sock");
     (spec.concurrency.attach, spec.concurrency.detach) = (0, 0);
-    let mut saturation = Saturation::default();
     let waiting = stats(lane(9, 9, start), lane(9, 9, start));
     let limits = RoleLimits::attaching(&DriverConfig::try_from(&spec).unwrap());
-    saturation.observe(&waiting, &limits, start + 9 * SECOND);
-    assert_eq!(
-        Saturation::condition(std::iter::once(&saturation)).reason.as_str(),
-        "NotSaturated"
-    );
+    let condition = Watched::default().at(start + 9 * SECOND, &waiting, &limits);
+    assert_eq!(condition.reason.as_str(), "NotSaturated");
 }
 
 #[tokio::test(start_paused = true)]
 async fn it_ends_after_a_calm() {
     let start = Instant::now();
-    let mut saturation = Saturation::default();
-    let mut at = |second: u32, stats: &Stats<AttacherKey>| {
-        saturation.observe(stats, &RoleLimits::attaching(&config()), start + second * SECOND);
-        Saturation::condition(std::iter::once(&saturation)).reason.as_str()
-    };
-    let (full, calm) = (
-        stats(lane(5, 1, start), lane(0, 0, start)),
-        stats(lane(1, 0, start), lane(0, 0, start)),
-    );
+    let mut watched = Watched::default();
+    let mut at = |second: u32, stats: &Stats<AttacherKey>| watched.reason(start + second * SECOND, stats);
+    let full = stats(lane(5, 1, start), Lane::default());
+    let calm = stats(lane(1, 0, start), Lane::default());
     assert_eq!(at(2, &full), "LaneFull");
     assert_eq!(at(3, &calm), "LaneFull");
     assert_eq!(at(6, &full), "LaneFull");
@@ -222,13 +177,10 @@ async fn it_ends_after_a_calm() {
 #[tokio::test(start_paused = true)]
 async fn a_pause_of_the_queue_is_no_saturation() {
     let start = Instant::now();
-    let mut saturation = Saturation::default();
+    let mut watched = Watched::default();
     let full = || stats(lane(5, 90, start), lane(0, 0, start));
     let paused = Stats { paused: true, ..full() };
-    let mut at = |second: u32, stats: &Stats<AttacherKey>| {
-        saturation.observe(stats, &RoleLimits::attaching(&config()), start + second * SECOND);
-        Saturation::condition(std::iter::once(&saturation)).reason.as_str()
-    };
+    let mut at = |second: u32, stats: &Stats<AttacherKey>| watched.reason(start + second * SECOND, stats);
     assert_eq!(at(30, &paused), "NotSaturated");
     assert_eq!(at(31, &full()), "NotSaturated");
     assert_eq!(at(32, &full()), "LaneFull", "two seconds after the pause");
@@ -263,55 +215,26 @@ fn provisioning_limits() -> RoleLimits {
 #[tokio::test(start_paused = true)]
 async fn the_limits_of_provisioning_are_shown_beside_those_of_attaching() {
     let start = Instant::now();
-    let limits = provisioning_limits();
-    let seen = |lanes: [Lane; 2], lacks_token| {
-        let mut saturation = Saturation::default();
-        let [create, delete] = lanes;
-        let stats = Stats {
-            lacks_token,
-            ..stats(create, delete)
-        };
-        saturation.observe(&stats, &limits, start + 10 * SECOND);
-        saturation
-    };
     let idle = Lane::default;
+    let scarce = lacking_token(stats(lane(1, 3, start), idle()));
+    let in_class = "StorageClass n1 has 1 calls in flight, as ";
     let rows = [
-        (
-            [lane(5, 3, start), idle()],
-            false,
-            "ProvisioningLaneFull",
-            "spec.provisioning.concurrency.create",
-        ),
-        (
-            [idle(), lane(2, 3, start)],
-            false,
-            "ProvisioningLaneFull",
-            "spec.provisioning.concurrency.delete",
-        ),
-        (
-            [lane(1, 3, start), idle()],
-            true,
-            "ProvisioningRateLimited",
-            "spec.provisioning.concurrency.callsPerSecond",
-        ),
-        (
-            [at_node(3, start), idle()],
-            false,
-            "ClassLimit",
-            "StorageClass n1 has 1 calls in flight, as spec.provisioning.concurrency.perClass",
-        ),
+        (stats(lane(5, 3, start), idle()), "ProvisioningLaneFull", "", "create"),
+        (stats(idle(), lane(2, 3, start)), "ProvisioningLaneFull", "", "delete"),
+        (scarce, "ProvisioningRateLimited", "", "callsPerSecond"),
+        (stats(at_node(3, start), idle()), "ClassLimit", in_class, "perClass"),
     ];
-    let mut attaching = Saturation::default();
-    let full = stats(lane(5, 3, start), Lane::default());
-    let limits = RoleLimits::attaching(&super::saturation::config());
-    attaching.observe(&full, &limits, start + 10 * SECOND);
-    for (lanes, lacks_token, reason, field) in rows {
-        let saturation = seen(lanes, lacks_token);
-        let alone = Saturation::condition([&saturation].into_iter());
+    let mut attaching = Watched::default();
+    let full = stats(lane(5, 3, start), idle());
+    attaching.reason(start + 10 * SECOND, &full);
+    for (stats, reason, what, field) in rows {
+        let words = &*format!("{what}spec.provisioning.concurrency.{field}");
+        let mut provisioning = Watched::default();
+        let alone = provisioning.at(start + 10 * SECOND, &stats, &provisioning_limits());
         assert_eq!(alone.reason.as_str(), reason);
-        assert!(alone.message.contains(field), "{}", alone.message);
-        let both = Saturation::condition([&attaching, &saturation].into_iter());
+        assert!(alone.message.contains(words), "{}", alone.message);
+        let both = Saturation::condition([&attaching.0, &provisioning.0].into_iter());
         assert_eq!(both.reason.as_str(), "LaneFull");
-        assert!(both.message.contains(field) && both.message.contains("spec.concurrency.attach"));
+        assert!(both.message.contains(words) && both.message.contains("spec.concurrency.attach"));
     }
 }

@@ -88,19 +88,33 @@ pub(super) fn fresh_with<'a>(
 }
 
 pub(super) fn condition<'a>(status: &'a AttacherConfigStatus, kind: &str) -> &'a Condition {
-    status
-        .conditions
-        .iter()
-        .find(|condition| condition.type_ == kind)
-        .unwrap()
+    let mut all = status.conditions.iter();
+    all.find(|condition| condition.type_ == kind).unwrap()
 }
 
-/// Status and reason of Ready, Reconciling, Stalled and DriverReachable.
-pub(super) fn four(status: &AttacherConfigStatus) -> [String; 4] {
-    ["Ready", "Reconciling", "Stalled", "DriverReachable"].map(|kind| {
-        let condition = condition(status, kind);
-        format!("{} {}", condition.status, condition.reason)
-    })
+/// Status and reason of a condition.
+pub(super) fn shows(status: &AttacherConfigStatus, kind: &str) -> String {
+    let condition = condition(status, kind);
+    format!("{} {}", condition.status, condition.reason)
+}
+
+/// The same of Ready, Reconciling, Stalled and DriverReachable.
+pub(super) fn four(status: &AttacherConfigStatus) -> String {
+    let kinds = ["Ready", "Reconciling", "Stalled", "DriverReachable"];
+    kinds.map(|kind| shows(status, kind)).join(", ")
+}
+
+/// The status of this driver with what provisioning is at.
+pub(super) fn with_provisioning(
+    driver: &DriverState,
+    provisioning: &ProvisioningState,
+    known: &AttacherConfigStatus,
+) -> AttacherConfigStatus {
+    let input = StatusInput {
+        provisioning: Some(provisioning),
+        ..facts(Some(driver))
+    };
+    status(&input, known, at(100))
 }
 
 pub(super) fn failed(reason: ConditionReason, stalled: bool) -> DriverPhase {
@@ -109,6 +123,13 @@ pub(super) fn failed(reason: ConditionReason, stalled: bool) -> DriverPhase {
         DriverPhase::Stalled { reason, message }
     } else {
         DriverPhase::Unreachable { reason, message }
+    }
+}
+
+pub(super) fn standby(holder: Option<&str>) -> DriverPhase {
+    DriverPhase::Standby {
+        holder: holder.map(str::to_owned),
+        namespace: None,
     }
 }
 
@@ -128,121 +149,81 @@ fn failed_attach() -> FailureRecord {
 fn a_list_that_fails_after_the_api_server_went_back_is_told() {
     let driver = driver(DriverPhase::Running);
     let of = |failure: Option<&str>, is_of_one_state| {
-        let status = fresh_with(Some(&driver), |input| {
+        fresh_with(Some(&driver), |input| {
             input.watch_failure = failure.map(ToOwned::to_owned);
             input.is_of_one_state = is_of_one_state;
-        });
-        let ready = condition(&status, "Ready");
-        (ready.reason.clone(), ready.message.clone())
+        })
     };
     let failure = Some("cannot watch csinodes: forbidden");
     for (failure, is_of_one_state) in [(None, true), (failure, true), (None, false)] {
-        assert_eq!(of(failure, is_of_one_state).0, "Running");
+        assert_eq!(shows(&of(failure, is_of_one_state), "Ready"), "True Running");
     }
-    let (reason, message) = of(failure, false);
-    assert_eq!(reason, "Syncing");
-    assert!(
-        message.contains("nothing is attached") && message.contains("csinodes"),
-        "{message}"
-    );
+    let status = of(failure, false);
+    assert_eq!(shows(&status, "Ready"), "False Syncing");
+    let message = &condition(&status, "Ready").message;
+    for part in ["nothing is attached", "csinodes"] {
+        assert!(message.contains(part), "{message}");
+    }
+}
+
+/// What the four conditions say in a phase, and what kstatus makes of them.
+fn told_in(phase: &DriverPhase) -> &'static str {
+    match phase {
+        DriverPhase::Connecting => {
+            "False Connecting, True Connecting, False NotStalled, Unknown Connecting; InProgress"
+        }
+        DriverPhase::Syncing => "False Syncing, True Syncing, False NotStalled, True Connected; InProgress",
+        DriverPhase::Running => "True Running, False UpToDate, False NotStalled, True Connected; Current",
+        DriverPhase::Draining | DriverPhase::AwaitingReservation { .. } => {
+            "False Draining, True Draining, False NotStalled, True Connected; InProgress"
+        }
+        DriverPhase::Standby { holder: None, .. } => {
+            "False Standby, True Standby, False NotStalled, True Connected; InProgress"
+        }
+        DriverPhase::Standby { .. } => "True Standby, False UpToDate, False NotStalled, True Connected; Current",
+        DriverPhase::Suspended => "True Suspended, False UpToDate, False NotStalled, Unknown Suspended; Current",
+        DriverPhase::Unreachable { .. } => {
+            "False DriverUnreachable, True Connecting, False NotStalled, False SocketMissing; InProgress"
+        }
+        DriverPhase::Stalled { .. } => {
+            "False DriverNameMismatch, False DriverNameMismatch, True DriverNameMismatch, True Connected; Failed"
+        }
+        DriverPhase::Stopped => "False Stopped, False UpToDate, False NotStalled, Unknown Stopped; InProgress",
+    }
 }
 
 #[test]
-#[allow(clippy::too_many_lines, reason = "a table")]
 fn each_phase_has_its_conditions() {
-    let free = "False NotStalled";
-    let rows = [
-        (
-            DriverPhase::Connecting,
-            ["False Connecting", "True Connecting", free, "Unknown Connecting"],
-            "InProgress",
-        ),
-        (
-            DriverPhase::Syncing,
-            ["False Syncing", "True Syncing", free, "True Connected"],
-            "InProgress",
-        ),
-        (
-            DriverPhase::Running,
-            ["True Running", "False UpToDate", free, "True Connected"],
-            "Current",
-        ),
-        (
-            DriverPhase::Draining,
-            ["False Draining", "True Draining", free, "True Connected"],
-            "InProgress",
-        ),
-        (
-            DriverPhase::Standby {
-                holder: None,
-                namespace: None,
-            },
-            ["False Standby", "True Standby", free, "True Connected"],
-            "InProgress",
-        ),
-        (
-            DriverPhase::Standby {
-                holder: Some("sidecar-0".to_owned()),
-                namespace: Some("sidecars".to_owned()),
-            },
-            ["True Standby", "False UpToDate", free, "True Connected"],
-            "Current",
-        ),
-        (
-            DriverPhase::Suspended,
-            ["True Suspended", "False UpToDate", free, "Unknown Suspended"],
-            "Current",
-        ),
-        (
-            failed(ConditionReason::SocketMissing, false),
-            [
-                "False DriverUnreachable",
-                "True Connecting",
-                free,
-                "False SocketMissing",
-            ],
-            "InProgress",
-        ),
-        (
-            failed(ConditionReason::DriverNameMismatch, true),
-            [
-                "False DriverNameMismatch",
-                "False DriverNameMismatch",
-                "True DriverNameMismatch",
-                "True Connected",
-            ],
-            "Failed",
-        ),
-        (
-            DriverPhase::Stopped,
-            ["False Stopped", "False UpToDate", free, "Unknown Stopped"],
-            "InProgress",
-        ),
+    let idle = [
+        standby(Some("sidecar-0")),
+        DriverPhase::Suspended,
+        failed(ConditionReason::SocketMissing, false),
+        failed(ConditionReason::DriverNameMismatch, true),
+        DriverPhase::Stopped,
     ];
-    for (phase, wanted, settled) in rows {
+    let others = [
+        DriverPhase::Connecting,
+        DriverPhase::Syncing,
+        DriverPhase::Running,
+        DriverPhase::Draining,
+        DriverPhase::AwaitingReservation { after: "a".into() },
+        standby(None),
+    ];
+    for (number, phase) in idle.iter().chain(&others).enumerate() {
         let driver = driver(phase.clone());
         let status = fresh(&facts(Some(&driver)));
-        assert_eq!(four(&status), wanted.map(str::to_owned), "{phase:?}");
-        assert_eq!(kstatus(&status), settled, "{phase:?}");
-        let is_idle = matches!(
-            phase,
-            DriverPhase::Suspended
-                | DriverPhase::Standby { holder: Some(_), .. }
-                | DriverPhase::Unreachable { .. }
-                | DriverPhase::Stalled { .. }
-                | DriverPhase::Stopped
-        );
+        let told = format!("{}; {}", four(&status), kstatus(&status));
+        assert_eq!(told, told_in(phase), "{phase:?}");
         let shown = |kind: &str| {
-            let mut all = status.conditions.iter();
-            all.find(|condition| condition.type_ == kind)
-                .map(|condition| condition.status.as_str())
+            let found = status.conditions.iter().find(|condition| condition.type_ == kind);
+            found.map(|condition| &*condition.status)
         };
         // Who has no queue does not know; where that is about to change, nothing is said.
-        let unknown = is_idle.then_some("Unknown");
-        let healthy = if has_queue(&phase) { Some("True") } else { unknown };
+        let unknown = (number < idle.len()).then_some("Unknown");
+        let healthy = if has_queue(phase) { Some("True") } else { unknown };
         assert_eq!(shown("AttachmentsHealthy"), healthy, "{phase:?}");
         assert_eq!(shown("AttachmentsConsistent"), unknown, "{phase:?}");
-        let serving = match &phase {
+        let serving = match phase {
             DriverPhase::Running => Some("pod-1"),
             DriverPhase::Standby { holder, .. } => holder.as_deref(),
             _ => None,
@@ -261,7 +242,7 @@ fn a_driver_without_a_connection_is_not_told_to_answer() {
     ];
     for (phase, wanted) in rows {
         let mut driver = driver(phase.clone());
-        let reachable = |driver: &DriverState| four(&fresh(&facts(Some(driver))))[3].clone();
+        let reachable = |driver: &DriverState| shows(&fresh(&facts(Some(driver))), "DriverReachable");
         assert_eq!(reachable(&driver), "True Connected", "{phase:?}");
         driver.is_connected = false;
         assert_eq!(reachable(&driver), wanted, "{phase:?}");
@@ -294,49 +275,27 @@ fn a_spec_that_cannot_be_used_is_stalled_whatever_runs() {
         reason: ConditionReason::InvalidSpec,
         message: "spec.endpoint: no".to_owned(),
     };
-    let invalid = "InvalidSpec";
-    let running = driver(DriverPhase::Running);
-    let status = fresh_with(Some(&running), |input| input.problem = Some(&problem));
-    assert_eq!(
-        four(&status),
-        [
-            "True Running".to_owned(),
-            format!("False {invalid}"),
-            format!("True {invalid}"),
-            "True Connected".to_owned()
-        ],
-        "the last good settings are at work"
-    );
-    assert_eq!(condition(&status, "Stalled").message, "spec.endpoint: no");
-    let status = fresh_with(None, |input| input.problem = Some(&problem));
-    assert_eq!(
-        four(&status),
-        ["False", "False", "True", "Unknown"].map(|status| format!("{status} {invalid}"))
-    );
-    assert_eq!(kstatus(&status), "Failed");
-    assert_eq!(status.attachments, None);
-}
-
-/// The last good settings suspended the driver. The spec asks for something else now, which cannot be had.
-#[test]
-fn one_that_rests_by_former_settings_is_not_ready() {
-    let problem = ConfigProblem {
-        reason: ConditionReason::EndpointConflict,
-        message: "endpoint unix:///a already belongs to the older AttacherConfig other".to_owned(),
+    let of = |phase: Option<DriverPhase>| {
+        let driver = phase.map(driver);
+        fresh_with(driver.as_ref(), |input| input.problem = Some(&problem))
     };
-    let suspended = driver(DriverPhase::Suspended);
-    let status = fresh_with(Some(&suspended), |input| input.problem = Some(&problem));
-    assert_eq!(
-        four(&status),
-        ["False", "False", "True", "Unknown"].map(|status| format!("{status} EndpointConflict"))
-    );
-    assert_eq!(condition(&status, "Ready").message, problem.message);
-    for kind in ["AttachmentsHealthy", "AttachmentsConsistent"] {
-        let condition = condition(&status, kind);
-        let shown = (&*condition.status, &*condition.reason);
-        assert_eq!(shown, ("Unknown", "EndpointConflict"), "{kind}");
+    // The last good settings are at work.
+    let status = of(Some(DriverPhase::Running));
+    let wanted = "True Running, False InvalidSpec, True InvalidSpec, True Connected";
+    assert_eq!(four(&status), wanted);
+    assert_eq!(condition(&status, "Stalled").message, "spec.endpoint: no");
+    // They suspended the driver; the spec asks for something else now, which cannot be had. Or there were none.
+    for phase in [Some(DriverPhase::Suspended), None] {
+        let status = of(phase);
+        let wanted = "False InvalidSpec, False InvalidSpec, True InvalidSpec, Unknown InvalidSpec";
+        assert_eq!(four(&status), wanted);
+        assert_eq!(condition(&status, "Ready").message, problem.message);
+        for kind in ["AttachmentsHealthy", "AttachmentsConsistent"] {
+            assert_eq!(shows(&status, kind), "Unknown InvalidSpec", "{kind}");
+        }
+        assert_eq!(kstatus(&status), "Failed");
     }
-    assert_eq!(kstatus(&status), "Failed");
+    assert_eq!(of(None).attachments, None);
 }
 
 /// Of another driver that the AttacherConfig served before nothing is shown, from when that is known.
@@ -352,16 +311,16 @@ fn what_is_known_of_another_driver_says_nothing_of_this_one() {
         error: None,
     });
     let mut former = fresh(&facts(Some(&told)));
-    former.provisioning = Some(
-        serde_json::from_value(json!({
-            "holder": "pod-1",
-            "lastFailure": {"time": "2026-01-01T00:00:00Z", "operation": "Provision", "code": "Internal", "message": "no"},
-        }))
-        .unwrap(),
-    );
+    let provisioning = json!({
+        "holder": "pod-1",
+        "lastFailure": {"time": "2026-01-01T00:00:00Z", "operation": "Provision", "code": "Internal", "message": "no"},
+    });
+    former.provisioning = serde_json::from_value(provisioning).unwrap();
     let mut other = driver(DriverPhase::Running);
     other.plugin.as_mut().unwrap().name = "b.test".to_owned();
     let (silent, same) = (DriverState::default(), driver(DriverPhase::Running));
+    let mut provisioning = state(DriverPhase::Connecting);
+    provisioning.task = silent.clone();
     for (driver, specified, stays) in [
         (&silent, None, true),
         (&silent, Some("a.test"), true),
@@ -369,24 +328,16 @@ fn what_is_known_of_another_driver_says_nothing_of_this_one() {
         (&same, None, true),
         (&other, None, false),
     ] {
-        let provisioning = ProvisioningState {
-            task: silent.clone(),
-            ..state(DriverPhase::Connecting)
+        let input = StatusInput {
+            specified,
+            provisioning: Some(&provisioning),
+            ..facts(Some(driver))
         };
-        let now = status(
-            &StatusInput {
-                specified,
-                provisioning: Some(&provisioning),
-                ..facts(Some(driver))
-            },
-            &former,
-            at(200),
-        );
-        let provisioning = now.provisioning.as_ref().unwrap();
+        let now = status(&input, &former, at(200));
         let shown = [
             now.last_failure.is_some(),
             now.last_reconcile_sync.is_some(),
-            provisioning.last_failure.is_some(),
+            now.provisioning.unwrap().last_failure.is_some(),
         ];
         assert_eq!(shown, [stays; 3], "{specified:?}");
         assert_eq!(now.driver == former.driver, stays, "{specified:?}");
@@ -448,20 +399,12 @@ fn what_the_driver_told_and_what_failed_last_stays_known() {
     told.last_failure = Some(failed_attach());
     let first = fresh(&facts(Some(&told)));
     let plugin = first.driver.as_ref().unwrap();
-    assert_eq!(
-        (plugin.name.as_str(), plugin.mode),
-        ("a.test", Some(DriverMode::Attach))
-    );
-    assert_eq!(
-        first.last_failure.as_ref().map(|failure| failure.code.as_str()),
-        Some("ResourceExhausted")
-    );
+    assert_eq!((&*plugin.name, plugin.mode), ("a.test", Some(DriverMode::Attach)));
+    assert_eq!(first.last_failure.as_ref().unwrap().code, "ResourceExhausted");
     let silent = DriverState::default();
     let second = status(&facts(Some(&silent)), &first, at(200));
-    assert_eq!(
-        (&second.driver, &second.last_failure),
-        (&first.driver, &first.last_failure)
-    );
+    let known = (&first.driver, &first.last_failure);
+    assert_eq!((&second.driver, &second.last_failure), known);
     assert_eq!((second.holder, second.attachments), (None, None));
     // That of a replica whose clock was wrong must not hide what fails from now on.
     let mut ahead = first.clone();
@@ -508,31 +451,18 @@ fn attachments_that_keep_failing_are_counted_and_the_last_one_is_named() {
     }))
     .unwrap();
     let oldest = Attachment::from(oldest);
-    let status = fresh(&StatusInput {
-        counts: Counts {
-            attached: 4,
-            attaching: 2,
-            detaching: 1,
-        },
-        failing: Some(3),
-        oldest: Some(&oldest),
-        ..facts(Some(&failing))
+    let status = fresh_with(Some(&failing), |input| {
+        (input.counts.attached, input.counts.attaching, input.counts.detaching) = (4, 2, 1);
+        (input.failing, input.oldest) = (Some(3), Some(&oldest));
     });
-    let healthy = condition(&status, "AttachmentsHealthy");
-    assert_eq!(
-        (healthy.status.as_str(), healthy.reason.as_str()),
-        ("False", "AttachmentsFailing")
-    );
-    assert_eq!(
-        healthy.message,
-        "3 failed and will be retried; the last one: detach of csi-1: disk is busy"
-    );
+    assert_eq!(shows(&status, "AttachmentsHealthy"), "False AttachmentsFailing");
+    let message = &condition(&status, "AttachmentsHealthy").message;
+    let last = "detach of csi-1: disk is busy";
+    assert_eq!(*message, format!("3 failed and will be retried; the last one: {last}"));
     let counts = status.attachments.unwrap();
     assert_eq!((counts.attached, counts.pending, counts.failing), (4, 3, 3));
-    assert_eq!(
-        counts.oldest_pending.unwrap().pending_since_time.0,
-        "2026-01-01T00:00:01Z".parse().unwrap()
-    );
+    let since = counts.oldest_pending.unwrap().pending_since_time.0;
+    assert_eq!(since, "2026-01-01T00:00:01Z".parse().unwrap());
 }
 
 /// A PersistentVolume that cannot be released is no attach that fails, and what is over is not why others fail.
@@ -541,108 +471,83 @@ fn what_is_no_failing_attach_is_told_apart() {
     let mut running = driver(DriverPhase::Running);
     running.last_failure = Some(failed_attach());
     let told = |failing, upkeep, is_last_pending| {
-        let status = fresh(&StatusInput {
-            failing: Some(failing),
-            failing_upkeep: upkeep,
-            is_last_pending,
-            ..facts(Some(&running))
+        let status = fresh_with(Some(&running), |input| {
+            (input.failing, input.failing_upkeep) = (Some(failing), upkeep);
+            input.is_last_pending = is_last_pending;
         });
         let healthy = condition(&status, "AttachmentsHealthy");
-        (healthy.status.clone(), healthy.message.clone())
+        format!("{} {}", healthy.status, healthy.message)
     };
     let upkeep = "2 finalizers or notes of volumes cannot be written and will be retried";
-    let (healthy, message) = told(0, 2, true);
-    assert_eq!(
-        (&*healthy, message),
-        ("True", format!("no attach or detach keeps failing; {upkeep}"))
-    );
-    let (healthy, message) = told(1, 2, false);
-    assert_eq!(
-        (&*healthy, message),
-        ("False", format!("1 failed and will be retried; {upkeep}"))
-    );
-    assert!(told(1, 0, true).1.contains("; the last one: "));
+    let wanted = format!("True no attach or detach keeps failing; {upkeep}");
+    assert_eq!(told(0, 2, true), wanted);
+    let wanted = format!("False 1 failed and will be retried; {upkeep}");
+    assert_eq!(told(1, 2, false), wanted);
+    assert!(told(1, 0, true).contains("; the last one: "));
 }
 
 #[test]
 fn times_change_with_the_status_of_a_condition_and_with_nothing_else() {
-    let (connecting, missing, running) = (
-        driver(DriverPhase::Connecting),
-        driver(failed(ConditionReason::SocketMissing, false)),
-        driver(DriverPhase::Running),
-    );
-    let first = status(&facts(Some(&connecting)), &AttacherConfigStatus::default(), at(100));
-    let second = status(&facts(Some(&missing)), &first, at(200));
-    let third = status(&facts(Some(&running)), &second, at(300));
+    let missing = failed(ConditionReason::SocketMissing, false);
+    let next = |phase, known: &AttacherConfigStatus, second| status(&facts(Some(&driver(phase))), known, at(second));
+    let first = next(DriverPhase::Connecting, &AttacherConfigStatus::default(), 100);
+    let second = next(missing, &first, 200);
+    let third = next(DriverPhase::Running, &second, 300);
     let time = |status: &AttacherConfigStatus, kind| condition(status, kind).last_transition_time.0.as_second();
     assert_eq!(time(&second, "Ready"), 100, "False for another reason is False still");
     assert_eq!(time(&second, "DriverReachable"), 200, "Unknown became False");
-    assert_eq!(
-        (
-            time(&third, "Ready"),
-            time(&third, "Reconciling"),
-            time(&third, "Stalled")
-        ),
-        (300, 300, 100)
-    );
+    for (kind, second) in [("Ready", 300), ("Reconciling", 300), ("Stalled", 100)] {
+        assert_eq!(time(&third, kind), second, "{kind}");
+    }
     // Looked at again, nothing is to be written.
-    assert_eq!(status(&facts(Some(&running)), &third, at(400)), third);
+    assert_eq!(next(DriverPhase::Running, &third, 400), third);
 }
 
 #[test]
 fn people_wait_for_states_and_not_for_counts() {
     let running = driver(DriverPhase::Running);
-    let known = fresh(&facts(Some(&running)));
-    let urgent = |facts: &StatusInput<'_>| is_urgent(&known, &status(facts, &known, at(200)));
-    assert!(!urgent(&facts(Some(&running))));
-    let urgent_with = |change: fn(&mut StatusInput<'_>)| {
-        let mut input = facts(Some(&running));
+    let urgent = |before: &DriverState, now: &DriverState, change: fn(&mut StatusInput<'_>)| {
+        let known = fresh(&facts(Some(before)));
+        let mut input = facts(Some(now));
         change(&mut input);
-        urgent(&input)
+        is_urgent(&known, &status(&input, &known, at(200)))
     };
-    assert!(!urgent_with(|input| input.counts.attaching = 7));
-    assert!(urgent_with(|input| input.failing = Some(1)));
-    assert!(urgent_with(|input| input.generation = Some(4)));
-    assert!(urgent_with(|input| input.holder = "pod-2"));
-    for phase in [
-        DriverPhase::Connecting,
-        DriverPhase::Suspended,
-        failed(ConditionReason::Timeout, false),
-    ] {
-        let driver = driver(phase);
-        assert!(urgent(&facts(Some(&driver))));
+    assert!(!urgent(&running, &running, |_| {}));
+    assert!(!urgent(&running, &running, |input| input.counts.attaching = 7));
+    assert!(urgent(&running, &running, |input| input.failing = Some(1)));
+    assert!(urgent(&running, &running, |input| input.generation = Some(4)));
+    assert!(urgent(&running, &running, |input| input.holder = "pod-2"));
+    let unreachable = || failed(ConditionReason::Timeout, false);
+    for phase in [DriverPhase::Connecting, DriverPhase::Suspended, unreachable()] {
+        assert!(urgent(&running, &driver(phase), |_| {}));
     }
     let mut upgraded = running.clone();
     upgraded.plugin.as_mut().unwrap().vendor_version = "1.3".to_owned();
-    assert!(urgent(&facts(Some(&upgraded))));
-    let mut other = driver(failed(ConditionReason::Timeout, false));
-    let known = fresh(&facts(Some(&other)));
-    if let DriverPhase::Unreachable { message, .. } = &mut other.phase {
+    assert!(urgent(&running, &upgraded, |_| {}));
+    let mut other = unreachable();
+    if let DriverPhase::Unreachable { message, .. } = &mut other {
         message.push('!');
     }
-    assert!(
-        !is_urgent(&known, &status(&facts(Some(&other)), &known, at(200))),
-        "another text"
-    );
+    assert!(!urgent(&driver(unreachable()), &driver(other), |_| {}), "another text");
 }
 
-fn remaining(attachments: usize) -> Remaining {
-    Remaining {
+/// The status of one that is being deleted and waits for so many attachments.
+fn leaving(phase: DriverPhase, attachments: usize, is_unnamed: bool) -> AttacherConfigStatus {
+    let remaining = Remaining {
         attachments,
         ..Remaining::nothing()
-    }
+    };
+    fresh_with(Some(&driver(phase)), |input| {
+        input.deletion.remaining = Some(remaining);
+        input.deletion.is_unnamed = is_unnamed;
+    })
 }
 
 #[test]
 fn a_config_that_is_being_deleted_says_what_it_waits_for() {
-    let running = driver(DriverPhase::Running);
-    let status = fresh_with(Some(&running), |input| input.deletion.remaining = Some(remaining(7)));
-    let shown = four(&status);
-    assert_eq!(
-        (&*shown[0], &*shown[1]),
-        ("True Running", "True WaitingForDetach"),
-        "it is still served"
-    );
+    let status = leaving(DriverPhase::Running, 7, false);
+    assert_eq!(shows(&status, "Ready"), "True Running", "it is still served");
+    assert_eq!(shows(&status, "Reconciling"), "True WaitingForDetach");
     let message = &condition(&status, "Reconciling").message;
     assert!(message.contains("until 7 VolumeAttachments are detached"), "{message}");
     assert!(!message.contains("spec.suspend"), "{message}");
@@ -661,10 +566,8 @@ fn a_config_that_others_keep_has_a_last_status() {
         ..facts(None)
     };
     let last = status(&input, &before, at(200));
-    assert_eq!(
-        four(&last),
-        ["False Stopped", "False UpToDate", "False NotStalled", "Unknown Stopped"].map(str::to_owned)
-    );
+    let wanted = "False Stopped, False UpToDate, False NotStalled, Unknown Stopped";
+    assert_eq!(four(&last), wanted);
     let words = "is being deleted and begins nothing any more; held by finalizer example.com/one, example.com/two";
     assert_eq!(condition(&last, "Ready").message, words);
     for kind in ["AttachmentsHealthy", "AttachmentsConsistent"] {
@@ -685,11 +588,7 @@ fn a_config_whose_deletion_does_not_end_by_itself_says_what_to_do() {
         (DriverPhase::Suspended, false, 7, "set it to false", true),
         (DriverPhase::Suspended, false, 0, "set it to false", false),
     ] {
-        let driver = driver(phase);
-        let status = fresh_with(Some(&driver), |input| {
-            input.deletion.remaining = Some(remaining(attachments));
-            input.deletion.is_unnamed = is_unnamed;
-        });
+        let status = leaving(phase, attachments, is_unnamed);
         let message = &condition(&status, "Reconciling").message;
         assert_eq!(message.contains(words), says, "{attachments} left: {message}");
     }
@@ -701,55 +600,36 @@ fn a_connection_that_stands_may_have_a_problem_of_now_and_one_to_come() {
     running.connection_problem = Some("calls get no answer".to_owned());
     running.concern = Some("the new certificates do not work".to_owned());
     let status = fresh(&facts(Some(&running)));
-    let reachable = condition(&status, "DriverReachable");
-    assert_eq!((&*reachable.status, &*reachable.reason), ("True", "Connected"));
+    assert_eq!(shows(&status, "DriverReachable"), "True Connected");
     let words = "the driver answers; calls get no answer; the new certificates do not work";
-    assert_eq!(reachable.message, words);
+    assert_eq!(condition(&status, "DriverReachable").message, words);
 }
 
 #[test]
 fn provisioning_has_a_condition_while_it_is_on() {
-    let (driver, provisioner) = (driver(DriverPhase::Running), driver(DriverPhase::Syncing));
-    let watched = |reads_nodes| ProvisioningState {
-        task: provisioner.clone(),
-        reads_nodes,
-        watch_failure: Some("who may not list is named here".to_owned()),
-        ..state(DriverPhase::Syncing)
-    };
-    let provisioning = watched(false);
-    let on = fresh_with(Some(&driver), |input| input.provisioning = Some(&provisioning));
-    let ready = condition(&on, "ProvisioningReady");
-    assert_eq!((&*ready.status, &*ready.reason), ("False", "Syncing"));
-    assert!(
-        ready.message.ends_with("who may not list is named here"),
-        "{}",
-        ready.message
-    );
-    let ready_of_all = condition(&on, "Ready");
-    assert_eq!((&*ready_of_all.status, &*ready_of_all.reason), ("False", "Syncing"));
+    let attached = driver(DriverPhase::Running);
+    let mut provisioning = state(DriverPhase::Syncing);
+    provisioning.task = driver(DriverPhase::Syncing);
+    provisioning.watch_failure = Some("who may not list is named here".to_owned());
+    let rows = [
+        (true, "VolumeAttachments and Nodes"),
+        (false, "PersistentVolumes and VolumeAttachments"),
+    ];
+    let [_, on] = rows.map(|(reads_nodes, kinds)| {
+        provisioning.reads_nodes = reads_nodes;
+        let on = with_provisioning(&attached, &provisioning, &AttacherConfigStatus::default());
+        let message = &condition(&on, "ProvisioningReady").message;
+        let words = format!("{kinds}; who may not list is named here");
+        assert!(message.ends_with(&words), "{message}");
+        on
+    });
+    for kind in ["ProvisioningReady", "Ready"] {
+        assert_eq!(shows(&on, kind), "False Syncing", "{kind}");
+    }
     assert_eq!(condition(&on, "ProvisioningHealthy").status, "Unknown");
-    assert!(
-        ready
-            .message
-            .contains("PersistentVolumes and VolumeAttachments; who may"),
-        "{}",
-        ready.message
-    );
 
-    let provisioning = watched(true);
-    let with_topology = fresh_with(Some(&driver), |input| input.provisioning = Some(&provisioning));
-    let ready = condition(&with_topology, "ProvisioningReady");
-    assert!(
-        ready.message.contains("VolumeAttachments and Nodes; who may"),
-        "{}",
-        ready.message
-    );
-
-    let off = status(&facts(Some(&driver)), &on, at(200));
-    assert!(
-        off.conditions
-            .iter()
-            .all(|condition| !ConditionType::is_of_provisioning(&condition.type_))
-    );
+    let off = status(&facts(Some(&attached)), &on, at(200));
+    let mut kinds = off.conditions.iter().map(|condition| &*condition.type_);
+    assert!(!kinds.any(ConditionType::is_of_provisioning));
     assert!(is_urgent(&on, &off));
 }

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::status::standby;
 use crate::lease::{Clock, LeaderState, LeaseHolder, LeaseRules, LeaseTimings, Term};
 use crate::runtime::DriverPhase;
-use crate::supervisor::status_author::{DriverLeader, StatusAuthor};
+use crate::supervisor::status_author::DriverLeader::{self, Next, Nobody, Other, Ours, Unknown};
+use crate::supervisor::status_author::StatusAuthor;
 
 const NEVER: [u64; 0] = [];
 
@@ -19,21 +21,19 @@ struct Replica {
 }
 
 impl Replica {
-    fn new(for_nobody: bool) -> Self {
-        Self {
+    /// One that holds that Lease, and one that does not.
+    fn both() -> [Self; 2] {
+        [true, false].map(|for_nobody| Self {
             author: StatusAuthor::default(),
             for_nobody,
             now: Instant::now(),
-        }
+        })
     }
 
     /// What it is at: `waits` for the Lease, `ends`, or something else. Answers in which of the next `seconds` it may write.
     fn writes(&mut self, lead: DriverLeader, what: &str, seconds: u64) -> Vec<u64> {
         let phase = match what {
-            "waits" => DriverPhase::Standby {
-                holder: None,
-                namespace: None,
-            },
+            "waits" => standby(None),
             "ends" => DriverPhase::Stopped,
             _ => DriverPhase::Running,
         };
@@ -50,81 +50,73 @@ impl Replica {
 
 #[test]
 fn the_leader_always_and_the_others_never_while_one_leads() {
-    for for_nobody in [false, true] {
-        let mut replica = Replica::new(for_nobody);
-        assert_eq!(replica.writes(DriverLeader::Ours, "runs", 3), [0, 1, 2]);
-        assert_eq!(replica.writes(DriverLeader::Other, "waits", 9), NEVER);
-        assert_eq!(replica.writes(DriverLeader::Other, "unreachable", 9), NEVER);
-        assert_eq!(
-            replica.writes(DriverLeader::Ours, "waits", 2),
-            NEVER,
-            "it is about to begin"
-        );
+    for mut replica in Replica::both() {
+        assert_eq!(replica.writes(Ours, "runs", 3), [0, 1, 2]);
+        assert_eq!(replica.writes(Other, "waits", 9), NEVER);
+        assert_eq!(replica.writes(Other, "unreachable", 9), NEVER);
+        assert_eq!(replica.writes(Ours, "waits", 2), NEVER, "it is about to begin");
     }
 }
 
 #[test]
 fn when_nobody_leads_the_holder_of_the_lease_for_that_writes() {
-    let (mut holder, mut other) = (Replica::new(true), Replica::new(false));
-    assert_eq!(holder.writes(DriverLeader::Nobody, "unreachable", 3), [0, 1, 2]);
-    assert_eq!(other.writes(DriverLeader::Nobody, "unreachable", 9), NEVER);
+    let [mut holder, mut other] = Replica::both();
+    assert_eq!(holder.writes(Nobody, "unreachable", 3), [0, 1, 2]);
+    assert_eq!(other.writes(Nobody, "unreachable", 9), NEVER);
     // Somebody led meanwhile, and may do so again.
-    assert_eq!(holder.writes(DriverLeader::Other, "unreachable", 1), NEVER);
-    assert_eq!(holder.writes(DriverLeader::Nobody, "unreachable", 6), [4, 5]);
+    assert_eq!(holder.writes(Other, "unreachable", 1), NEVER);
+    assert_eq!(holder.writes(Nobody, "unreachable", 6), [4, 5]);
 }
 
 /// As it has to be said that a sidecar holds the Lease. The other one sees that a replica holds the own Lease, and says nothing.
 #[test]
 fn when_a_replica_waits_for_a_sidecar_it_alone_writes() {
-    let (mut holder, mut other) = (Replica::new(false), Replica::new(true));
-    assert_eq!(holder.writes(DriverLeader::Next, "waits", 8), [5, 6, 7]);
-    assert_eq!(other.writes(DriverLeader::Other, "waits", 8), NEVER);
+    let [mut other, mut holder] = Replica::both();
+    assert_eq!(holder.writes(Next, "waits", 8), [5, 6, 7]);
+    assert_eq!(other.writes(Other, "waits", 8), NEVER);
     // It has all Leases, and begins.
-    assert_eq!(holder.writes(DriverLeader::Ours, "runs", 1), [0]);
+    assert_eq!(holder.writes(Ours, "runs", 1), [0]);
     // The API server does not let it look at one of them.
-    assert_eq!(Replica::new(false).writes(DriverLeader::Next, "forbidden", 2), [0, 1]);
+    let [_, mut new] = Replica::both();
+    assert_eq!(new.writes(Next, "forbidden", 2), [0, 1]);
 }
 
 #[test]
 fn a_hand_over_is_over_before_a_third_one_writes() {
-    let mut replica = Replica::new(true);
-    assert_eq!(replica.writes(DriverLeader::Other, "waits", 1), NEVER);
-    assert_eq!(replica.writes(DriverLeader::Nobody, "waits", 4), NEVER);
-    assert_eq!(replica.writes(DriverLeader::Other, "waits", 9), NEVER);
+    let [mut replica, _] = Replica::both();
+    assert_eq!(replica.writes(Other, "waits", 1), NEVER);
+    assert_eq!(replica.writes(Nobody, "waits", 4), NEVER);
+    assert_eq!(replica.writes(Other, "waits", 9), NEVER);
     // Nobody takes the Lease, as when the permission to write it is missing.
-    assert_eq!(replica.writes(DriverLeader::Nobody, "waits", 6), [4, 5]);
+    assert_eq!(replica.writes(Nobody, "waits", 6), [4, 5]);
     // As it has to be said that a sidecar holds the Lease.
-    assert_eq!(Replica::new(true).writes(DriverLeader::Nobody, "waits", 7), [5, 6]);
+    let [mut new, _] = Replica::both();
+    assert_eq!(new.writes(Nobody, "waits", 7), [5, 6]);
+    // What is not known yet is waited for, but not for ever.
+    let [mut new, _] = Replica::both();
+    assert_eq!(new.writes(Unknown, "unreachable", 7), [5, 6]);
 }
 
 /// A driver that hangs up again and again, beside a sidecar: what is waited for is over when it is not waited for any more.
 #[test]
 fn a_wait_that_ends_holds_up_nobody() {
-    let mut replica = Replica::new(true);
+    let [mut replica, _] = Replica::both();
     for _ in 0..3 {
-        assert_eq!(replica.writes(DriverLeader::Nobody, "waits", 3), NEVER);
-        assert_eq!(replica.writes(DriverLeader::Nobody, "connecting", 2), [0, 1]);
+        assert_eq!(replica.writes(Nobody, "waits", 3), NEVER);
+        assert_eq!(replica.writes(Nobody, "connecting", 2), [0, 1]);
     }
 }
 
 #[test]
 fn the_last_leader_has_the_last_word() {
-    let mut led = Replica::new(false);
-    assert_eq!(led.writes(DriverLeader::Ours, "runs", 1), [0]);
-    assert_eq!(led.writes(DriverLeader::Nobody, "suspended", 7), [0, 1, 2, 3]);
-    assert_eq!(led.writes(DriverLeader::Nobody, "ends", 2), [0, 1]);
-    assert_eq!(Replica::new(true).writes(DriverLeader::Nobody, "ends", 9), NEVER);
+    let [mut holder, mut led] = Replica::both();
+    assert_eq!(led.writes(Ours, "runs", 1), [0]);
+    assert_eq!(led.writes(Nobody, "suspended", 7), [0, 1, 2, 3]);
+    assert_eq!(led.writes(Nobody, "ends", 2), [0, 1]);
+    assert_eq!(holder.writes(Nobody, "ends", 9), NEVER);
     // The successor was faster.
-    assert_eq!(led.writes(DriverLeader::Ours, "runs", 1), [0]);
-    assert_eq!(led.writes(DriverLeader::Other, "ends", 3), NEVER);
-}
-
-#[test]
-fn what_is_not_known_yet_is_waited_for_but_not_for_ever() {
-    assert_eq!(
-        Replica::new(true).writes(DriverLeader::Unknown, "unreachable", 7),
-        [5, 6]
-    );
+    assert_eq!(led.writes(Ours, "runs", 1), [0]);
+    assert_eq!(led.writes(Other, "ends", 3), NEVER);
 }
 
 #[test]
@@ -141,28 +133,23 @@ fn only_a_holder_that_reports_is_another_leader() {
         namespace: "sidecars".to_owned(),
         holder: held(reports),
     };
-    let clock = Clock::default();
-    let term = Term::new(
-        LeaseRules::default(),
-        clock.clone(),
-        LeaseTimings::default(),
-        clock.now(),
-    );
+    let (rules, clock) = (LeaseRules::default(), Clock::default());
+    let term = Term::new(rules, clock.clone(), LeaseTimings::default(), clock.now());
     let rows = [
-        (LeaderState::Leading(term), DriverLeader::Ours),
-        (LeaderState::Unknown, DriverLeader::Unknown),
-        (LeaderState::Observing { holder: held(true) }, DriverLeader::Other),
-        (LeaderState::Observing { holder: held(false) }, DriverLeader::Nobody),
-        (LeaderState::Observing { holder: None }, DriverLeader::Nobody),
+        (LeaderState::Leading(term), Ours),
+        (LeaderState::Unknown, Unknown),
+        (LeaderState::Observing { holder: held(true) }, Other),
+        (LeaderState::Observing { holder: held(false) }, Nobody),
+        (LeaderState::Observing { holder: None }, Nobody),
         // Of two AttacherConfigs of one driver, one is refused.
-        (LeaderState::HeldForAnother, DriverLeader::Next),
-        (LeaderState::Waiting { holder: held(true) }, DriverLeader::Other),
-        (LeaderState::Waiting { holder: held(false) }, DriverLeader::Nobody),
-        (LeaderState::Waiting { holder: None }, DriverLeader::Nobody),
-        (own_held(false), DriverLeader::Next),
+        (LeaderState::HeldForAnother, Next),
+        (LeaderState::Waiting { holder: held(true) }, Other),
+        (LeaderState::Waiting { holder: held(false) }, Nobody),
+        (LeaderState::Waiting { holder: None }, Nobody),
+        (own_held(false), Next),
         // A former release, or one of another namespace, which may lead under that Lease.
-        (own_held(true), DriverLeader::Other),
-        (LeaderState::Lost { until: Instant::now() }, DriverLeader::Nobody),
+        (own_held(true), Other),
+        (LeaderState::Lost { until: Instant::now() }, Nobody),
     ];
     for (lease_state, lead) in rows {
         assert_eq!(DriverLeader::from(&lease_state), lead, "{lease_state:?}");

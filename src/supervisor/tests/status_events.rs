@@ -1,10 +1,12 @@
 //! What is told as an event on an AttacherConfig.
 
-use super::status::{driver, facts, fresh, fresh_with};
-use crate::api::{AttacherConfigStatus, condition};
+use super::status::{driver, facts, fresh, fresh_with, standby};
+use crate::api::AttacherConfigStatus;
+use crate::api::condition::ConditionReason;
 use crate::decide::reconcile::{Unclaimed, VolumesWithoutAttachment};
 use crate::events::EventReason;
 use crate::runtime::{DriverPhase, DriverState, ReconcileSyncResult};
+use crate::supervisor::plan::ConfigProblem;
 use crate::supervisor::status_events::{event_for_change, without_attachment};
 use jiff::Timestamp;
 
@@ -12,107 +14,70 @@ fn of(phase: DriverPhase) -> AttacherConfigStatus {
     fresh(&facts(Some(&driver(phase))))
 }
 
-fn unreachable(reason: condition::ConditionReason, message: &str) -> DriverPhase {
+fn unreachable(reason: ConditionReason, message: &str) -> AttacherConfigStatus {
     let message = message.to_owned();
-    DriverPhase::Unreachable { reason, message }
+    of(DriverPhase::Unreachable { reason, message })
 }
 
-fn stalled(reason: condition::ConditionReason) -> DriverPhase {
+fn stalled(reason: ConditionReason) -> AttacherConfigStatus {
     let message = "mend it".to_owned();
-    DriverPhase::Stalled { reason, message }
+    of(DriverPhase::Stalled { reason, message })
 }
 
-fn standby() -> DriverPhase {
-    DriverPhase::Standby {
-        holder: Some("sidecar-0".to_owned()),
-        namespace: None,
-    }
+/// The event of this change: its reason, which is followed by its note; and the note begins with its cause.
+fn told(before: &AttacherConfigStatus, now: &AttacherConfigStatus) -> Option<String> {
+    let (reason, cause, note) = event_for_change(before, now)?;
+    assert!(note.starts_with(&format!("{cause}: ")), "{cause}: {note}");
+    Some(format!("{} {note}", reason.as_str()))
 }
 
 #[test]
-#[allow(clippy::too_many_lines, reason = "a table")]
 fn what_lasts_is_told_once() {
-    use condition::ConditionReason::{DriverNameMismatch, SecretForbidden, SocketMissing, Timeout};
+    use ConditionReason::{DriverNameMismatch, SecretForbidden, SocketMissing, Timeout};
+    const READY: Option<&str> = Some("Ready Running: attaching and detaching volumes");
     let nothing = AttacherConfigStatus::default();
-    let missing = || of(unreachable(SocketMissing, "no socket"));
-    let mismatch = || of(stalled(DriverNameMismatch));
-    let told = |reason, text: &str| {
-        let (cause, _) = text.split_once(':').unwrap();
-        Some((reason, cause.into(), text.to_owned()))
-    };
-    let rows = vec![
-        (nothing.clone(), of(DriverPhase::Connecting), None),
-        (nothing.clone(), of(DriverPhase::Syncing), None),
-        (nothing.clone(), of(DriverPhase::Draining), None),
-        (
-            nothing.clone(),
-            of(DriverPhase::Running),
-            told(EventReason::Ready, "Running: attaching and detaching volumes"),
-        ),
-        (of(DriverPhase::Running), of(DriverPhase::Running), None),
-        (
-            of(DriverPhase::Running),
-            missing(),
-            told(EventReason::DriverUnreachable, "SocketMissing: no socket"),
-        ),
-        (missing(), missing(), None),
+    let (missing, slow) = (unreachable(SocketMissing, "no socket"), unreachable(Timeout, "slow"));
+    let still_missing = unreachable(SocketMissing, "still no socket");
+    let (mismatch, forbidden) = (stalled(DriverNameMismatch), stalled(SecretForbidden));
+    let (running, suspended) = (of(DriverPhase::Running), of(DriverPhase::Suspended));
+    let waiting = of(standby(Some("sidecar-0")));
+    let rows = [
+        (&nothing, &of(DriverPhase::Connecting), None),
+        (&nothing, &of(DriverPhase::Syncing), None),
+        (&nothing, &of(DriverPhase::Draining), None),
+        (&nothing, &running, READY),
+        (&running, &running, None),
+        (&running, &missing, Some("DriverUnreachable SocketMissing: no socket")),
+        (&missing, &missing, None),
         // Another text is no other trouble; another reason is.
-        (missing(), of(unreachable(SocketMissing, "still no socket")), None),
-        (
-            missing(),
-            of(unreachable(Timeout, "slow")),
-            told(EventReason::DriverUnreachable, "Timeout: slow"),
-        ),
-        (
-            missing(),
-            of(DriverPhase::Running),
-            told(EventReason::Ready, "Running: attaching and detaching volumes"),
-        ),
-        (
-            nothing,
-            mismatch(),
-            told(EventReason::Stalled, "DriverNameMismatch: mend it"),
-        ),
-        (mismatch(), mismatch(), None),
-        (
-            mismatch(),
-            of(stalled(SecretForbidden)),
-            told(EventReason::Stalled, "SecretForbidden: mend it"),
-        ),
-        (
-            of(DriverPhase::Running),
-            of(DriverPhase::Suspended),
-            told(EventReason::Suspended, "Suspended: spec.suspend is true"),
-        ),
-        (of(DriverPhase::Suspended), of(DriverPhase::Suspended), None),
-        (of(DriverPhase::Running), of(DriverPhase::Stopped), None),
-        (AttacherConfigStatus::default(), of(standby()), None),
-        (
-            of(standby()),
-            of(DriverPhase::Running),
-            told(EventReason::Ready, "Running: attaching and detaching volumes"),
-        ),
+        (&missing, &still_missing, None),
+        (&missing, &slow, Some("DriverUnreachable Timeout: slow")),
+        (&missing, &running, READY),
+        (&nothing, &mismatch, Some("Stalled DriverNameMismatch: mend it")),
+        (&mismatch, &mismatch, None),
+        (&mismatch, &forbidden, Some("Stalled SecretForbidden: mend it")),
+        (&running, &suspended, Some("Suspended Suspended: spec.suspend is true")),
+        (&suspended, &suspended, None),
+        (&running, &of(DriverPhase::Stopped), None),
+        (&nothing, &waiting, None),
+        (&waiting, &running, READY),
     ];
     for (number, (before, now, expected)) in rows.into_iter().enumerate() {
-        assert_eq!(event_for_change(&before, &now), expected, "row {number}");
+        assert_eq!(told(before, now).as_deref(), expected, "row {number}");
     }
 }
 
 #[test]
 fn a_spec_that_cannot_be_used_is_told_beside_what_runs() {
     let running = driver(DriverPhase::Running);
-    let problem = crate::supervisor::plan::ConfigProblem {
-        reason: condition::ConditionReason::InvalidSpec,
+    let problem = ConfigProblem {
+        reason: ConditionReason::InvalidSpec,
         message: "spec.endpoint: no".to_owned(),
     };
     let invalid = fresh_with(Some(&running), |input| input.problem = Some(&problem));
-    let expected = Some((
-        EventReason::Stalled,
-        "InvalidSpec".into(),
-        "InvalidSpec: spec.endpoint: no".to_owned(),
-    ));
-    assert_eq!(event_for_change(&of(DriverPhase::Running), &invalid), expected);
-    assert_eq!(event_for_change(&invalid, &invalid), None);
+    let expected = "Stalled InvalidSpec: spec.endpoint: no";
+    assert_eq!(told(&of(DriverPhase::Running), &invalid).as_deref(), Some(expected));
+    assert_eq!(told(&invalid, &invalid), None);
 }
 
 #[test]

@@ -25,10 +25,8 @@ fn watched() -> (WatchReadiness, Health) {
 
 fn recorded_by(answers: WatchAnswers) -> (WatchReadiness, Health) {
     let health = Health::new();
-    (
-        WatchReadiness::new(health.check("watch/attacherconfigs"), answers),
-        health,
-    )
+    let check = health.check("watch/attacherconfigs");
+    (WatchReadiness::new(check, answers), health)
 }
 
 fn list(watched: &mut WatchReadiness) {
@@ -59,15 +57,16 @@ async fn a_watch_that_is_refused_after_each_list_is_not_ready() {
 /// A CRD that is not there is another thing than a permission or credentials that are missing.
 #[tokio::test(start_paused = true)]
 async fn why_attacherconfigs_cannot_be_watched_is_told_apart() {
-    for (code, told) in [
+    let causes = [
         (404, "is the CRD installed?"),
         (401, "credentials"),
         (403, "ClusterRole"),
-    ] {
+    ];
+    for (code, told) in causes {
         let (mut watched, health) = watched();
         watched.error(&refused(code));
         let reason = health.readiness()[0].failure.clone().unwrap();
-        for other in ["is the CRD installed?", "credentials", "ClusterRole"] {
+        for (_, other) in causes {
             assert_eq!(reason.contains(other), other == told, "{code}: {reason}");
         }
         assert!(reason.ends_with("until then no driver is served"), "{reason}");

@@ -18,13 +18,16 @@ use crate::apiserver::{ApiError, ApiErrorKind, RequestDeadlines, Requests};
 use crate::supervisor::writer::{StatusPart, StatusWriter, TrackedConfig, is_gone_or_changed, with_missing_rule};
 use crate::supervisor::writes::StatusChange;
 
-fn object(uid: &str, version: u64, holder: &str) -> AttacherConfigObject {
-    let value = json!({
+fn value(uid: &str, version: u64, status: &Value) -> Value {
+    json!({
         "metadata": {"name": "a", "uid": uid, "resourceVersion": version.to_string()},
         "spec": {"endpoint": "unix:///a.sock"},
-        "status": {"holder": holder},
-    });
-    serde_json::from_value(value).unwrap()
+        "status": status,
+    })
+}
+
+fn object(uid: &str, version: u64, holder: &str) -> AttacherConfigObject {
+    serde_json::from_value(value(uid, version, &json!({"holder": holder}))).unwrap()
 }
 
 fn holder(entry: &TrackedConfig) -> &str {
@@ -44,7 +47,22 @@ fn condition(kind: &str, status: &str) -> Value {
     })
 }
 
-fn writer(client: Client) -> StatusWriter {
+/// A writer to an API server that answers so.
+fn writer<A>(mut answer: impl FnMut(http::Request<Body>) -> A + Send + 'static) -> StatusWriter
+where
+    A: Future<Output = (u16, Value)> + Send + 'static,
+{
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        let answer = answer(request);
+        async move {
+            let (code, answer) = answer.await;
+            let response = http::Response::builder().status(code);
+            let response = response.header(http::header::CONTENT_TYPE, "application/json");
+            let body = Body::from(answer.to_string().into_bytes());
+            Ok::<_, Infallible>(response.body(body).unwrap())
+        }
+    });
+    let client = Client::new(service, "default");
     StatusWriter::new(&Requests::immediate(client, RequestDeadlines::default()))
 }
 
@@ -58,17 +76,25 @@ fn change(wanted: AttacherConfigStatus, part: StatusPart) -> StatusChange {
     }
 }
 
+/// This replica wrote all of the status, which is this version.
+fn writes(entry: &mut TrackedConfig, version: u64, holder: &str) {
+    let change = change(wanted(holder), StatusPart::All);
+    entry.wrote(&change, &object("1", version, holder));
+}
+
+fn told(holder: &str, ready: &str, provisions: &str) -> AttacherConfigStatus {
+    let conditions = [condition("Ready", ready), condition("ProvisioningReady", provisions)];
+    serde_json::from_value(json!({"holder": holder, "conditions": conditions})).unwrap()
+}
+
 #[tokio::test(start_paused = true)]
 async fn old_echoes_change_nothing_and_newer_writes_of_others_do() {
     let entry = TrackedConfig::new(object("1", 10, "none"), None);
     let mut entry = TrackedConfig::new(object("1", 11, "other"), Some(&entry));
-    assert_eq!(
-        holder(&entry),
-        "other",
-        "one that does not write follows what others write"
-    );
+    // One that does not write follows what others write.
+    assert_eq!(holder(&entry), "other");
     assert!(entry.is_due(&wanted("me"), true), "never written by us");
-    entry.wrote(&change(wanted("me"), StatusPart::All), &object("1", 14, "me"));
+    writes(&mut entry, 14, "me");
     // What was under way when we wrote, and our own.
     for echo in [object("1", 12, "other"), object("1", 14, "me")] {
         entry = TrackedConfig::new(echo, Some(&entry));
@@ -84,7 +110,7 @@ async fn old_echoes_change_nothing_and_newer_writes_of_others_do() {
     assert!(!entry.is_due(&wanted("me"), true));
     advance(Duration::from_secs(2)).await;
     assert!(entry.is_due(&wanted("me"), true));
-    entry.wrote(&change(wanted("me"), StatusPart::All), &object("1", 17, "me"));
+    writes(&mut entry, 17, "me");
     assert!(entry.is_due(&wanted("new"), true));
     // Another object of the same name.
     entry = TrackedConfig::new(object("2", 5, "none"), Some(&entry));
@@ -102,18 +128,15 @@ async fn who_is_contradicted_writes_less_and_less_often_unless_it_leads() {
             advance(Duration::from_secs(1)).await;
         }
         pauses.push(began.elapsed().as_secs());
-        entry.wrote(
-            &change(wanted("me"), StatusPart::All),
-            &object("1", 11 + 2 * round, "me"),
-        );
+        writes(&mut entry, 11 + 2 * round, "me");
         entry = TrackedConfig::new(object("1", 12 + 2 * round, "other"), Some(&entry));
     }
     assert_eq!(pauses, [0, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600]);
     advance(Duration::from_secs(2)).await;
     assert!(!entry.is_due(&wanted("me"), false) && entry.is_due(&wanted("me"), true));
     // Nobody contradicts any more.
-    entry.wrote(&change(wanted("me"), StatusPart::All), &object("1", 40, "me"));
-    entry.wrote(&change(wanted("new"), StatusPart::All), &object("1", 41, "new"));
+    writes(&mut entry, 40, "me");
+    writes(&mut entry, 41, "new");
     entry = TrackedConfig::new(object("1", 42, "other"), Some(&entry));
     advance(Duration::from_secs(2)).await;
     assert!(entry.is_due(&wanted("new"), false));
@@ -123,7 +146,7 @@ async fn who_is_contradicted_writes_less_and_less_often_unless_it_leads() {
 #[test]
 fn what_a_list_shows_after_our_write_is_no_echo() {
     let mut entry = TrackedConfig::new(object("1", 10, "none"), None);
-    entry.wrote(&change(wanted("me"), StatusPart::All), &object("1", 14, "me"));
+    writes(&mut entry, 14, "me");
     entry.is_listed_again();
     let entry = TrackedConfig::new(object("1", 10, "none"), Some(&entry));
     assert_ne!(entry.written, wanted("me"));
@@ -141,7 +164,7 @@ async fn writes_that_fail_rest_longer_and_longer() {
     assert!(!entry.is_due(&wanted("me"), true));
     advance(Duration::from_millis(100)).await;
     assert!(entry.is_due(&wanted("me"), true));
-    entry.wrote(&change(wanted("me"), StatusPart::All), &object("1", 14, "me"));
+    writes(&mut entry, 14, "me");
     assert_eq!(entry.failed(), Duration::from_secs(1));
 }
 
@@ -200,10 +223,8 @@ fn what_a_webhook_denies_lacks_no_rule() {
     let error = refused("admission webhook \"a.test\" denied the request: no", 403);
     assert_eq!(error.to_string(), "admission webhook \"a.test\" denied the request: no");
     assert!(is_gone_or_changed(&refused("the object has been modified", 409)));
-    assert!(is_gone_or_changed(&refused(
-        "attacherconfigs.attacher.csi.dev \"a\" not found",
-        404
-    )));
+    let gone = refused("attacherconfigs.attacher.csi.dev \"a\" not found", 404);
+    assert!(is_gone_or_changed(&gone));
     // The one of a proxy, as `apiserver::answer` judges it: it is tried again with pauses, and people are told.
     let of_a_proxy = ApiError {
         kind: ApiErrorKind::Unknown,
@@ -218,12 +239,12 @@ async fn an_answer_that_comes_after_the_watch_takes_back_nothing() {
     let entry = TrackedConfig::new(object("1", 10, "none"), None);
     // Our own write.
     let mut entry = TrackedConfig::new(object("1", 14, "me"), Some(&entry));
-    entry.wrote(&change(wanted("me"), StatusPart::All), &object("1", 14, "me"));
+    writes(&mut entry, 14, "me");
     assert_eq!(holder(&entry), "me");
     assert!(entry.is_due(&wanted("new"), true), "nobody else wrote");
     // That of another one after it.
     let mut entry = TrackedConfig::new(object("1", 20, "other"), Some(&entry));
-    entry.wrote(&change(wanted("me"), StatusPart::All), &object("1", 19, "me"));
+    writes(&mut entry, 19, "me");
     assert_eq!(holder(&entry), "other");
     assert!(!entry.is_due(&wanted("me"), true));
     advance(Duration::from_secs(2)).await;
@@ -262,10 +283,7 @@ fn answered(version: u64, status: &AttacherConfigStatus) -> AttacherConfigObject
 #[test]
 fn a_part_that_shows_what_is_wanted_is_not_sent() {
     use StatusPart::{All, AllButProvisioning, Provisioning};
-    let status = |holder: &str, provisions: &str| -> AttacherConfigStatus {
-        let conditions = [condition("Ready", "True"), condition("ProvisioningReady", provisions)];
-        serde_json::from_value(json!({"holder": holder, "conditions": conditions})).unwrap()
-    };
+    let status = |holder: &str, provisions: &str| told(holder, "True", provisions);
     let (first, next) = (status("me", "False"), status("new", "False"));
     let mut entry = TrackedConfig::new(answered(10, &first), None);
     assert_eq!(entry.differing_part(&next, All), All, "another replica wrote it");
@@ -304,26 +322,22 @@ fn a_part_that_shows_what_is_wanted_is_not_sent() {
 /// Two replicas write one status, each its part: what the other one says is as the API server answered, and is no contest.
 #[tokio::test(start_paused = true)]
 async fn what_another_replica_says_of_provisioning_is_taken_from_the_answer() {
-    let status = |holder: &str, ready: &str, provisions: &str| -> AttacherConfigStatus {
-        let conditions = [condition("Ready", ready), condition("ProvisioningReady", provisions)];
-        serde_json::from_value(json!({"holder": holder, "conditions": conditions})).unwrap()
-    };
-    let first = status("me", "False", "False");
+    let first = told("me", "False", "False");
     let mut entry = TrackedConfig::new(answered(10, &first), None);
     // The other one wrote while our write was under way.
-    let there = status("me", "True", "True");
-    let own = change(status("me", "True", "False"), StatusPart::AllButProvisioning);
+    let there = told("me", "True", "True");
+    let own = change(told("me", "True", "False"), StatusPart::AllButProvisioning);
     entry.wrote(&own, &answered(12, &there));
     assert_eq!(entry.written, there);
     assert!(entry.shows(&there, StatusPart::AllButProvisioning) && !entry.shows(&there, StatusPart::All));
     // It writes again, and again: we are not late for that.
     for version in 13..20 {
-        let other = status("me", "True", if version % 2 == 0 { "True" } else { "False" });
+        let other = told("me", "True", if version % 2 == 0 { "True" } else { "False" });
         entry = TrackedConfig::new(answered(version, &other), Some(&entry));
         assert_eq!(entry.written, other);
     }
     advance(Duration::from_secs(3)).await;
-    assert!(entry.is_due(&status("me", "False", "False"), false));
+    assert!(entry.is_due(&told("me", "False", "False"), false));
 }
 
 /// A CRD that knows nothing of provisioning refuses that part alone: the rest is written, and the error is told.
@@ -331,29 +345,15 @@ async fn what_another_replica_says_of_provisioning_is_taken_from_the_answer() {
 async fn a_part_that_the_crd_does_not_have_keeps_nobody_from_the_rest() {
     let managers = Arc::new(Mutex::new(Vec::new()));
     let seen = managers.clone();
-    let service = tower::service_fn(move |request: http::Request<Body>| {
-        let query = request.uri().query().unwrap_or_default().to_owned();
+    let writer = writer(move |request| {
+        let query = request.uri().query().unwrap_or_default();
         let is_refused = query.contains("fieldManager=csi-attacher-operator-provisioning");
         seen.lock().push(is_refused);
-        let (code, answer) = if is_refused {
-            let message = ".status.provisioning: field not declared in schema";
-            (
-                500,
-                json!({"kind": "Status", "status": "Failure", "message": message, "code": 500}),
-            )
-        } else {
-            let metadata = json!({"name": "a", "uid": "1", "resourceVersion": "12"});
-            (
-                200,
-                json!({"metadata": metadata, "spec": {"endpoint": "unix:///a.sock"}}),
-            )
-        };
-        let response = http::Response::builder().status(code);
-        let response = response.header(http::header::CONTENT_TYPE, "application/json");
-        let body = Body::from(answer.to_string().into_bytes());
-        std::future::ready(Ok::<_, Infallible>(response.body(body).unwrap()))
+        let message = ".status.provisioning: field not declared in schema";
+        let failure = json!({"kind": "Status", "status": "Failure", "message": message, "code": 500});
+        let written = value("1", 12, &json!({}));
+        std::future::ready(if is_refused { (500, failure) } else { (200, written) })
     });
-    let writer = writer(Client::new(service, "default"));
     let status = AttacherConfigStatus {
         provisioning: Some(ProvisioningStatus::default()),
         ..wanted("me")
@@ -367,13 +367,10 @@ async fn a_part_that_the_crd_does_not_have_keeps_nobody_from_the_rest() {
 /// The API server stores nothing of what is given up before: a finalizer would never be there, nor a status.
 #[tokio::test(start_paused = true)]
 async fn a_write_is_waited_for_while_webhooks_are_asked_about_it() {
-    let service = tower::service_fn(|_: http::Request<Body>| async {
+    let writer = writer(|_| async {
         tokio::time::sleep(Duration::from_secs(34)).await;
-        let metadata = json!({"name": "a", "uid": "1", "resourceVersion": "12"});
-        let answer = json!({"metadata": metadata, "spec": {"endpoint": "unix:///a.sock"}});
-        Ok::<_, Infallible>(http::Response::new(Body::from(answer.to_string().into_bytes())))
+        (200, value("1", 12, &json!({})))
     });
-    let writer = writer(Client::new(service, "default"));
     writer.write_metadata("a", &json!({})).await.unwrap();
     let change = change(wanted("me"), StatusPart::All);
     writer.write("a", Some("1"), &change).await.unwrap();
@@ -388,7 +385,7 @@ async fn what_another_client_wrote_into_the_status_is_taken_away() {
     });
     let patches = Arc::new(Mutex::new(Vec::<Value>::new()));
     let seen = patches.clone();
-    let service = tower::service_fn(move |request: http::Request<Body>| {
+    let writer = writer(move |request| {
         let (seen, there) = (seen.clone(), there.clone());
         async move {
             let is_merge = request.headers()[http::header::CONTENT_TYPE] == "application/merge-patch+json";
@@ -396,21 +393,13 @@ async fn what_another_client_wrote_into_the_status_is_taken_away() {
             if is_merge {
                 seen.lock().push(serde_json::from_slice(&body).unwrap());
             }
-            let version = if is_merge { "13" } else { "12" };
-            let answer = json!({
-                "metadata": {"name": "a", "uid": "1", "resourceVersion": version},
-                "spec": {"endpoint": "unix:///a.sock"}, "status": there,
-            });
-            let response = http::Response::builder().header(http::header::CONTENT_TYPE, "application/json");
-            let body = Body::from(answer.to_string().into_bytes());
-            Ok::<_, Infallible>(response.body(body).unwrap())
+            (200, value("1", if is_merge { 13 } else { 12 }, &there))
         }
     });
-    let writer = writer(Client::new(service, "default"));
     let wanted = json!({"driver": {"name": "a.test"}, "conditions": [condition("Ready", "True")]});
     let wanted: AttacherConfigStatus = serde_json::from_value(wanted).unwrap();
     for (part, kept) in [
-        (StatusPart::All, Some(vec!["Ready", "example.com/Checked"])),
+        (StatusPart::All, Some(json!(["Ready", "example.com/Checked"]))),
         // What another replica says of provisioning is none of its business.
         (StatusPart::AllButProvisioning, None),
     ] {
@@ -420,15 +409,12 @@ async fn what_another_client_wrote_into_the_status_is_taken_away() {
         assert_eq!(patch["metadata"], json!({"uid": "1", "resourceVersion": "12"}));
         let conditions = patch["status"].as_object_mut().unwrap().remove("conditions");
         let kinds = conditions.map(|all| {
-            let all = all.as_array().unwrap().clone();
-            all.iter().map(|one| one["type"].clone()).collect::<Vec<_>>()
+            let kinds = all.as_array().unwrap().iter().map(|one| one["type"].clone());
+            kinds.collect::<Value>()
         });
-        let kept = kept.map(|kinds| kinds.into_iter().map(Value::from).collect::<Vec<_>>());
         assert_eq!(kinds, kept);
-        assert_eq!(
-            patch["status"],
-            json!({"holder": null, "driver": {"vendorVersion": null}})
-        );
+        let removed = json!({"holder": null, "driver": {"vendorVersion": null}});
+        assert_eq!(patch["status"], removed);
     }
 }
 
@@ -446,8 +432,6 @@ fn the_lease_of_a_former_release_goes_only_where_it_was_known() {
     assert_eq!(StatusPart::All.left_over(&recorded, &none, &recorded), taken);
     assert_eq!(StatusPart::All.left_over(&none, &none, &recorded), None);
     assert_eq!(StatusPart::All.left_over(&recorded, &recorded, &recorded), None);
-    assert_eq!(
-        StatusPart::Provisioning.left_over(&recorded, &recorded, &recorded),
-        None
-    );
+    let of_provisioning = StatusPart::Provisioning.left_over(&recorded, &recorded, &recorded);
+    assert_eq!(of_provisioning, None);
 }
