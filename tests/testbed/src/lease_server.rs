@@ -46,8 +46,6 @@ pub struct State {
     pub down: bool,
     /// How long a request takes after it was carried out.
     pub slow: Duration,
-    /// How long webhooks are asked about a write before it is carried out.
-    pub webhooks: Duration,
     version: u64,
     reads: usize,
     writes: usize,
@@ -133,10 +131,6 @@ impl ApiServer {
         let body = body.collect().await.unwrap().to_bytes();
         if self.0.lock().down {
             std::future::pending::<()>().await;
-        }
-        let webhooks = self.0.lock().webhooks;
-        if parts.method != Method::GET && !webhooks.is_zero() {
-            tokio::time::sleep(webhooks).await;
         }
         let path: Vec<_> = parts.uri.path().trim_matches('/').split('/').collect();
         let ["apis", _, _, "namespaces", namespace, "leases", rest @ ..] = path.as_slice() else {

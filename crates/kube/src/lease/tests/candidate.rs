@@ -151,16 +151,6 @@ async fn the_first_takes_the_lease_and_renews_it_without_reading() {
     assert_eq!(world.health.check(Instant::now()), Ok(()));
 }
 
-/// A write that is given up before is never stored, however often it is sent.
-#[tokio::test(start_paused = true)]
-async fn a_lease_is_created_and_taken_though_webhooks_take_most_of_the_renew_deadline() {
-    for (row, world) in [("old", World::of(&[NAMESPACE])), ("new", World::default())] {
-        world.server.0.lock().webhooks = seconds(8);
-        leads(&world.candidate("a")).await;
-        assert_eq!(world.server.holder(), "a", "{row}");
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn one_that_vanishes_is_succeeded_when_its_time_is_over_and_not_before() {
     let (world, first) = World::led().await;
