@@ -377,7 +377,9 @@ fn tls_config(settings: &TransportSettings) -> Result<ClientConfig, ExporterErro
     let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(tls_error)?;
-    let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier(settings)?));
+    let builder = builder
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier(settings)?));
     Ok(match identity(settings)? {
         None => builder.with_no_client_auth(),
         Some(own) => builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(own))),
@@ -401,16 +403,13 @@ fn bad(path: &Path, problem: pem::PemError) -> ExporterError {
 
 /// Trusts the certificates of the settings; without any, those of the system are trusted.
 fn verifier(settings: &TransportSettings) -> Result<ServerVerifier<TrustedCertificates>, ExporterError> {
-    let (trusted, terms) = match &settings.certificate {
-        Some(path) => {
-            let trusted = pem::authorities(&read(path)?).map_err(|problem| bad(path, problem))?;
-            (trusted.into(), COLLECTOR)
-        }
-        None => {
-            let trusted = system_authorities();
-            let none = || ExporterError::Tls("the system has no CA certificates: set OTEL_EXPORTER_OTLP_CERTIFICATE".to_owned());
-            (trusted.ok_or_else(none)?, PUBLIC_COLLECTOR)
-        }
+    let (trusted, terms) = if let Some(path) = &settings.certificate {
+        let trusted = pem::authorities(&read(path)?).map_err(|problem| bad(path, problem))?;
+        (trusted.into(), COLLECTOR)
+    } else {
+        let none = "the system has no CA certificates: set OTEL_EXPORTER_OTLP_CERTIFICATE";
+        let trusted = system_authorities().ok_or_else(|| ExporterError::Tls(none.to_owned()))?;
+        (trusted, PUBLIC_COLLECTOR)
     };
     Ok(ServerVerifier::new(trusted, terms, &default_provider()))
 }

@@ -110,7 +110,9 @@ fn leaving_object() -> AttacherConfigObject {
 fn may_work(drivers: &Drivers, names: [&str; 2]) -> [bool; 2] {
     let reservations = &drivers.tasks.reservations;
     let claims = names.map(|name| reservations.reserve(&name.into(), &"a.test".into()));
-    claims.each_ref().map(|claim| claim.state() == ReservationState::Granted)
+    claims
+        .each_ref()
+        .map(|claim| claim.state() == ReservationState::Granted)
 }
 
 fn leaving(path: &str) -> Arc<DriverConfig> {

@@ -208,9 +208,9 @@ fn failure(subject: &str, operation: &'static str) -> FailureRecord {
     }
 }
 
-fn lease(name: &str) -> Option<ProvisioningLease> {
+fn lease(name: &str) -> ProvisioningLease {
     let (name, namespace) = (name.to_owned(), "csi".to_owned());
-    Some(ProvisioningLease { name, namespace })
+    ProvisioningLease { name, namespace }
 }
 
 /// The Lease has the name of the driver that it was about.
@@ -218,11 +218,11 @@ fn lease(name: &str) -> Option<ProvisioningLease> {
 fn what_failed_for_another_driver_is_not_shown() {
     let mut failed = state(DriverPhase::Running);
     failed.task.last_failure = Some(failure("web/data-0", "provision"));
-    failed.lease = lease("a-test");
+    failed.lease = Some(lease("a-test"));
     let known = status_with(&failed, Some(3), "pod-1", &AttacherConfigStatus::default(), at(100));
     for (name, stays) in [("a-test", true), ("b-test", false)] {
         let mut next = state(DriverPhase::Running);
-        next.lease = lease(name);
+        next.lease = Some(lease(name));
         let shown = status_with(&next, Some(3), "pod-1", &known, at(200));
         assert_eq!(shown.provisioning.unwrap().last_failure.is_some(), stays, "{name}");
     }
@@ -233,7 +233,7 @@ fn who_provisions_and_what_waits_is_shown() {
     let attached = driver(DriverPhase::Running);
     let mut here = state(DriverPhase::Running);
     here.pending = Some(work());
-    here.lease = lease("a-test");
+    here.lease = Some(lease("a-test"));
     here.task.last_failure = Some(failure("web/data-0", "provision"));
     let first = with_provisioning(&attached, &here, &AttacherConfigStatus::default());
     assert_eq!(

@@ -76,7 +76,9 @@ fn copy<'a>(original: &'a CertificateDer<'_>, is_server: bool, signed: &mut Vec<
 
 /// Where a TRUE is that is FALSE in the copy.
 fn places(bytes: &[u8], parsed: &X509Certificate<'_>, is_server: bool) -> Vec<usize> {
-    let critical = parsed.iter_extensions().filter(|extension| is_about_policies(extension));
+    let critical = parsed
+        .iter_extensions()
+        .filter(|extension| is_about_policies(extension));
     let critical = critical.filter_map(|extension| critical_at(bytes, extension));
     let authority = is_server.then(|| authority_at(bytes, parsed)).flatten();
     critical.chain(authority).collect()

@@ -285,14 +285,16 @@ fn has_unknown(parsed: &X509Certificate<'_>) -> bool {
 /// all of them (RFC 5280, section 6.1.4).
 fn needs_policy(parsed: &X509Certificate<'_>) -> bool {
     let is_any = |policy: &Oid<'_>| *policy == oid!(2.5.29.32.0);
-    parsed.iter_extensions().any(|extension| match extension.parsed_extension() {
-        ParsedExtension::PolicyConstraints(constraints) => constraints.require_explicit_policy.is_some(),
-        ParsedExtension::PolicyMappings(mappings) => {
-            let mut mappings = mappings.mappings.iter();
-            mappings.any(|mapping| is_any(&mapping.issuer_domain_policy) || is_any(&mapping.subject_domain_policy))
-        }
-        _ => false,
-    })
+    parsed
+        .iter_extensions()
+        .any(|extension| match extension.parsed_extension() {
+            ParsedExtension::PolicyConstraints(constraints) => constraints.require_explicit_policy.is_some(),
+            ParsedExtension::PolicyMappings(mappings) => {
+                let mut mappings = mappings.mappings.iter();
+                mappings.any(|mapping| is_any(&mapping.issuer_domain_policy) || is_any(&mapping.subject_domain_policy))
+            }
+            _ => false,
+        })
 }
 
 /// Without a key usage it may do everything.

@@ -67,7 +67,9 @@ impl Chain {
         let key = provider.key_provider.load_private_key(self.key.clone_key())?;
         let own = CertifiedKey::new(vec![self.server.clone(), self.sent.clone()], key);
         let server = ServerConfig::builder_with_provider(provider.clone()).with_protocol_versions(&[version])?;
-        let server = server.with_no_client_auth().with_cert_resolver(Arc::new(SingleCertAndKey::from(own)));
+        let server = server
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::new(SingleCertAndKey::from(own)));
         let trusted = TrustedCertificates::from(vec![self.trusted.clone()]);
         let client = ClientConfig::builder_with_provider(provider.clone()).with_protocol_versions(&[version])?;
         let verifier = ServerVerifier::new(trusted, TERMS, &provider);
@@ -111,8 +113,18 @@ fn critical_extensions_about_policies_are_accepted_where_no_policy_is_asked_for(
     let rows: [(&str, u64, &[u8], bool); 9] = [
         ("policies", 32, ANY_POLICY, true),
         ("mappings", 33, &[0x30, 10, 0x30, 8, 6, 2, 0x2a, 3, 6, 2, 0x2a, 4], true),
-        ("mappings of any", 33, &[0x30, 12, 0x30, 10, 6, 4, 0x55, 0x1d, 0x20, 0, 6, 2, 0x2a, 4], false),
-        ("mappings to any", 33, &[0x30, 12, 0x30, 10, 6, 2, 0x2a, 3, 6, 4, 0x55, 0x1d, 0x20, 0], false),
+        (
+            "mappings of any",
+            33,
+            &[0x30, 12, 0x30, 10, 6, 4, 0x55, 0x1d, 0x20, 0, 6, 2, 0x2a, 4],
+            false,
+        ),
+        (
+            "mappings to any",
+            33,
+            &[0x30, 12, 0x30, 10, 6, 2, 0x2a, 3, 6, 4, 0x55, 0x1d, 0x20, 0],
+            false,
+        ),
         ("constraints: no mapping", 36, &[0x30, 3, 0x81, 1, 0], true),
         ("constraints: a policy", 36, &[0x30, 3, 0x80, 1, 0], false),
         ("not any policy", 54, &[2, 1, 0], true),

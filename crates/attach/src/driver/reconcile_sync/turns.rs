@@ -123,11 +123,7 @@ impl ListTurns {
 
 /// A VolumeAttachment that the driver contradicts, of another node than this listing asks about. At the same node the driver may be right: with
 /// a machine all that was attached to it is gone, whatever is still wanted there. That counts for a driver that lists what is at other nodes.
-async fn first_contradicted(
-    compared: &Comparison,
-    listing: &Listing,
-    witnesses: &impl Witnesses,
-) -> Option<Arc<str>> {
+async fn first_contradicted(compared: &Comparison, listing: &Listing, witnesses: &impl Witnesses) -> Option<Arc<str>> {
     let is_elsewhere = |expected: &Expectation| !listing.is_about_node(&expected.node_id);
     let lists_others = compared.agreed.iter().any(is_elsewhere);
     // Of many the first one is mostly enough. Where tens of thousands were detached meanwhile, others get their turn.
