@@ -212,6 +212,7 @@ mod tests {
     use crate::error::{EXIT_ERROR, EXIT_NOT_FOUND};
     use crate::gather::users;
     use serde_json::{Value, json};
+    use std::sync::Arc;
 
     fn volume(name: &str) -> Value {
         json!({
@@ -352,7 +353,37 @@ mod tests {
                 _ => Err(404),
             });
             let scenes = volume_scenes(&server.sources(), None, Some("pv-old")).await;
-            assert_eq!(scenes[0].users.found().map(Vec::len), Some(count));
+            assert_eq!(scenes[0].users.found().map(|users| users.len()), Some(count));
+        }
+    }
+
+    /// A volume that a thousand pods on a thousand nodes share has a thousand scenes; a copy of the pods in each would be a million.
+    #[tokio::test]
+    async fn the_scenes_of_a_shared_volume_share_its_pods() {
+        let pod = |number: usize| {
+            json!({
+                "metadata": {"name": format!("web-{number}"), "namespace": "shop"},
+                "spec": {
+                    "nodeName": format!("node{number}"),
+                    "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
+                },
+                "status": {"phase": "Running"},
+            })
+        };
+        let server = ApiServerFixture::start(move |path, _| match path {
+            "/api/v1/persistentvolumes/pv-old" => Ok(claimed_volume()),
+            "/api/v1/namespaces/shop/persistentvolumeclaims/data" => Ok(claim("old", Some("pv-old"))),
+            "/api/v1/namespaces/shop/pods" => Ok(list(&[pod(1), pod(2), pod(3)])),
+            "/apis/storage.k8s.io/v1/volumeattachments" => Ok(list(&[])),
+            _ => Err(404),
+        });
+        let scenes = volume_scenes(&server.sources(), None, Some("pv-old")).await;
+        assert_eq!(scenes.len(), 3);
+        let (naming, users) = (scenes[0].naming.found().unwrap(), scenes[0].users.found().unwrap());
+        assert_eq!(users.len(), 3);
+        for scene in &scenes {
+            assert!(Arc::ptr_eq(naming, scene.naming.found().unwrap()));
+            assert!(Arc::ptr_eq(users, scene.users.found().unwrap()));
         }
     }
 

@@ -66,15 +66,14 @@ pub async fn volume_scenes(sources: &Sources, claim: Option<(&str, &str)>, volum
     read_claim(sources, &mut base).await;
     let naming = naming(sources, base.volume_name.as_deref());
     let (naming, users) = futures::join!(naming, users(sources, &base, None));
-    (base.naming, base.users) = (naming, users);
-    let users = || base.users.found().into_iter().flatten().filter(|pod| !pod.is_over());
-    let mut nodes: Vec<String> = base
-        .naming
-        .found()
-        .into_iter()
-        .flatten()
-        .map(|attachment| attachment.node.to_string())
-        .collect();
+    base.naming = naming.map(Arc::from);
+    base.users = users.map(Arc::from);
+    let users = || {
+        let all = base.users.found().into_iter().flat_map(|users| users.iter());
+        all.filter(|pod| !pod.is_over())
+    };
+    let naming = base.naming.found().into_iter().flat_map(|naming| naming.iter());
+    let mut nodes: Vec<String> = naming.map(|attachment| attachment.node.to_string()).collect();
     nodes.extend(users().filter_map(|pod| pod.node.clone()));
     nodes.sort();
     nodes.dedup();

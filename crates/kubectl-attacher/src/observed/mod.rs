@@ -202,10 +202,11 @@ pub struct Scene {
     pub volume_name: Option<String>,
     /// The PersistentVolume.
     pub volume: Lookup<Arc<Volume>>,
-    /// The VolumeAttachments that name the PersistentVolume, at whatever node; read when the question is about a volume.
-    pub naming: Lookup<Vec<Arc<Attachment>>>,
-    /// Pods that use the claim, on whatever node; read when the question is about a volume.
-    pub users: Lookup<Vec<PodRecord>>,
+    /// The VolumeAttachments that name the PersistentVolume, at whatever node; read when the question is about a volume. The scenes of
+    /// its nodes share them.
+    pub naming: Lookup<Arc<[Arc<Attachment>]>>,
+    /// Pods that use the claim, on whatever node; read and shared as those.
+    pub users: Lookup<Arc<[PodRecord]>>,
     /// Since when the PersistentVolume is being deleted.
     pub volume_deleting: Option<Timestamp>,
     /// `spec.persistentVolumeReclaimPolicy` of one that is being deleted.

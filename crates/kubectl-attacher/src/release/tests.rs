@@ -2,6 +2,7 @@
 
 use csi_attacher_model::decide::ReleaseProof;
 use serde_json::json;
+use std::sync::Arc;
 
 use super::{ReleaseFacts, ReleaseWay, attachment as judge, volume as judge_volume};
 use crate::explain::tests::builders::{
@@ -209,7 +210,7 @@ fn volumes() {
             scene.volume = volume(deleting);
             scene.volume_deleting = Some(before(3_600));
             scene.attachment = Lookup::Missing;
-            scene.naming = Lookup::Found(Vec::new());
+            scene.naming = Lookup::Found(Arc::default());
             edit(scene);
         })
     };
@@ -219,7 +220,7 @@ fn volumes() {
     let refused =
         |scene: &Scene, nodes: &Lookup<Vec<NodeRecord>>, confirmed| judge_volume(scene, nodes, confirmed).unwrap_err();
     assert!(refused(&good, &idle, false).contains("nothing proves"));
-    let named = gone(&|scene| scene.naming = Lookup::Found(vec![attachment(claimed())]));
+    let named = gone(&|scene| scene.naming = Lookup::Found([attachment(claimed())].into()));
     assert!(refused(&named, &idle, true).contains("names the volume"));
     let unlisted = gone(&|scene| scene.naming = Lookup::Unknown);
     assert!(refused(&unlisted, &idle, true).contains("could not be listed"));

@@ -1,6 +1,7 @@
 //! A volume that another node has.
 
 use serde_json::json;
+use std::sync::Arc;
 
 use super::builders::{
     attachment, before, both, claimed, detaching, error, event, holder, node, unready, unrequested, volume, with,
@@ -379,7 +380,7 @@ fn what_could_not_be_listed_is_not_taken_for_none() {
     let unused = |edit: fn(&mut crate::observed::Scene)| {
         unrequested(|scene| {
             (scene.pod, scene.node_name) = (None, None);
-            (scene.naming, scene.users) = (Lookup::Found(Vec::new()), Lookup::Found(Vec::new()));
+            (scene.naming, scene.users) = (Lookup::Found(Arc::default()), Lookup::Found(Arc::default()));
             edit(scene);
         })
     };
