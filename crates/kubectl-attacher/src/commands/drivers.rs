@@ -1,6 +1,6 @@
 //! `drivers`: the AttacherConfigs and the drivers that have none, with their health.
 
-use csi_attacher_model::api::condition::ConditionType;
+use csi_attacher_model::api::condition::{ConditionType, OF_PROVISIONING};
 use csi_attacher_model::api::status::{AttachmentsStatus, OldestPending};
 use csi_attacher_model::objects::Attachment;
 use futures::future::join_all;
@@ -19,13 +19,15 @@ use crate::cli::DriversArguments;
 use crate::error::{EXIT_BLOCKED, EXIT_OK, EXIT_UNKNOWN, Result};
 use crate::explain::{Service, current_error, service, stalled};
 use crate::gather::Sources;
-use crate::observed::{ConfigRecord, DriverScene, Gap, Lookup, is_settled};
+use crate::observed::{ConditionRecord, ConfigRecord, DriverScene, Gap, Lookup, is_settled};
 use crate::output::{self, Table};
 
 /// The version of the serialised form.
 const SCHEMA: &str = "attacher.csi.dev/drivers-v1";
 /// The health of a driver of which it could not be read who serves it.
 const UNKNOWN: &str = "Unknown";
+/// The health of a driver whose volumes are attached, and are not provisioned as its AttacherConfig asks for.
+const NOT_PROVISIONED: &str = "ProvisioningNotReady";
 
 /// One driver.
 #[derive(Clone, Debug, Serialize)]
@@ -57,6 +59,20 @@ struct DriverRow {
 }
 
 type DriverList = Listing<DriverRow>;
+
+impl DriverRow {
+    /// The same, with what is wrong with the second role where all is well with the first: whether a driver is served says nothing about it.
+    fn and_provisioning(mut self, config: Option<&ConfigRecord>) -> Self {
+        let ready = config.and_then(|config| config.condition(ConditionType::Ready));
+        let is_meant = |ready: &ConditionRecord| ready.status == "False" && ready.message.starts_with(OF_PROVISIONING);
+        if let Some(ready) = ready.filter(|ready| self.healthy && is_meant(ready)) {
+            self.healthy = false;
+            NOT_PROVISIONED.clone_into(&mut self.health);
+            self.message = Some(format!("{}: {}", ready.reason, ready.message));
+        }
+        self
+    }
+}
 
 /// Reads and prints.
 pub(super) async fn run(context: &Context, arguments: &DriversArguments) -> Result<u8> {
@@ -189,7 +205,7 @@ fn row(scene: &DriverScene, attachments: Option<&Attachments>, now: Timestamp) -
         .and_then(|config| config.condition(ConditionType::Saturated))
         .filter(|condition| condition.status == "True");
     let sync = status.and_then(|status| status.last_reconcile_sync.as_ref());
-    DriverRow {
+    let row = DriverRow {
         config: config.map(|config| config.name.clone()),
         driver: scene.name.clone(),
         healthy,
@@ -205,7 +221,8 @@ fn row(scene: &DriverScene, attachments: Option<&Attachments>, now: Timestamp) -
         oldest_pending_since: oldest.map(|oldest| oldest.pending_since_time.0),
         last_reconcile_sync: sync.map(|sync| sync.completion_time.0),
         reconcile_sync_error: sync.and_then(|sync| sync.error.clone()),
-    }
+    };
+    row.and_provisioning(config)
 }
 
 /// What the operator counts, where it does not: for a driver without an AttacherConfig, or with a new one.
@@ -292,6 +309,7 @@ fn table(rows: &[DriverRow], wide: bool, now: Timestamp) -> Table {
 mod tests {
     use super::*;
     use crate::api_server_fixture::{Answer, ApiServerFixture, attachment, list};
+    use crate::explain::tests::builders::{config, lease, with};
     use serde_json::json;
 
     /// The drivers as somebody sees them who may list neither AttacherConfigs nor Leases.
@@ -339,6 +357,31 @@ mod tests {
             Some(detach.parse().unwrap()),
             "since it was deleted"
         );
+    }
+
+    /// Attaching goes on without it, and pages send people here first.
+    #[test]
+    fn a_driver_that_is_not_provisioned_is_not_healthy() {
+        let told = |holder: &str, status: &str, message: &str| {
+            let is_of_operator = holder == "replica-1";
+            let scene = with(|scene| {
+                scene.driver.lease = lease(holder, is_of_operator, 3);
+                scene.driver.config = config(&[("Ready", status, "Forbidden", message)], &json!({}));
+            });
+            row(&scene.driver, None, scene.now)
+        };
+        for (holder, health) in [("replica-1", "Ready"), ("sidecar-0", "Sidecar")] {
+            let found = told(holder, "False", "provisioning: may not list classes");
+            assert_eq!((found.health.as_str(), found.healthy), (NOT_PROVISIONED, false));
+            assert_eq!(
+                found.message.as_deref(),
+                Some("Forbidden: provisioning: may not list classes")
+            );
+            let found = told(holder, "True", "");
+            assert_eq!((found.health.as_str(), found.healthy), (health, true));
+        }
+        let found = told("replica-1", "False", "may not list nodes");
+        assert_ne!(found.health, NOT_PROVISIONED, "that is not about provisioning");
     }
 
     #[tokio::test]
