@@ -10,7 +10,7 @@ use super::{Context, print};
 use crate::cli::{WhyArguments, WhyKind, WhyOutput};
 use crate::error::{EXIT_BLOCKED, EXIT_OK, EXIT_UNKNOWN, PluginError, Result};
 use crate::explain::{Case, chain, node_steps, volume_release};
-use crate::explain::{Chain, Diagnosis, Explanation, ObjectName, Step, Verdict};
+use crate::explain::{Chain, Diagnosis, Explanation, ObjectName, Step, StepState, Verdict};
 use crate::gather::{Readable, Sources, attachment_scene, nearest, node_scenes, pod_scenes, volume_scenes};
 use crate::observed::{PodRecord, PodVolumeSource, PodWire, Scene};
 use crate::output::{self, Text};
@@ -77,14 +77,47 @@ async fn pod(sources: &Sources, namespace: &str, name: &str) -> Result<Explanati
                 volume.name
             ),
         )),
-        PodVolumeSource::Claim(_) => None,
+        PodVolumeSource::Claim(_) | PodVolumeSource::InTree(_) => None,
     });
     let steps: Vec<Step> = inline.collect();
     let mut chains: Vec<Chain> = pod_scenes(sources, &pod).await.iter().map(chain).collect();
+    chains.extend(in_tree(&pod));
     if chains.is_empty() {
         chains.push(no_volumes(sources, pod));
     }
     Ok(Explanation::new(subject, steps, chains, sources.reader.gaps()))
+}
+
+/// The in-tree volumes that the spec of a pod on a node names. kube-controller-manager writes such a volume itself into its
+/// VolumeAttachment, so that nothing there names the pod.
+fn in_tree(pod: &PodRecord) -> Option<Chain> {
+    let node = pod.node.as_ref().filter(|_| !pod.is_over())?;
+    let volumes = pod.volumes.iter().filter_map(|volume| match volume.source {
+        PodVolumeSource::InTree(plugin) => Some(format!("{} of driver {}", volume.name, plugin.driver())),
+        PodVolumeSource::Claim(_) | PodVolumeSource::Inline(_) => None,
+    });
+    let volumes: Vec<String> = volumes.collect();
+    if volumes.is_empty() {
+        return None;
+    }
+    let summary = format!(
+        "cannot tell of in-tree volume {}: its VolumeAttachment has the volume itself, and does not name the pod",
+        volumes.join(", ")
+    );
+    let object = ObjectName::namespaced("Pod", &pod.namespace, &pod.name);
+    let diagnosis = Diagnosis::new(Case::NotVisible, summary.clone()).run(
+        "look for the driver among the VolumeAttachments of the node",
+        format!("kubectl attacher why node {node}"),
+    );
+    Some(Chain {
+        volume: None,
+        node: Some(node.clone()),
+        driver: None,
+        attachment: None,
+        trace_id: None,
+        steps: vec![Step::new(StepState::Unknown, object, summary)],
+        diagnosis,
+    })
 }
 
 /// A pod that uses no claim.
@@ -405,6 +438,36 @@ mod tests {
         let answer = explain(&server.sources(), WhyKind::Pod, "job-1", "shop").await.unwrap();
         assert_eq!(answer.verdict, Verdict::Healthy, "{answer:?}");
         assert_eq!(answer.chains[0].diagnosis.case, Case::NotUsed);
+    }
+
+    /// Its VolumeAttachment has the volume in its spec, where nothing names the pod.
+    #[tokio::test]
+    async fn an_in_tree_volume_of_a_pod_is_not_taken_for_none() {
+        for (source, phase, verdict) in [
+            ("awsElasticBlockStore", "Pending", Verdict::Unknown),
+            ("gcePersistentDisk", "Pending", Verdict::Unknown),
+            ("cinder", "Pending", Verdict::Unknown),
+            ("azureDisk", "Pending", Verdict::Unknown),
+            ("vsphereVolume", "Pending", Verdict::Unknown),
+            ("vsphereVolume", "Succeeded", Verdict::Healthy),
+            ("azureFile", "Pending", Verdict::Healthy),
+            ("emptyDir", "Pending", Verdict::Healthy),
+        ] {
+            let server = ApiServerFixture::start(move |path, _| match path {
+                "/api/v1/namespaces/shop/pods/web-1" => Ok(json!({
+                    "metadata": {"name": "web-1", "namespace": "shop"},
+                    "spec": {"nodeName": "node1", "volumes": [{"name": "data", source: {}}]},
+                    "status": {"phase": phase},
+                })),
+                _ => Err(404),
+            });
+            let answer = explain(&server.sources(), WhyKind::Pod, "web-1", "shop").await.unwrap();
+            assert_eq!(answer.verdict, verdict, "{source}: {answer:?}");
+            let advice = answer.chains[0].diagnosis.advice.first();
+            let command = advice.and_then(|advice| advice.command.as_deref());
+            let goes_on = command == Some("kubectl attacher why node node1");
+            assert_eq!(goes_on, verdict == Verdict::Unknown, "{source}: {answer:?}");
+        }
     }
 
     #[tokio::test]

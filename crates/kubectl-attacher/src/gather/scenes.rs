@@ -29,7 +29,7 @@ fn attachment_name(handle: &str, driver: &str, node: &str) -> String {
 pub async fn pod_scenes(sources: &Sources, pod: &PodRecord) -> Vec<Scene> {
     let claims = pod.volumes.iter().filter_map(|volume| match &volume.source {
         PodVolumeSource::Claim(claim) => Some(claim),
-        PodVolumeSource::Inline(_) => None,
+        PodVolumeSource::Inline(_) | PodVolumeSource::InTree(_) => None,
     });
     let scenes = claims.map(|claim| async move {
         let mut scene = claim_scene(sources, &pod.namespace, claim).await;

@@ -1,10 +1,11 @@
 //! Pods and their claims.
 
-use csi_attacher_model::objects::Volume;
+use csi_attacher_model::objects::{InTreePlugin, Volume};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use kube_derive::Resource;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
 use super::ConditionRecord;
@@ -58,8 +59,28 @@ struct PodSpecWire {
 struct VolumeWire {
     name: String,
     persistent_volume_claim: Option<ClaimSourceWire>,
-    ephemeral: Option<serde::de::IgnoredAny>,
+    ephemeral: Option<IgnoredAny>,
     csi: Option<InlineWire>,
+    gce_persistent_disk: Option<IgnoredAny>,
+    aws_elastic_block_store: Option<IgnoredAny>,
+    cinder: Option<IgnoredAny>,
+    azure_disk: Option<IgnoredAny>,
+    vsphere_volume: Option<IgnoredAny>,
+}
+
+impl VolumeWire {
+    /// The in-tree plug-in, if its driver attaches volumes: those of Azure files and of Portworx do not.
+    fn in_tree(&self) -> Option<InTreePlugin> {
+        let plugins = [
+            (&self.gce_persistent_disk, InTreePlugin::GcePersistentDisk),
+            (&self.aws_elastic_block_store, InTreePlugin::AwsElasticBlockStore),
+            (&self.cinder, InTreePlugin::Cinder),
+            (&self.azure_disk, InTreePlugin::AzureDisk),
+            (&self.vsphere_volume, InTreePlugin::VsphereVolume),
+        ];
+        let given = plugins.into_iter().find(|(source, _)| source.is_some());
+        given.map(|(_, plugin)| plugin)
+    }
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -87,6 +108,8 @@ pub enum PodVolumeSource {
     Claim(String),
     /// A CSI ephemeral volume of this driver, which is never attached.
     Inline(String),
+    /// A volume that the pod names itself, of a plug-in that a CSI driver took over.
+    InTree(InTreePlugin),
 }
 
 /// A volume of a pod that a CSI driver has to do with.
@@ -147,7 +170,7 @@ impl From<PodWire> for PodRecord {
             // The claim of a generic ephemeral volume has the pod's name and the volume's.
             VolumeWire { ephemeral: Some(_), .. } => Some(PodVolumeSource::Claim(format!("{name}-{}", volume.name))),
             VolumeWire { csi: Some(inline), .. } => Some(PodVolumeSource::Inline(inline.driver.clone())),
-            VolumeWire { .. } => None,
+            other => other.in_tree().map(PodVolumeSource::InTree),
         };
         let volumes = wire.spec.volumes.unwrap_or_default();
         let volumes = volumes
