@@ -98,8 +98,8 @@ pub enum Command {
     Retry(RetryArguments),
     /// Releases an object that can never be detached, after the evidence was checked
     #[command(
-        after_help = "Examples:\n  kubectl attacher release va csi-4ee2 --reason 'machine is scrapped'\n  \
-                            kubectl attacher release pv pvc-0c4e --dry-run=server"
+        after_help = "Examples:\n  kubectl attacher release va NAME --reason 'machine is scrapped'\n  \
+                            kubectl attacher release pv NAME --dry-run=server"
     )]
     Release(ReleaseArguments),
     /// Prints the completion script of a shell

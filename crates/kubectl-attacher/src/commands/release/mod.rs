@@ -9,7 +9,8 @@ use csi_attacher_model::objects::{Attachment, PersistentVolumeWire, Volume, Volu
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{ListParams, PostParams};
-use kube::{Api, Client};
+use kube::{Api, Client, Resource};
+use kube_core::ClusterResourceScope;
 
 use self::ask::ask;
 use self::direct::{Direct, patch_directly};
@@ -17,7 +18,7 @@ use super::{Context, print};
 use crate::cli::{ReleaseArguments, ReleaseKind};
 use crate::error::{PluginError, Result};
 use crate::explain::{ObjectName, Step, chain, volume_release};
-use crate::gather::{attachment_scene, users, volume_scenes};
+use crate::gather::{Readable, Reader, attachment_scene, users, volume_scenes};
 use crate::observed::{Gap, Lookup, NodeRecord, Scene};
 use crate::output::{self, Text};
 use crate::release::{self, ReleaseFacts, ReleaseWay};
@@ -31,21 +32,21 @@ pub(super) async fn run(context: &Context, arguments: &ReleaseArguments) -> Resu
     }
 }
 
-/// The exact object: a name that is only like it is not enough to write.
-fn exact<T>(found: Option<T>, object: String) -> Result<T> {
-    found.ok_or(PluginError::NotFound {
-        object,
-        nearest: Vec::new(),
+/// The exact object: a name that is only like it, or begins so, is told and is not enough to write.
+async fn exact<K: Readable + Resource<Scope = ClusterResourceScope>>(reader: &Reader, name: &str) -> Result<K> {
+    if let Some(found) = reader.require(reader.cluster::<K>(), name).await? {
+        return Ok(found);
+    }
+    Err(PluginError::NotFound {
+        object: format!("{} {name}", K::kind(&())),
+        nearest: reader.nearest(reader.cluster::<K>(), name).await,
     })
 }
 
 async fn attachment(context: &Context, arguments: &ReleaseArguments, name: &str) -> Result<u8> {
     let sources = context.sources();
     let reader = &sources.reader;
-    let api = reader.cluster::<VolumeAttachmentWire>();
-    let wire = reader.require(api, name).await?;
-    let wire = exact(wire, format!("VolumeAttachment {name}"))?;
-    let record = Attachment::from(wire);
+    let record = Attachment::from(exact::<VolumeAttachmentWire>(reader, name).await?);
     let scene = Box::pin(attachment_scene(&sources, record.clone())).await;
     let facts = ReleaseFacts {
         users: users(&sources, &scene, Some(&record.node)).await,
@@ -72,9 +73,7 @@ async fn attachment(context: &Context, arguments: &ReleaseArguments, name: &str)
 async fn volume(context: &Context, arguments: &ReleaseArguments, name: &str) -> Result<u8> {
     let sources = context.sources();
     let reader = &sources.reader;
-    let api = reader.cluster::<PersistentVolumeWire>();
-    let wire = reader.require(api, name).await?;
-    let record = Volume::from(exact(wire, format!("PersistentVolume {name}"))?);
+    let record = Volume::from(exact::<PersistentVolumeWire>(reader, name).await?);
     let scenes = Box::pin(volume_scenes(&sources, None, Some(name))).await;
     let Some(scene) = scenes.first() else {
         return Err(PluginError::Refused("the volume could not be read".to_owned()));
@@ -157,9 +156,27 @@ pub(super) async fn whoami(client: &Client) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api_server_fixture::{ApiServerFixture, attachment as stored, list};
+    use crate::error::EXIT_NOT_FOUND;
     use crate::explain::tests::builders::{attachment, both, detaching, error, holder, node, with};
     use crate::observed::GapReason;
     use serde_json::json;
+
+    /// The other commands take the beginning of a name, and people copy it from there.
+    #[tokio::test]
+    async fn the_beginning_of_a_name_is_answered_with_the_name() {
+        let server = ApiServerFixture::start(|path, _| match path {
+            "/apis/storage.k8s.io/v1/volumeattachments" => Ok(list(&[stored("csi-4ee2b0")])),
+            "/apis/storage.k8s.io/v1/volumeattachments/csi-4ee2b0" => Ok(stored("csi-4ee2b0")),
+            _ => Err(404),
+        });
+        let sources = server.sources();
+        assert!(exact::<VolumeAttachmentWire>(&sources.reader, "csi-4ee2b0").await.is_ok());
+        let found = exact::<VolumeAttachmentWire>(&sources.reader, "csi-4ee2").await;
+        let error = found.map(drop).unwrap_err();
+        assert_eq!(error.exit_code(), EXIT_NOT_FOUND, "{error}");
+        assert!(error.to_string().contains("csi-4ee2b0"), "{error}");
+    }
 
     /// Whoever writes the objects of a driver or the names of nodes writes no evidence of his own.
     #[test]
