@@ -171,7 +171,8 @@ mod tests {
             _ => Err(404),
         });
         let sources = server.sources();
-        assert!(exact::<VolumeAttachmentWire>(&sources.reader, "csi-4ee2b0").await.is_ok());
+        let whole = exact::<VolumeAttachmentWire>(&sources.reader, "csi-4ee2b0").await;
+        assert!(whole.is_ok());
         let found = exact::<VolumeAttachmentWire>(&sources.reader, "csi-4ee2").await;
         let error = found.map(drop).unwrap_err();
         assert_eq!(error.exit_code(), EXIT_NOT_FOUND, "{error}");
