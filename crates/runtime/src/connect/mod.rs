@@ -110,7 +110,7 @@ pub struct DriverConnector {
     names: Mutex<Vec<String>>,
     /// When the driver was last asked.
     asked: Mutex<Option<Instant>>,
-    /// The socket, when nobody answered at it, and the settings that it was dialled with.
+    /// The socket, when it was not worth the dial, and the settings that it was dialled with.
     missed: Mutex<Option<(Arc<DriverConfig>, MissedSocket)>>,
     /// Whether the driver answers nothing but Probe.
     hanging: Mutex<HangingCalls>,
@@ -240,7 +240,7 @@ impl DriverConnector {
         *self.missed.lock() = file
             .clone()
             .zip(client.connection().dial_error())
-            .map(|(file, error)| (config.clone(), MissedSocket::new(file, &error)));
+            .and_then(|(file, error)| Some((config.clone(), MissedSocket::new(file, &error)?)));
         match answer {
             Ok(handshake) => {
                 let client = client.with_driver_name(handshake.plugin.name.as_str().into());

@@ -13,7 +13,7 @@ use crate::csi::{DialError, DialFault};
 
 /// After so long a path where no socket was is dialled although nothing has changed.
 const MAX_ABSENCE: Duration = Duration::from_secs(30);
-/// The same for a socket that refused: what was wrong need not be the file.
+/// The same for a file that refused: what was wrong need not be the file alone.
 const MAX_REFUSAL: Duration = Duration::from_secs(10);
 
 /// What a file is, by device, inode and time of the last change; or why that is not known.
@@ -54,7 +54,7 @@ impl SocketFile {
     }
 }
 
-/// A socket that nobody answered at.
+/// A path where the file itself is why nobody answered.
 #[derive(Clone, Debug)]
 pub(super) struct MissedSocket {
     file: SocketFile,
@@ -62,16 +62,19 @@ pub(super) struct MissedSocket {
 }
 
 impl MissedSocket {
-    /// Takes in that a dial failed.
-    pub fn new(file: SocketFile, error: &DialError) -> Self {
+    /// Takes in that a dial failed. None where no change of the file would show that the next one succeeds.
+    pub fn new(file: SocketFile, error: &DialError) -> Option<Self> {
         let rest = match error.fault {
             DialFault::SocketMissing(_) => MAX_ABSENCE,
-            _ => MAX_REFUSAL,
+            DialFault::NotASocket(_)
+            | DialFault::PathTooLong(_)
+            | DialFault::PermissionDenied(_)
+            | DialFault::Refused(_) => MAX_REFUSAL,
+            // A full listen queue is emptied by the process behind the same file.
+            DialFault::Busy | DialFault::Tls(_) | DialFault::TimedOut(_) | DialFault::Other(_) => return None,
         };
-        Self {
-            file,
-            until: Instant::now() + rest,
-        }
+        let until = Instant::now() + rest;
+        Some(Self { file, until })
     }
 
     /// Whether another dial may come to something else.
@@ -90,12 +93,32 @@ mod tests {
     use super::*;
     use std::os::unix::net::UnixListener;
 
+    fn missed(path: &Path, fault: DialFault) -> Option<MissedSocket> {
+        let address = path.display().to_string();
+        MissedSocket::new(SocketFile::at(path), &DialError { address, fault })
+    }
+
     fn missing(path: &Path) -> MissedSocket {
-        let error = DialError {
-            address: path.display().to_string(),
-            fault: DialFault::SocketMissing(String::new()),
-        };
-        MissedSocket::new(SocketFile::at(path), &error)
+        missed(path, DialFault::SocketMissing(String::new())).expect("the file decides")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_dial_waits_for_another_file_only_where_the_file_was_to_blame() {
+        let nothing = String::new;
+        let rows = [
+            (DialFault::SocketMissing(nothing()), Some(MAX_ABSENCE)),
+            (DialFault::NotASocket(nothing()), Some(MAX_REFUSAL)),
+            (DialFault::PathTooLong(108), Some(MAX_REFUSAL)),
+            (DialFault::Refused(None), Some(MAX_REFUSAL)),
+            (DialFault::Busy, None),
+            (DialFault::TimedOut(MAX_REFUSAL), None),
+            (DialFault::Other(nothing()), None),
+        ];
+        for (fault, rest) in rows {
+            let missed = missed(Path::new("/nowhere/csi.sock"), fault.clone());
+            let found = missed.map(|missed| missed.until.duration_since(Instant::now()));
+            assert_eq!(found, rest, "{fault}");
+        }
     }
 
     #[test]
