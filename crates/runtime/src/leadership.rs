@@ -4,7 +4,7 @@
 //! The Lease is given up with the driver that cannot be reached, so that a replica that reaches it can take over. An engine
 //! never outlives the term of the Lease in which it was started.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures::FutureExt as _;
@@ -43,19 +43,23 @@ pub struct Leadership<W: Work> {
 
 /// A driver that is away.
 struct Absence {
-    since: Instant,
     /// What was called before it.
     calls: Option<OpenCalls>,
+    /// Since when nothing of that is open.
+    since: OnceLock<Instant>,
 }
 
 impl Absence {
     /// Resolves when the Lease is to be given up. It cannot be while a call from before is open: another replica would call beside it.
-    /// As long as that takes the driver is looked for here, as nobody else may work for it.
+    /// As long as that takes the driver is looked for here, as nobody else may work for it. The end of a call may be its answer: a driver
+    /// that does one thing at a time answers the handshake only after that.
     async fn is_too_long(&self) {
-        sleep_until(self.since + AWAY_TIMEOUT).await;
         if let Some(calls) = &self.calls {
             calls.ended().await;
         }
+        // Kept, as each try to connect waits for this anew.
+        let since = *self.since.get_or_init(Instant::now);
+        sleep_until(since + AWAY_TIMEOUT).await;
     }
 }
 
@@ -76,8 +80,8 @@ impl<W: Work> Leadership<W> {
     /// The connection is lost. What runs is let go on; a candidate that does not lead must not begin to.
     pub async fn connection_lost(&mut self) {
         self.absence = Some(Absence {
-            since: Instant::now(),
             calls: self.engine.as_ref().map(Engine::pause),
+            since: OnceLock::new(),
         });
         if self.engine.is_none() {
             self.release_lease().await;
@@ -98,7 +102,7 @@ impl<W: Work> Leadership<W> {
     }
 
     /// Resolves when the engine must be given up: the Lease is lost, another AttacherConfig goes before this one for the driver, or the
-    /// driver was away for too long, and no call from before is open. Never without an engine.
+    /// driver is away for too long since the last call from before has ended. Never without an engine.
     pub async fn engine_must_stop(&self) {
         if self.engine.is_none() {
             return std::future::pending().await;
