@@ -35,7 +35,7 @@ use crate::telemetry::trace::Span;
 use crate::telemetry::traced;
 use crate::telemetry::w3c;
 use crate::traces::{AttemptResult, PublishParameters, SharedLifecycle};
-use csi_attacher_runtime::fence::{CallFailure, FencedClient};
+use csi_attacher_runtime::fence::CallFailure;
 
 /// The effects of one attempt.
 pub(in crate::driver) struct Shell<'w> {
@@ -46,7 +46,6 @@ pub(in crate::driver) struct Shell<'w> {
     pub config: Arc<DriverConfig>,
     /// The number of the attempt in its life cycle, from 1. That of the queue counts failures in a row.
     pub number: u32,
-    client: FencedClient,
     /// In a run that needs no call those that others go before.
     requests: Cow<'w, Requests>,
     began: Instant,
@@ -164,7 +163,6 @@ impl<'w> Shell<'w> {
             name,
             config,
             number: 1,
-            client: work.client(),
             requests: if run.is_some_and(|run| run.lane == VOLUME) {
                 Cow::Owned(work.context.requests.for_upkeep())
             } else {
@@ -264,7 +262,7 @@ impl<'w> Shell<'w> {
                 let left = UnfinishedPublish {
                     secrets: secret.cloned(),
                     publish: publish.clone(),
-                    term: self.client.term().cloned(),
+                    term: self.work.client().term().cloned(),
                 };
                 self.publish = place.map(|place| PublishGuard::new(self.work, place, left));
             }
@@ -300,7 +298,6 @@ impl<'w> Shell<'w> {
         let (Some(snapshot), Some(run)) = (attempt.snapshot(), self.run) else {
             return Event::Done;
         };
-        self.client = self.work.client_for(snapshot);
         let number = self.remembered(|memory| memory.attempts.begin(&snapshot.attachment));
         self.number = number.unwrap_or(1);
         let settled = decide::is_settled(&snapshot.attachment, &self.work.facts.finalizer);
@@ -474,10 +471,16 @@ impl<'w> Shell<'w> {
         Event::Taken
     }
 
-    /// Calls the driver. A change of its deadline counts from the next call on, not from the next attempt.
+    /// Calls the driver, over the connection that stands now: whether a former one answers, nobody looks any more. A change of its deadline
+    /// counts from the next call on as well, not from the next attempt.
     async fn call(&mut self, attempt: &Attempt, call: Call) -> Result<StringMap, CallEnd> {
-        // What is taken back from a VolumeAttachment that is gone has tries of its own, each over the connection that stands then.
+        // What is taken back from a VolumeAttachment that is gone has tries of its own.
         let is_anew = matches!(call, Call::Unpublish { anew: true, .. });
+        let about = match attempt.publish() {
+            Some(publish) if is_anew => Some(&publish.snapshot),
+            _ => attempt.snapshot(),
+        };
+        let client = about.map_or_else(|| self.work.client(), |about| self.work.client_for(about));
         let timeouts = self.work.config.borrow().timeouts.clone();
         let secret = self.secret.of(attempt.secret()).cloned();
         let outcome = match call {
@@ -489,7 +492,6 @@ impl<'w> Shell<'w> {
                     return Err(CallEnd::Failed(Failure::plain("there is nothing to publish any more")));
                 };
                 self.keep_publish_parameters(&request);
-                let client = self.client.clone();
                 let call = ControllerPublishVolume {
                     request: &request,
                     secrets: secret.as_ref(),
@@ -498,10 +500,6 @@ impl<'w> Shell<'w> {
             }
             Call::Unpublish { place, anew } => {
                 let deadline = timeouts.unpublish;
-                let client = match attempt.publish().filter(|_| anew) {
-                    Some(publish) => self.work.client_for(&publish.snapshot),
-                    None => self.client.clone(),
-                };
                 if !anew {
                     self.span.set(attr::TIMEOUT, deadline);
                 }

@@ -60,6 +60,30 @@ async fn a_call_that_was_not_sent_is_no_failure_and_runs_again_over_the_next_con
     assert_eq!(error_of(&stage.api, "attachError"), None);
 }
 
+/// The API server may take its time with a write before the call, and the process behind the former connection may hang.
+#[tokio::test]
+async fn a_call_is_made_over_the_connection_that_stands_when_it_begins() {
+    let stage = AttemptFixture::of(Api {
+        volumes_together: Some(Barrier::new(2)),
+        ..Api::default()
+    })
+    .await;
+    let (client, tried) = taking_no_call();
+    stage.engine.resume(client, true);
+    stage.volume(&json!({"finalizers": ["kubernetes.io/pv-protection"]}));
+    stage.nodes(1);
+    stage.attachment("va0", "n0", &json!({}));
+    stage
+        .api
+        .until(|api| api.volume_patches.load(Ordering::SeqCst) == 1)
+        .await;
+    stage.is_connected_again();
+    let answered = stage.api.volumes_together.as_ref().unwrap().wait();
+    tokio::time::timeout(LIMIT, answered).await.expect("in time");
+    stage.attached("va0").await;
+    assert_eq!((tried.load(Ordering::SeqCst), stage.calls(PUBLISH)), (0, 1));
+}
+
 /// As behind a proxy that refuses each stream. It is told from the third call in a row on; a failure in between would begin the pauses anew.
 #[tokio::test]
 async fn a_connection_that_stands_and_takes_no_call_is_told_and_its_pauses_grow() {
