@@ -107,7 +107,7 @@ impl CsiClient {
         let exchange = AssertUnwindSafe(exchange).catch_unwind();
         let response = match tokio::time::timeout(deadline, exchange).await {
             Ok(Ok(Ok(response))) if status.get() == GrpcStatus::Ok => Ok(response.into_inner()),
-            Ok(Ok(Ok(_))) => Err(CallError::unreadable("it ended without a status")),
+            Ok(Ok(Ok(_))) => Err(CallError::unreadable("it ended without a status that counts")),
             // tonic's timer may win the race against ours.
             Ok(Ok(Err(error))) if error.code() == Code::Cancelled && open.started.elapsed() >= deadline => {
                 Err(CallError::deadline_exceeded(deadline))

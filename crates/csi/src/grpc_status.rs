@@ -5,7 +5,7 @@
 
 use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body_util::BodyExt;
-use hyper::body::Frame;
+use hyper::body::{Body as _, Frame};
 use parking_lot::Mutex;
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode, utf8_percent_encode};
 use std::borrow::Cow;
@@ -21,7 +21,7 @@ pub(super) enum GrpcStatus {
     /// Nothing came back, or nothing of gRPC.
     #[default]
     Nothing,
-    /// An answer of gRPC, with no status so far, or with one that is no number.
+    /// An answer of gRPC, with no status so far, with one that is no number, or with several that differ.
     NoStatus,
     /// The driver sent OK.
     Ok,
@@ -46,8 +46,11 @@ impl GrpcStatusCell {
         if *status == GrpcStatus::Nothing && headers.get(http::header::CONTENT_TYPE).is_some_and(is_grpc) {
             *status = GrpcStatus::NoStatus;
         }
-        if let Some(sent) = headers.get("grpc-status").and_then(status_of) {
-            *status = sent;
+        let mut sent = headers.get_all("grpc-status").iter().map(status_of);
+        if let Some(first) = sent.next() {
+            // Somebody on the way may have added its own. Libraries take the first or the last; which is the driver's, nobody can tell.
+            let agreed = first.filter(|_| sent.all(|other| other == first));
+            *status = agreed.unwrap_or(GrpcStatus::NoStatus);
         }
     }
 }
@@ -98,6 +101,10 @@ where
             let answer = service.oneshot(request).await;
             let mut answer = answer.map_err(|error| Status::from_error(error.into()))?;
             let cell = cell.unwrap_or_default();
+            // In headers it is for answers that end with them. Where trailers may follow, the library would not wait for theirs.
+            if !answer.body().is_end_stream() {
+                answer.headers_mut().remove("grpc-status");
+            }
             cell.record_headers(answer.headers());
             make_readable(answer.headers_mut());
             let record = move |mut frame: Frame<_>| {
@@ -115,6 +122,72 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decide::VolumeOnNode;
+    use crate::telemetry::{Metrics, Span};
+    use crate::{ControllerUnpublishVolume, CsiClient, DriverConnection};
+    use futures::stream;
+    use http_body_util::StreamBody;
+    use hyper::body::Bytes;
+    use std::convert::Infallible;
+    use std::time::Duration;
+
+    fn headers_with(statuses: &'static str) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for status in statuses.split_whitespace() {
+            headers.append("grpc-status", HeaderValue::from_static(status));
+        }
+        headers
+    }
+
+    /// An answer that ends with its headers, or after a message with its trailers.
+    fn answer(in_headers: &'static str, in_trailers: &'static str) -> Response<Body> {
+        let body = if in_trailers.is_empty() {
+            Body::empty()
+        } else {
+            let message = Frame::data(Bytes::from_static(&[0; 5]));
+            let frames = [message, Frame::trailers(headers_with(in_trailers))];
+            Body::new(StreamBody::new(stream::iter(frames.map(Ok::<_, Infallible>))))
+        };
+        let mut answer = Response::new(body);
+        *answer.headers_mut() = headers_with(in_headers);
+        let grpc = HeaderValue::from_static("application/grpc");
+        answer.headers_mut().insert(http::header::CONTENT_TYPE, grpc);
+        answer
+    }
+
+    /// Taken for OK, a detach that failed would end with the volume at the node; taken for a refusal, a volume that was made would be
+    /// forgotten.
+    #[tokio::test]
+    async fn a_status_counts_at_the_end_of_the_answer_and_if_nothing_contradicts_it() {
+        let (refused, doubt) = (Err((Code::FailedPrecondition, false)), Err((Code::Unavailable, false)));
+        let rows = [
+            ("", "0", Ok(())),
+            ("", "0 0", Ok(())),
+            ("", "9", refused),
+            ("", "9 9", refused),
+            ("", "0 9", doubt),
+            ("", "9 0", doubt),
+            ("", "0 OK", doubt),
+            ("9", "", refused),
+            ("0 9", "", doubt),
+            ("9 0", "", doubt),
+            ("9", "0", Ok(())),
+            ("0", "9", refused),
+        ];
+        for (in_headers, in_trailers, expected) in rows {
+            let respond = move |_: Request<Body>| {
+                let answer = answer(in_headers, in_trailers);
+                std::future::ready(Ok::<_, Infallible>(answer))
+            };
+            let connection = DriverConnection::in_process(tower::service_fn(respond));
+            let client = CsiClient::new(connection, Metrics::default());
+            let place = VolumeOnNode::new("v", "n").unwrap();
+            let call = ControllerUnpublishVolume { place, secrets: None };
+            let ended = client.call(&call, Duration::from_secs(30), &Span::disabled()).await;
+            let ended = ended.map_err(|error| (error.code, error.transport));
+            assert_eq!(ended, expected, "headers {in_headers:?}, trailers {in_trailers:?}");
+        }
+    }
 
     #[test]
     fn every_number_is_an_answer_of_the_driver() {

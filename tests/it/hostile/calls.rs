@@ -14,6 +14,7 @@ use csi_attacher_model::objects::StringMap;
 use csi_attacher_proto::v1;
 use csi_attacher_telemetry::{Metrics, Span};
 use futures::stream;
+use http_body_util::{BodyExt as _, Empty};
 use hyper::body::{Bytes, Frame};
 use parking_lot::Mutex;
 use prost::Message as _;
@@ -294,6 +295,8 @@ async fn a_status_that_is_not_well_encoded_keeps_its_code_and_words() -> Result<
                 let mut response = grpc(stream::iter(frames));
                 if with_headers {
                     response.headers_mut().extend(wrong());
+                    // The answer ends with them.
+                    *response.body_mut() = Empty::<Bytes>::new().boxed_unsync();
                 }
                 Answer::Http(response)
             })
