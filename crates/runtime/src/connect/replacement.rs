@@ -35,8 +35,8 @@ const INITIAL_MOVE_PAUSE: Duration = Duration::from_mins(1);
 const MAX_MOVE_PAUSE: Duration = Duration::from_mins(16);
 
 /// What is shown of a driver that answers Probe only.
-const HANGING_CALLS: &str =
-    "calls get no answer within their deadlines, though Probe is answered; is the driver or its backend hanging?";
+const HANGING_CALLS: &str = "calls get no answer that can be read, or none in time, though Probe is answered; is the driver or its \
+     backend hanging, or does a proxy answer in its place?";
 
 /// What comes after a connection that is in use.
 pub enum Replacement {
