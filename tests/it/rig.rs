@@ -81,6 +81,9 @@ pub struct World {
     pub sockets: tempfile::TempDir,
     /// The operator of a shared cluster.
     running: Option<&'static Operator>,
+    /// Whether AttacherConfigs name their drivers. One that does not counts, until its driver has answered, for each driver that nobody
+    /// serves: `kubectl attacher` would see those of other tests.
+    names_drivers: bool,
     _refusals: Refusals,
     _permit: Option<SemaphorePermit<'static>>,
 }
@@ -96,7 +99,11 @@ impl World {
     /// attach/detach controller.
     pub async fn managed() -> Result<Self> {
         static SHARED: Pair = OnceCell::const_new();
-        Self::of(&SHARED, managed(), false).await
+        let world = Self::of(&SHARED, managed(), false).await?;
+        Ok(Self {
+            names_drivers: true,
+            ..world
+        })
     }
 
     /// As [`World::managed`], another cluster, whose operator may provision: for drivers with topology, too.
@@ -152,6 +159,7 @@ impl World {
             _refusals: Refusals::of(&cluster)?.and_of_sidecar(drop_in::account(), drop_in::RBAC)?,
             cluster,
             running: None,
+            names_drivers: false,
             sockets: tempfile::tempdir()?,
             _permit: permit,
         })

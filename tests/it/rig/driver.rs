@@ -108,7 +108,10 @@ impl Driver<'_> {
 
     /// Makes or changes the AttacherConfig.
     pub async fn configure(&self, settings: &Value) -> Result<()> {
-        let spec = self.world.spec(&self.short, settings);
+        let mut spec = self.world.spec(&self.short, settings);
+        if self.world.names_drivers && spec.get("driverName").is_none() {
+            spec["driverName"] = self.name.as_str().into();
+        }
         apply_config(&self.world.client, &self.short, spec).await.map(drop)
     }
 

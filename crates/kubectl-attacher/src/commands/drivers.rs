@@ -17,7 +17,7 @@ use super::listing::Listing;
 use super::{Context, print};
 use crate::cli::DriversArguments;
 use crate::error::{EXIT_BLOCKED, EXIT_OK, EXIT_UNKNOWN, Result};
-use crate::explain::{Service, current_error, service, stalled};
+use crate::explain::{Case, Service, current_error, service, stalled};
 use crate::gather::Sources;
 use crate::observed::{ConditionRecord, ConfigRecord, DriverScene, Gap, Lookup, is_settled};
 use crate::output::{self, Table};
@@ -167,8 +167,8 @@ fn row(scene: &DriverScene, attachments: Option<&Attachments>, now: Timestamp) -
     let config = scene.config.found();
     let status = config.map(|config| &config.status);
     let served = service(scene, now);
-    // Of one that is served, with the settings that were valid last, a person has to know as well.
-    let is_served = matches!(served, Service::Operator { .. });
+    // Of one that serves, with the settings that were valid last, a person has to know as well.
+    let is_served = matches!(served, Service::Operator { config: Some(_), .. });
     let unfixed = config.filter(|_| is_served).and_then(stalled);
     let (health, message, holder) = match &served {
         Service::Operator { holder, .. } => {
@@ -196,7 +196,8 @@ fn row(scene: &DriverScene, attachments: Option<&Attachments>, now: Timestamp) -
         Service::Sidecar(_) => true,
         // Attachments that could not be listed may wait.
         Service::Unknown => is_unused && attachments.is_some(),
-        Service::Nobody | Service::Problem(_) => is_unused,
+        Service::Nobody => is_unused,
+        Service::Problem(found) => is_unused && found.case == Case::NoAttacher,
     };
     let counts = status.and_then(|status| status.attachments.clone());
     let counts = counts.unwrap_or_else(|| counted(mine()));
@@ -274,7 +275,7 @@ fn table(rows: &[DriverRow], wide: bool, now: Timestamp) -> Table {
     for row in rows {
         let mut cells = vec![
             row.config.clone(),
-            Some(row.driver.clone()),
+            Some(row.driver.clone()).filter(|name| !name.is_empty()),
             Some(row.health.clone()),
             row.holder.clone(),
             Some(row.attached.to_string()),
@@ -310,6 +311,8 @@ mod tests {
     use super::*;
     use crate::api_server_fixture::{Answer, ApiServerFixture, attachment, list};
     use crate::explain::tests::builders::{config, lease, with};
+    use crate::explain::tests::builders;
+    use crate::observed::LeaseHolder;
     use serde_json::json;
 
     /// The drivers as somebody sees them who may list neither AttacherConfigs nor Leases.
@@ -402,5 +405,65 @@ mod tests {
         let unseen = drivers(Err(403), csi_driver).await;
         assert_eq!(exit_code(&unseen), EXIT_UNKNOWN, "something may wait for it");
         assert_eq!(exit_code(&drivers(Err(403), none).await), EXIT_UNKNOWN);
+    }
+
+    /// Also where nothing is attached yet.
+    #[test]
+    fn two_attachers_are_not_healthy() {
+        let two = |config| DriverScene {
+            config,
+            leases: builders::leases([
+                ("operator", LeaseHolder::Replica("replica-1".into()), 3),
+                ("storage", LeaseHolder::Sidecar("sidecar-0".into()), 3),
+                ("vendor", LeaseHolder::DropIn("vendor-0".into()), 3),
+            ]),
+            ..builders::scene().driver
+        };
+        for config in [Lookup::Missing, builders::config(&[], &json!({}))] {
+            let row = row(&two(config), None, builders::now());
+            assert_eq!((&*row.health, row.healthy), ("OtherAttacher", false));
+        }
+    }
+
+    /// It does not read the AttacherConfig whose spec is invalid.
+    #[test]
+    fn the_operator_in_the_place_of_a_sidecar_is_healthy() {
+        let scene = DriverScene {
+            config: builders::config(&[], &json!({"timeouts": {"publish": "0s"}})),
+            leases: builders::drop_in(),
+            ..builders::scene().driver
+        };
+        let row = row(&scene, None, builders::now());
+        assert_eq!((&*row.health, row.healthy), ("Ready", true));
+    }
+
+    #[test]
+    fn a_config_without_a_driver_says_what_it_waits_for() {
+        let conditions = [("DriverReachable", "False", "SocketMissing", "no such socket")];
+        let nameless = builders::nameless(&conditions);
+        let config: Lookup<ConfigRecord> = nameless.first().cloned().into();
+        let alone = DriverScene {
+            config,
+            ..DriverScene::default()
+        };
+        let alone = row(&alone, None, builders::now());
+        let message = alone.message.clone().unwrap_or_default();
+        assert!(
+            message.contains("the driver of AttacherConfig minimal: SocketMissing"),
+            "{message}"
+        );
+        let shown = table(&[alone], false, builders::now()).text(false);
+        assert!(
+            shown.as_str().starts_with("minimal   <none>   DriverUnreachable"),
+            "{shown:?}"
+        );
+        // It does not count where nothing waits for an attacher.
+        let unused = DriverScene {
+            config: Lookup::Missing,
+            leases: Lookup::Missing,
+            nameless,
+            ..builders::scene().driver
+        };
+        assert!(row(&unused, Some(&Vec::new()), builders::now()).healthy);
     }
 }

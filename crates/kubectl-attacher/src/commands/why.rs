@@ -12,7 +12,7 @@ use crate::error::{EXIT_BLOCKED, EXIT_OK, EXIT_UNKNOWN, PluginError, Result};
 use crate::explain::{Case, chain, node_steps, volume_release};
 use crate::explain::{Chain, Diagnosis, Explanation, ObjectName, Step, StepState, Verdict};
 use crate::gather::{Readable, Sources, attachment_scene, nearest, node_scenes, pod_scenes, volume_scenes};
-use crate::observed::{PodRecord, PodVolumeSource, PodWire, Scene};
+use crate::observed::{PodRecord, PodVolumeSource, PodWire, Scene, is_settled};
 use crate::output::{self, Text};
 
 /// Answers and prints.
@@ -184,17 +184,20 @@ async fn node(sources: &Sources, name: &str) -> Result<Explanation> {
         });
     }
     let mut steps = node_steps(&node);
-    let count = node.on_node.unwrap_or_default();
-    let pending = scenes.len();
-    steps.push(Step::note(
+    let is_pending = |scene: &&Scene| !scene.attachment.found().is_some_and(|own| is_settled(own));
+    let (count, pending) = (scenes.len(), scenes.iter().filter(is_pending).count());
+    steps.push(Step::done(
         ObjectName::cluster("Node", name),
         format!("has {count} VolumeAttachments, {pending} of them being attached or detached"),
     ));
-    let chains: Vec<Chain> = scenes.iter().map(chain).collect();
+    // What is attached as it should be is counted only.
+    let chains = scenes.iter().map(chain);
+    let chains = chains.filter(|chain| chain.diagnosis.verdict != Verdict::Healthy);
+    let subject = ObjectName::cluster("Node", name);
     Ok(Explanation::new(
-        ObjectName::cluster("Node", name),
+        subject,
         steps,
-        chains,
+        chains.collect(),
         sources.reader.gaps(),
     ))
 }
@@ -366,6 +369,79 @@ mod tests {
             let scene = attachment_scene(&sources, wire.into()).await;
             let users = users(&sources, &scene, Some("node1")).await;
             assert_eq!(users.found().map(Vec::len), Some(count), "{users:?}");
+        }
+    }
+
+    /// Somebody took the finalizers off the PersistentVolume: what had its name is still attached.
+    #[tokio::test]
+    async fn what_is_attached_outlives_its_volume() {
+        let mut lost = claim("old", Some("pv1"));
+        lost["status"]["phase"] = "Lost".into();
+        let pod = json!({
+            "metadata": {"name": "web-1", "namespace": "shop"},
+            "spec": {
+                "nodeName": "node1",
+                "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
+            },
+            "status": {"phase": "Running"},
+        });
+        let server = ApiServerFixture::start(move |path, _| match path {
+            "/api/v1/namespaces/shop/persistentvolumeclaims/data" => Ok(lost.clone()),
+            "/api/v1/namespaces/shop/pods" => Ok(list(std::slice::from_ref(&pod))),
+            "/api/v1/namespaces/shop/pods/web-1" => Ok(pod.clone()),
+            "/apis/storage.k8s.io/v1/csinodes/node1" => Ok(csi_node()),
+            "/apis/storage.k8s.io/v1/volumeattachments" => Ok(list(&[attached()])),
+            _ => Err(404),
+        });
+        for (kind, name) in [(WhyKind::Pvc, "data"), (WhyKind::Pod, "web-1")] {
+            let answer = explain(&server.sources(), kind, name, "shop").await.unwrap();
+            let chain = &answer.chains[0];
+            assert_eq!(chain.diagnosis.case, Case::VolumeMissing, "{answer:?}");
+            assert_eq!(chain.attachment.as_deref(), Some("csi-1"), "{answer:?}");
+        }
+    }
+
+    fn attached() -> Value {
+        let mut object = attachment("csi-1");
+        object["status"]["attached"] = true.into();
+        object
+    }
+
+    fn csi_node() -> Value {
+        let drivers = json!([{"name": "ssd.csi.test", "nodeID": "id1"}]);
+        json!({"metadata": {"name": "node1"}, "spec": {"drivers": drivers}})
+    }
+
+    /// In the first minutes nothing of a machine that is off is being detached.
+    #[tokio::test]
+    async fn a_node_is_told_with_what_is_attached_to_it() {
+        let unready = json!({
+            "metadata": {"name": "node1"},
+            "status": {"conditions": [{"type": "Ready", "status": "Unknown"}]},
+        });
+        for (node, registered, verdict, says) in [
+            (
+                Ok(unready),
+                Ok(csi_node()),
+                Verdict::Healthy,
+                "node1: is not Ready; has 1 VolumeAttachments",
+            ),
+            (Err(404), Err(404), Verdict::Blocked, "node1: does not exist"),
+            (Err(404), Err(404), Verdict::Blocked, "DriverNotOnNode"),
+        ] {
+            let server = ApiServerFixture::start(move |path, _| match path {
+                "/api/v1/nodes/node1" => node.clone(),
+                "/api/v1/persistentvolumes/pv1" => Ok(volume("pv1")),
+                "/apis/storage.k8s.io/v1/csinodes/node1" => registered.clone(),
+                "/apis/storage.k8s.io/v1/volumeattachments" => Ok(list(&[attached()])),
+                _ => Err(404),
+            });
+            let sources = server.sources();
+            let answer = explain(&sources, WhyKind::Node, "node1", "shop").await.unwrap();
+            assert_eq!(answer.verdict, verdict, "{answer:?}");
+            let shown = output::tree(&answer, sources.now, output::Style::PLAIN, false);
+            let words = shown.as_str().replace("  ", " ");
+            assert!(words.contains(says), "{says} is not in {words}");
         }
     }
 

@@ -218,7 +218,7 @@ fn uncertain(scene: &Scene, attachment: &Attachment) -> Diagnosis {
         ),
     );
     let slow = "if calls take longer than their deadline, raise it";
-    let diagnosis = match &scene.driver.config {
+    let diagnosis = match scene.driver.config_in_use(scene.now) {
         _ if is_served_by_sidecar(&scene.driver, scene.now) => {
             diagnosis.advise(format!("{slow}: --timeout of the sidecar"))
         }
@@ -395,7 +395,7 @@ fn not_failed(scene: &Scene, attachment: &Attachment, service: &Service) -> Diag
 
 /// That a limit of the configuration holds work up, as the condition Saturated says.
 pub(super) fn saturated(scene: &Scene, attachment: &Attachment, operation: &str) -> Option<Diagnosis> {
-    let config = scene.driver.config.found()?;
+    let config = *scene.driver.config_in_use(scene.now).found()?;
     let condition = config.condition(ConditionType::Saturated)?;
     let mut of_attaching = ConditionReason::ATTACHING_SATURATED.iter();
     if condition.status != "True" || !of_attaching.any(|reason| reason.as_str() == condition.reason) {

@@ -84,6 +84,8 @@ cases! {
     ConfigDeleting Blocked,
     /// No replica leads the driver.
     NoLeader Blocked,
+    /// Two attachers serve the driver, by two Leases.
+    OtherAttacher Blocked,
     /// A limit of spec.concurrency delays the operation.
     LaneSaturated Blocked,
     /// The node takes no more volumes.

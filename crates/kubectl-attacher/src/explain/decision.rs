@@ -32,7 +32,7 @@ pub(super) enum NextStep {
 
 /// Asks the rules. None when an object that they need could not be read.
 pub(super) fn next_step(scene: &Scene, attachment: &Arc<Attachment>) -> Option<NextStep> {
-    let (facts, policy) = (scene.driver.facts(), scene.driver.policy());
+    let (facts, policy) = (scene.driver.facts(), scene.driver.policy(scene.now));
     let snapshot = snapshot(scene, attachment, &facts)?;
     let step = ask(&snapshot, &facts, &policy, SecretState::NotLoaded);
     Some(step)
@@ -41,7 +41,7 @@ pub(super) fn next_step(scene: &Scene, attachment: &Arc<Attachment>) -> Option<N
 /// Whether the volume may be at another machine than that of the Node object ([`decide::on_other_machine`]). None when an object that says so
 /// could not be read.
 pub(crate) fn is_on_other_machine(scene: &Scene, attachment: &Arc<Attachment>) -> Option<bool> {
-    let (facts, policy) = (scene.driver.facts(), scene.driver.policy());
+    let (facts, policy) = (scene.driver.facts(), scene.driver.policy(scene.now));
     let snapshot = snapshot(scene, attachment, &facts)?;
     let observed = observe(&snapshot, &facts, &policy, SecretState::NotLoaded);
     Some(decide::on_other_machine(&observed).is_some())

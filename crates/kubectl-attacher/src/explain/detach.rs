@@ -11,7 +11,7 @@ use super::attach::{beside_driver, possible_step, retries, saturated, secret, wi
 use super::last::{current_error, grpc_code};
 use super::report::Diagnosis;
 use super::service::{Service, is_served_by_sidecar, orphan};
-use crate::observed::Scene;
+use crate::observed::{Lookup, Scene};
 
 /// Where the detach stands.
 pub(super) fn diagnosis(scene: &Scene, attachment: &Arc<Attachment>, service: &Service) -> Diagnosis {
@@ -89,10 +89,8 @@ fn failing(scene: &Scene, attachment: &Attachment, code: Option<i32>) -> Diagnos
         Case::DetachFailing,
         format!("driver {driver} does not confirm that the volume is detached from node {node}"),
     );
-    let is_of_sidecar = is_served_by_sidecar(&scene.driver, scene.now);
-    let config = scene.driver.config.found().filter(|_| !is_of_sidecar);
-    let diagnosis = match (code, config) {
-        (Some(codes::NOT_FOUND), Some(config)) => diagnosis.run(
+    let diagnosis = match (code, scene.driver.config_in_use(scene.now)) {
+        (Some(codes::NOT_FOUND), Lookup::Found(config)) => diagnosis.run(
             "if NotFound means detached for this driver, say so",
             format!(
                 "kubectl patch atc {} --type=merge -p '{{\"spec\":{{\"orphanPolicy\":\"TreatNotFoundAsDetached\"}}}}'",
@@ -102,7 +100,7 @@ fn failing(scene: &Scene, attachment: &Attachment, code: Option<i32>) -> Diagnos
         _ => retries(diagnosis, scene, "fix the driver or its backend; ", attachment),
     };
     let diagnosis = with_refusal(attachment, diagnosis);
-    if is_of_sidecar {
+    if is_served_by_sidecar(&scene.driver, scene.now) {
         return diagnosis;
     }
     diagnosis.run(

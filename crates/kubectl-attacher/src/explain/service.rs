@@ -5,15 +5,17 @@ use csi_attacher_model::api::names::lease_name;
 
 use super::Case;
 use super::report::{Diagnosis, ObjectName, Step, StepState};
-use crate::observed::{ConditionRecord, ConfigRecord, DriverScene, LeaseRecord, Lookup};
+use crate::observed::{ConditionRecord, ConfigRecord, DriverScene, LeaseHolder, LeaseRecord, Lookup};
+use csi_attacher_model::findings::age;
 use jiff::Timestamp;
+use std::time::Duration;
 
 /// Who serves a driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Service {
-    /// A replica of the operator that leads the driver.
+    /// The operator: a replica that leads the driver, or one in the place of a sidecar.
     Operator {
-        /// The AttacherConfig, when it could be read.
+        /// The AttacherConfig, when it could be read; none in the place of a sidecar.
         config: Option<String>,
         /// The replica, when it is known.
         holder: Option<String>,
@@ -22,29 +24,60 @@ pub enum Service {
     Sidecar(String),
     /// Nobody, and nothing says that somebody should.
     Nobody,
-    /// There is an AttacherConfig, and something is wrong with it.
+    /// An AttacherConfig should serve it and something is wrong with that, or two attachers serve it.
     Problem(Box<Diagnosis>),
     /// It could not be read.
     Unknown,
 }
 
-/// Who serves the driver of a scene.
+/// Who serves the driver of a scene. An AttacherConfig says so of itself alone: whoever else holds a Lease serves the driver, too.
 pub fn service(driver: &DriverScene, now: Timestamp) -> Service {
-    match (&driver.config, &driver.lease) {
-        (Lookup::Found(config), lease) => of_config(config, lease, driver, now),
-        (_, Lookup::Found(lease)) if lease.is_held(now) => {
-            let holder = lease.holder.clone().unwrap_or_default();
-            if lease.is_of_operator {
-                Service::Operator {
-                    config: None,
-                    holder: Some(holder),
-                }
-            } else {
-                Service::Sidecar(holder)
-            }
-        }
-        (Lookup::Unknown, _) | (_, Lookup::Unknown) => Service::Unknown,
-        (Lookup::Missing, Lookup::Missing | Lookup::Found(_)) => Service::Nobody,
+    let mut others = driver.held_by_others(now);
+    match (others.next(), others.next().or_else(|| leading(driver, now))) {
+        (Some(one), Some(other)) => problem(two_attachers(driver, one, other)),
+        (Some(one), None) => of_holder(one),
+        (None, _) => match &driver.config {
+            Lookup::Found(config) => of_config(config, driver, now),
+            Lookup::Missing | Lookup::Unknown => without_config(driver, now),
+        },
+    }
+}
+
+/// The Lease of the replica that serves the driver by its AttacherConfig. One on standby holds a Lease as well, and waits for another one.
+fn leading(driver: &DriverScene, now: Timestamp) -> Option<&LeaseRecord> {
+    let config = driver.config.found()?;
+    let ready = config.condition(ConditionType::Ready)?;
+    if ready.reason != ConditionReason::Running.as_str() && !is_of_provisioning(&ready) {
+        return None;
+    }
+    let holder = LeaseHolder::Replica(config.status.holder.clone()?);
+    let mut leases = driver.leases.found().into_iter().flatten();
+    leases.find(|lease| lease.holder == holder && lease.is_held(now))
+}
+
+/// Who holds a Lease, where no AttacherConfig has a say.
+fn of_holder(lease: &LeaseRecord) -> Service {
+    let holder = lease.holder().unwrap_or_default().to_owned();
+    if matches!(lease.holder, LeaseHolder::Sidecar(_)) {
+        return Service::Sidecar(holder);
+    }
+    Service::Operator {
+        config: None,
+        holder: Some(holder),
+    }
+}
+
+fn without_config(driver: &DriverScene, now: Timestamp) -> Service {
+    let mut leases = driver.leases.found().into_iter().flatten();
+    if let Some(lease) = leases.find(|lease| lease.is_held(now)) {
+        return of_holder(lease);
+    }
+    if driver.config.is_unknown() || driver.leases.is_unknown() {
+        Service::Unknown
+    } else if driver.nameless.is_empty() {
+        Service::Nobody
+    } else {
+        problem(perhaps_nameless(driver, now))
     }
 }
 
@@ -53,15 +86,8 @@ pub(super) fn is_served_by_sidecar(driver: &DriverScene, now: Timestamp) -> bool
     matches!(service(driver, now), Service::Sidecar(_))
 }
 
-fn of_config(config: &ConfigRecord, lease: &Lookup<LeaseRecord>, driver: &DriverScene, now: Timestamp) -> Service {
+fn of_config(config: &ConfigRecord, driver: &DriverScene, now: Timestamp) -> Service {
     let name = &config.name;
-    if let Lookup::Found(lease) = lease
-        && lease.is_held(now)
-        && !lease.is_of_operator
-        && let Some(holder) = &lease.holder
-    {
-        return Service::Sidecar(holder.clone());
-    }
     if config.spec.as_ref().is_ok_and(|settings| settings.suspend) {
         let summary = format!("AttacherConfig {name} is suspended: no volume is attached or detached");
         let resume = format!("kubectl patch atc {name} --type=merge -p '{{\"spec\":{{\"suspend\":false}}}}'");
@@ -72,8 +98,8 @@ fn of_config(config: &ConfigRecord, lease: &Lookup<LeaseRecord>, driver: &Driver
     let of = |kind| config.condition(kind);
     let reach = of(ConditionType::DriverReachable).filter(|reach| reach.status == "False");
     let ready = of(ConditionType::Ready);
-    let lapsed = match lease {
-        Lookup::Found(lease) => !lease.is_held(now),
+    let lapsed = match &driver.leases {
+        Lookup::Found(leases) => !leases.iter().any(|lease| lease.is_held(now)),
         Lookup::Missing => true,
         Lookup::Unknown => false,
     };
@@ -93,13 +119,23 @@ fn of_config(config: &ConfigRecord, lease: &Lookup<LeaseRecord>, driver: &Driver
     if let Some(reach) = reach {
         return problem(unreachable(config, driver, &reach));
     }
-    match &ready {
-        Some(ready) if is_starting(&ready.reason) && !lapsed => {
-            let summary = format!("AttacherConfig {name} is not ready yet: {}", words(ready));
-            problem(Diagnosis::new(Case::AttacherStarting, summary).since(ready.since))
-        }
-        ready => problem(no_leader(config, lease, driver, ready.as_ref())),
+    let is_young = |ready: &ConditionRecord| ready.since.is_some_and(|since| age(since, now) <= patience(config));
+    let starts = |ready: &ConditionRecord| is_starting(&ready.reason) && (!lapsed || is_young(ready));
+    let mut leases = driver.leases.found().into_iter().flatten();
+    if leases.any(|lease| lease.is_new(now)) || ready.as_ref().is_some_and(starts) {
+        let summary = format!("AttacherConfig {name} is not ready yet: {}", says(ready.as_ref()));
+        let since = ready.and_then(|ready| ready.since);
+        return problem(Diagnosis::new(Case::AttacherStarting, summary).since(since));
     }
+    problem(no_leader(config, driver, ready.as_ref()))
+}
+
+/// For how long no replica may lead after a start: a Lease that was just created is waited out, and one that was released is acquired.
+fn patience(config: &ConfigRecord) -> Duration {
+    let settings = config.spec.as_ref();
+    settings.map_or(Duration::from_secs(15), |settings| {
+        settings.leader_election.lease_duration
+    }) * 2
 }
 
 /// What a person has to fix in an AttacherConfig, whether its driver is served or not.
@@ -135,8 +171,14 @@ fn words(condition: &ConditionRecord) -> String {
     }
 }
 
+/// What the condition Ready says.
+fn says(ready: Option<&ConditionRecord>) -> String {
+    ready.map_or_else(|| "it has no conditions".to_owned(), words)
+}
+
 fn is_starting(reason: &str) -> bool {
     [
+        ConditionReason::Standby,
         ConditionReason::Connecting,
         ConditionReason::Syncing,
         ConditionReason::Draining,
@@ -163,10 +205,14 @@ fn stalled_problem(config: &ConfigRecord, stalled: &ConditionRecord) -> Diagnosi
 }
 
 fn unreachable(config: &ConfigRecord, driver: &DriverScene, reach: &ConditionRecord) -> Diagnosis {
-    let (name, driver) = (&config.name, &driver.name);
+    let name = &config.name;
+    let whom = match driver.name.as_str() {
+        "" => format!("the driver of AttacherConfig {name}"),
+        driver => format!("driver {driver}"),
+    };
     Diagnosis::new(
         Case::DriverUnreachable,
-        format!("the attacher cannot reach driver {driver}: {}", words(reach)),
+        format!("the attacher cannot reach {whom}: {}", words(reach)),
     )
     .since(reach.since)
     .next("the operator connects again until the driver answers, and then continues with all volumes")
@@ -179,39 +225,80 @@ fn unreachable(config: &ConfigRecord, driver: &DriverScene, reach: &ConditionRec
     )
 }
 
-fn no_leader(
-    config: &ConfigRecord,
-    lease: &Lookup<LeaseRecord>,
-    driver: &DriverScene,
-    ready: Option<&ConditionRecord>,
-) -> Diagnosis {
-    let lease_name = lease_name(&driver.name);
-    let held = match lease {
-        Lookup::Found(lease) => match &lease.holder {
-            Some(holder) => format!("Lease {}/{lease_name} of {holder} has expired", lease.namespace),
-            None => format!("Lease {}/{lease_name} has no holder", lease.namespace),
-        },
-        Lookup::Missing => format!("there is no Lease {lease_name}"),
-        Lookup::Unknown => "the Lease could not be read".to_owned(),
+fn no_leader(config: &ConfigRecord, driver: &DriverScene, ready: Option<&ConditionRecord>) -> Diagnosis {
+    let (name, says) = (&config.name, says(ready));
+    let leases = driver.leases.found().into_iter().flatten();
+    let last = leases.max_by_key(|lease| lease.renewed);
+    let since = last.map_or_else(|| ready.and_then(|ready| ready.since), |lease| lease.renewed);
+    let summary = if driver.name.is_empty() {
+        format!("no replica of the operator serves AttacherConfig {name}: {says}")
+    } else {
+        let lease_name = lease_name(&driver.name);
+        let held = match last.map(|lease| (&lease.namespace, lease.holder())) {
+            Some((namespace, Some(holder))) => format!("Lease {namespace}/{lease_name} of {holder} has expired"),
+            Some((namespace, None)) => format!("Lease {namespace}/{lease_name} has no holder"),
+            None if driver.leases.is_unknown() => "the Lease could not be read".to_owned(),
+            None => format!("there is no Lease {lease_name}"),
+        };
+        let driver = &driver.name;
+        format!("no replica of the operator leads driver {driver}: {held}; AttacherConfig {name}: {says}")
     };
-    let says = ready.map_or_else(|| "it has no conditions".to_owned(), words);
-    let since = match lease {
-        Lookup::Found(lease) => lease.renewed,
-        _ => ready.and_then(|ready| ready.since),
+    Diagnosis::new(Case::NoLeader, summary)
+        .since(since)
+        .next("nothing, until a replica runs and acquires the Lease")
+        .run(
+            "check that the operator runs and may write Leases",
+            "kubectl get pods --all-namespaces --selector app.kubernetes.io/name=csi-attacher-operator",
+        )
+}
+
+/// Leases that are held apart keep nobody apart.
+fn two_attachers(driver: &DriverScene, one: &LeaseRecord, other: &LeaseRecord) -> Diagnosis {
+    let name = lease_name(&driver.name);
+    let held = |lease: &LeaseRecord| {
+        let holder = lease.holder().unwrap_or_default();
+        format!("{holder} holds Lease {}/{name}", lease.namespace)
     };
-    Diagnosis::new(
-        Case::NoLeader,
-        format!(
-            "no replica of the operator leads driver {}: {held}; AttacherConfig {}: {says}",
-            driver.name, config.name
+    let (driver_name, one_held, other_held) = (&driver.name, held(one), held(other));
+    let summary = format!("two attachers serve driver {driver_name}: {one_held}, and {other_held}");
+    let diagnosis = Diagnosis::new(Case::OtherAttacher, summary)
+        .next("both call the driver for the same volumes, until one of them is stopped");
+    let is_replica = matches!(other.holder, LeaseHolder::Replica(_));
+    match driver.config.found().filter(|_| is_replica) {
+        Some(config) => diagnosis.run(
+            "suspend the AttacherConfig immediately; before you resume it, stop the other attacher, or list the namespace of its Lease in \
+             spec.leaderElection.sidecarNamespaces",
+            format!("kubectl patch atc {} --type=merge -p '{{\"spec\":{{\"suspend\":true}}}}'", config.name),
         ),
-    )
-    .since(since)
-    .next("nothing, until a replica runs and acquires the Lease")
-    .run(
-        "check that the operator runs and may write Leases",
-        "kubectl get pods --all-namespaces --selector app.kubernetes.io/name=csi-attacher-operator",
-    )
+        None => diagnosis.advise("stop one of them immediately; two that have their Leases in one namespace exclude each other"),
+    }
+}
+
+/// An AttacherConfig whose driver has never answered counts for each driver that nobody serves: it may be the one.
+fn perhaps_nameless(driver: &DriverScene, now: Timestamp) -> Diagnosis {
+    let unnamed = DriverScene::default();
+    let said = driver
+        .nameless
+        .iter()
+        .map(|config| match of_config(config, &unnamed, now) {
+            Service::Problem(found) => found.summary,
+            _ => format!("AttacherConfig {}", config.name),
+        });
+    let said: Vec<String> = said.collect();
+    let (name, said) = (&driver.name, said.join("; "));
+    let summary = format!(
+        "no attacher serves driver {name}, unless an AttacherConfig of which no driver is known is for it: {said}"
+    );
+    let diagnosis = Diagnosis::new(Case::NoAttacher, summary)
+        .next("nothing, until an attacher serves the driver")
+        .advise("fix what keeps the AttacherConfig from its driver, and set its spec.driverName, so that it counts for no other driver");
+    match driver.nameless.first() {
+        Some(config) => diagnosis.run(
+            "read all its conditions",
+            format!("kubectl describe atc {}", config.name),
+        ),
+        None => diagnosis,
+    }
 }
 
 /// The finalizer of a driver that nobody serves. `object` is what it keeps, as `release` is asked about it.
@@ -276,17 +363,16 @@ impl Service {
                 format!("no attacher serves driver {name}"),
             ),
             Self::Problem(diagnosis) => {
-                let config = driver.config.found().map_or("?", |config| &config.name);
+                let object = match driver.config.found().or(driver.nameless.first()) {
+                    Some(config) => ObjectName::cluster("AttacherConfig", &*config.name),
+                    None => ObjectName::cluster("Lease", lease_name(name)),
+                };
                 let state = if diagnosis.case == Case::AttacherStarting {
                     StepState::Waiting
                 } else {
                     StepState::Blocked
                 };
-                Step::new(
-                    state,
-                    ObjectName::cluster("AttacherConfig", config),
-                    diagnosis.summary.clone(),
-                )
+                Step::new(state, object, diagnosis.summary.clone())
             }
             Self::Unknown => Step::unknown(ObjectName::cluster("AttacherConfig", format!("of driver {name}"))),
         }

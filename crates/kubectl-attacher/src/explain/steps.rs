@@ -7,6 +7,9 @@ use super::Case;
 use super::report::{Diagnosis, ObjectName, Step, StepState};
 use crate::observed::{ClaimRecord, Lookup, PodRecord, Scene};
 
+/// What to do about a PersistentVolume that is gone.
+const RESTORE: &str = "restore the PersistentVolume, or delete the claim and create it again";
+
 /// A pod that ended needs no volume, whoever has it by now. Its own VolumeAttachment may be left over, also where one could not be read.
 pub(super) fn ended_pod(scene: &Scene, steps: &mut Vec<Step>) -> Option<Diagnosis> {
     let pod = scene.pod.as_ref().filter(|pod| pod.is_over())?;
@@ -108,13 +111,27 @@ pub(super) fn claim(scene: &Scene, steps: &mut Vec<Step>) -> Option<Diagnosis> {
             return None;
         }
         Lookup::Found(claim) => {
-            let diagnosis = not_bound(name, claim);
+            let diagnosis = if claim.is_lost() {
+                lost(name, claim)
+            } else {
+                not_bound(name, claim)
+            };
             (diagnosis.summary.clone(), diagnosis)
         }
     };
     let state = if is_past { StepState::Note } else { StepState::Blocked };
     steps.push(Step::new(state, object, text));
     (!is_past).then_some(diagnosis)
+}
+
+/// A claim is never bound again, whatever the provisioner does.
+fn lost(name: &str, claim: &ClaimRecord) -> Diagnosis {
+    let volume = claim.volume.as_deref().unwrap_or_default();
+    Diagnosis::new(
+        Case::VolumeMissing,
+        format!("claim {name} is Lost: PersistentVolume {volume} does not exist, or is that of another claim"),
+    )
+    .advise(RESTORE)
 }
 
 fn not_bound(name: &str, claim: &ClaimRecord) -> Diagnosis {
@@ -138,7 +155,7 @@ fn not_bound(name: &str, claim: &ClaimRecord) -> Diagnosis {
     )
 }
 
-/// The volume is there and one of a CSI driver.
+/// The volume is there and one of a CSI driver. Another one that has its name now leaves a VolumeAttachment as it is.
 pub(super) fn volume(scene: &Scene, steps: &mut Vec<Step>) -> Option<Diagnosis> {
     let name = scene.volume_name.as_ref()?;
     let object = ObjectName::cluster("PersistentVolume", name);
@@ -153,10 +170,7 @@ pub(super) fn volume(scene: &Scene, steps: &mut Vec<Step>) -> Option<Diagnosis> 
         }
         Lookup::Missing => {
             steps.push(Step::new(StepState::Blocked, object, "does not exist"));
-            Some(
-                Diagnosis::new(Case::VolumeMissing, format!("PersistentVolume {name} does not exist"))
-                    .advise("restore the PersistentVolume, or delete the claim and create it again"),
-            )
+            Some(Diagnosis::new(Case::VolumeMissing, format!("PersistentVolume {name} does not exist")).advise(RESTORE))
         }
         Lookup::Found(volume) => {
             let Some(source) = volume.spec.csi() else {
@@ -164,7 +178,8 @@ pub(super) fn volume(scene: &Scene, steps: &mut Vec<Step>) -> Option<Diagnosis> 
                 let summary = format!(
                     "PersistentVolume {name} is not a volume of a CSI driver; no VolumeAttachment is made for it"
                 );
-                return Some(Diagnosis::new(Case::NotCsi, summary));
+                let is_past = scene.attachment.found().is_some();
+                return (!is_past).then(|| Diagnosis::new(Case::NotCsi, summary));
             };
             let deleting = if volume.deleting { ", is being deleted" } else { "" };
             let mut text = format!("is volume {} of driver {}{deleting}", source.handle, source.driver);

@@ -107,25 +107,20 @@ pub async fn attachment_scene(sources: &Sources, attachment: Attachment) -> Scen
     Box::pin(complete(sources, scene)).await
 }
 
-/// A node by itself, and one scene for each attachment of it that is not settled: the others are not looked at closely.
+/// A node by itself, and one scene for each attachment of it.
 pub async fn node_scenes(sources: &Sources, name: &str) -> Result<(Scene, Vec<Scene>)> {
     // They are read first: without them there is no answer, whatever else could not be read.
     let attachments = match sources.attachments().await {
-        Lookup::Found(attachments) => attachments.clone(),
-        Lookup::Missing => Vec::new(),
+        Lookup::Found(attachments) => attachments.as_slice(),
+        Lookup::Missing => &[],
         Lookup::Unknown => return Err(sources.unreadable()),
     };
     let mut node = Scene::empty(sources.now);
     node.node_name = Some(name.to_owned());
     (node.node, node.csi_node) = sources.node(name).await;
-    let mine: Vec<Arc<Attachment>> = attachments
-        .into_iter()
-        .filter(|attachment| &*attachment.node == name)
-        .collect();
-    node.on_node = Some(mine.len());
-    let pending = mine.iter().filter(|attachment| !is_settled(attachment));
-    let scenes = pending.map(|attachment| attachment_scene(sources, (**attachment).clone()));
-    let scenes = join_all(scenes).await;
+    let mine = attachments.iter().filter(|attachment| &*attachment.node == name);
+    let scenes = join_all(mine.map(|attachment| attachment_scene(sources, (**attachment).clone()))).await;
+    node.on_node = Some(scenes.len());
     Ok((node, scenes))
 }
 
@@ -173,7 +168,11 @@ async fn complete(sources: &Sources, mut scene: Scene) -> Scene {
     read_volume(sources, &mut scene).await;
     scene.driver.name = driver_name(&scene);
     if scene.driver.name.is_empty() {
-        return scene;
+        // The volume is gone or none of CSI: which driver has what had its name, a VolumeAttachment says alone.
+        let own = own_attachment(sources, &scene).await;
+        let Lookup::Found(own) = own else { return scene };
+        scene.driver.name = own.attacher.to_string();
+        scene.attachment = Lookup::Found(own);
     }
     let driver = sources.driver(&scene.driver.name);
     let node = async {

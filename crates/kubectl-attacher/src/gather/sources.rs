@@ -101,21 +101,27 @@ impl Sources {
             self.reader.get(api, name).await.map(CsiDriverRecord::from)
         };
         let (configs, leases, csi_driver) = futures::join!(self.configs(), self.leases(name), csi_driver);
+        let all = configs.found().into_iter().flatten();
         DriverScene {
             name: name.to_owned(),
             crd: configs.as_ref().map(|_| ()),
             config: configs.as_ref().and_then(|configs| config_of(configs, name)),
-            lease: leases.and_then(|leases| lease_of(leases, self.now)),
+            nameless: all.filter(|config| config.driver().is_none()).cloned().collect(),
+            leases,
             csi_driver,
         }
     }
 
-    /// The Leases of a driver's name as they are now, in all namespaces: a sidecar's is in that of its pod.
+    /// The Leases of a driver's name as they are now, in all namespaces, in the order of these.
     pub async fn leases(&self, driver: &str) -> Lookup<Vec<LeaseRecord>> {
         let name = lease_name(driver);
         let parameters = ListParams::default().fields(&format!("metadata.name={name}"));
         let api: Api<Lease> = Api::all(self.reader.client());
-        self.reader.list(api, parameters).await
+        let listed: Lookup<Vec<LeaseRecord>> = self.reader.list(api, parameters).await;
+        listed.map(|mut leases| {
+            leases.sort_by(|one, other| one.namespace.cmp(&other.namespace));
+            leases
+        })
     }
 
     /// A node and its CSINode; read once.
@@ -159,12 +165,6 @@ fn config_of(configs: &[ConfigRecord], driver: &str) -> Option<ConfigRecord> {
     let mine = configs.iter().filter(|config| config.driver() == Some(driver));
     mine.min_by_key(|config| (config.yields(), !config.claims(), config.created, config.name.clone()))
         .cloned()
-}
-
-/// Of several Leases of one name: one that is held, that of a sidecar first, as the operator waits for it.
-fn lease_of(leases: Vec<LeaseRecord>, now: Timestamp) -> Option<LeaseRecord> {
-    let rank = |lease: &LeaseRecord| (!lease.is_held(now), lease.is_of_operator);
-    leases.into_iter().min_by_key(rank)
 }
 
 #[cfg(test)]

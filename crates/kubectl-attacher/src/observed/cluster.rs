@@ -3,6 +3,7 @@
 use csi_attacher_model::api::condition::ConditionType;
 use csi_attacher_model::api::names::{LEASE_DROP_IN_ANNOTATION, LEASE_HOLDER_ANNOTATION, NEW_LEASE_HOLDER};
 use csi_attacher_model::api::{AttacherConfigObject, AttacherConfigStatus, DriverConfig};
+use csi_attacher_model::findings::age;
 use csi_attacher_model::objects::CsiNode;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -121,15 +122,28 @@ impl From<CSIDriver> for CsiDriverRecord {
     }
 }
 
-/// The Lease of a driver.
+/// Who has a Lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LeaseHolder {
+    /// Nobody: it was released.
+    Nobody,
+    /// Nobody yet: it was just created, and all candidates wait until it has run out.
+    New,
+    /// A replica of the operator that reads AttacherConfigs.
+    Replica(String),
+    /// The operator in the place of a sidecar: it reads the annotations of people, and no AttacherConfig.
+    DropIn(String),
+    /// A sidecar, which reads neither.
+    Sidecar(String),
+}
+
+/// A Lease of a driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseRecord {
     /// Namespace.
     pub namespace: String,
-    /// Who has it; none when it was released.
-    pub holder: Option<String>,
-    /// Whether the holder is a replica of the operator.
-    pub is_of_operator: bool,
+    /// Who has it.
+    pub holder: LeaseHolder,
     /// When it was renewed last.
     pub renewed: Option<Timestamp>,
     /// For how long a renewal counts.
@@ -137,32 +151,52 @@ pub struct LeaseRecord {
 }
 
 impl LeaseRecord {
-    /// Whether somebody has it and has renewed it lately. Clocks of other machines may differ, so it counts for twice its time.
+    /// The name of who has it.
+    pub fn holder(&self) -> Option<&str> {
+        match &self.holder {
+            LeaseHolder::Nobody | LeaseHolder::New => None,
+            LeaseHolder::Replica(name) | LeaseHolder::DropIn(name) | LeaseHolder::Sidecar(name) => Some(name),
+        }
+    }
+
+    /// Whether somebody has it and has renewed it lately.
     pub fn is_held(&self, now: Timestamp) -> bool {
-        let Some(renewed) = self.renewed else { return false };
-        let age: Duration = now.duration_since(renewed).try_into().unwrap_or_default();
-        self.holder.is_some() && age <= self.duration * 2
+        self.holder().is_some() && self.is_current(now)
+    }
+
+    /// Whether it was created lately, and waits for its first holder.
+    pub fn is_new(&self, now: Timestamp) -> bool {
+        self.holder == LeaseHolder::New && self.is_current(now)
+    }
+
+    /// Whether its time is not over. Clocks of other machines may differ, so it counts for twice its time.
+    fn is_current(&self, now: Timestamp) -> bool {
+        self.renewed
+            .is_some_and(|renewed| age(renewed, now) <= self.duration * 2)
     }
 }
 
 impl From<Lease> for LeaseRecord {
     fn from(lease: Lease) -> Self {
         let spec = lease.spec.unwrap_or_default();
-        let holder = spec.holder_identity;
-        let holder = holder.filter(|holder| !holder.is_empty() && holder != NEW_LEASE_HOLDER);
         let annotations = lease.metadata.annotations.unwrap_or_default();
-        let noted = [LEASE_HOLDER_ANNOTATION, LEASE_DROP_IN_ANNOTATION];
-        let mut noted = noted.iter().filter_map(|key| annotations.get(*key));
+        let is_noted = |key: &str, holder: &String| annotations.get(key) == Some(holder);
+        let holder = match spec.holder_identity.filter(|holder| !holder.is_empty()) {
+            None => LeaseHolder::Nobody,
+            Some(holder) if holder == NEW_LEASE_HOLDER => LeaseHolder::New,
+            Some(holder) if is_noted(LEASE_HOLDER_ANNOTATION, &holder) => LeaseHolder::Replica(holder),
+            Some(holder) if is_noted(LEASE_DROP_IN_ANNOTATION, &holder) => LeaseHolder::DropIn(holder),
+            Some(holder) => LeaseHolder::Sidecar(holder),
+        };
         Self {
             namespace: lease.metadata.namespace.unwrap_or_default(),
-            is_of_operator: noted.any(|noted| Some(noted) == holder.as_ref()),
+            holder,
             renewed: spec.renew_time.map(|time| time.0),
             duration: Duration::from_secs(
                 spec.lease_duration_seconds
                     .and_then(|seconds| u64::try_from(seconds).ok())
                     .unwrap_or(15),
             ),
-            holder,
         }
     }
 }
@@ -257,21 +291,29 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_lease_is_of_the_operator_where_a_note_names_its_holder() {
-        let is_of_operator = |annotation: &str, noted: &str| {
+    fn a_note_counts_for_the_holder_that_it_names() {
+        let holder = |identity: &str, annotation: &str, noted: &str| {
             let lease = json!({
                 "metadata": {"name": "l", "namespace": "n", "annotations": {annotation: noted}},
-                "spec": {"holderIdentity": "pod-1"},
+                "spec": {"holderIdentity": identity},
             });
-            LeaseRecord::from(serde_json::from_value::<Lease>(lease).unwrap()).is_of_operator
+            LeaseRecord::from(serde_json::from_value::<Lease>(lease).unwrap()).holder
         };
-        for (annotation, noted, expected) in [
-            ("attacher.csi.dev/holder", "pod-1", true),
-            ("attacher.csi.dev/drop-in-holder", "pod-1", true),
-            ("attacher.csi.dev/drop-in-holder", "pod-0", false),
-            ("other", "pod-1", false),
+        let (replica, drop_in) = ("attacher.csi.dev/holder", "attacher.csi.dev/drop-in-holder");
+        let pod = || "pod-1".to_owned();
+        for (identity, annotation, noted, expected) in [
+            ("pod-1", replica, "pod-1", LeaseHolder::Replica(pod())),
+            ("pod-1", drop_in, "pod-1", LeaseHolder::DropIn(pod())),
+            ("pod-1", drop_in, "pod-0", LeaseHolder::Sidecar(pod())),
+            ("pod-1", "other", "pod-1", LeaseHolder::Sidecar(pod())),
+            ("", replica, "pod-1", LeaseHolder::Nobody),
+            ("attacher.csi.dev/new-lease", replica, "pod-1", LeaseHolder::New),
         ] {
-            assert_eq!(is_of_operator(annotation, noted), expected, "{annotation} {noted}");
+            assert_eq!(
+                holder(identity, annotation, noted),
+                expected,
+                "{identity} {annotation} {noted}"
+            );
         }
     }
 }

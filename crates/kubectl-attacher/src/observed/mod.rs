@@ -5,7 +5,7 @@ mod gap;
 mod workload;
 
 pub use cluster::{
-    ConditionRecord, ConfigRecord, CsiDriverRecord, CsiNodeRecord, EventRecord, LeaseRecord, NodeRecord,
+    ConditionRecord, ConfigRecord, CsiDriverRecord, CsiNodeRecord, EventRecord, LeaseHolder, LeaseRecord, NodeRecord,
 };
 pub use gap::{Gap, GapReason};
 pub use workload::{ClaimRecord, PodRecord, PodVolume, PodVolumeSource, PodWire};
@@ -116,13 +116,31 @@ pub struct DriverScene {
     pub crd: Lookup<()>,
     /// The AttacherConfig that is for the driver; of several the one that is used.
     pub config: Lookup<ConfigRecord>,
-    /// The driver's Lease.
-    pub lease: Lookup<LeaseRecord>,
+    /// AttacherConfigs of which nobody knows yet which driver they are for: it may be this one.
+    pub nameless: Vec<ConfigRecord>,
+    /// The Leases of the driver's name, by namespace: a sidecar's is in that of its pod.
+    pub leases: Lookup<Vec<LeaseRecord>>,
     /// The CSIDriver.
     pub csi_driver: Lookup<CsiDriverRecord>,
 }
 
 impl DriverScene {
+    /// The Leases that are held by who reads no AttacherConfig: a sidecar, or the operator in the place of one.
+    pub fn held_by_others(&self, now: Timestamp) -> impl Iterator<Item = &LeaseRecord> {
+        let is_of_other =
+            |lease: &&LeaseRecord| matches!(lease.holder, LeaseHolder::DropIn(_) | LeaseHolder::Sidecar(_));
+        let leases = self.leases.found().into_iter().flatten();
+        leases.filter(is_of_other).filter(move |lease| lease.is_held(now))
+    }
+
+    /// The AttacherConfig by which the driver is served: while another attacher has the Lease, its settings mean nothing.
+    pub fn config_in_use(&self, now: Timestamp) -> Lookup<&ConfigRecord> {
+        if self.held_by_others(now).next().is_some() {
+            return Lookup::Missing;
+        }
+        self.config.as_ref()
+    }
+
     /// What the operator knows of the driver. Of a sidecar, and of a driver that never answered, the usual is supposed.
     pub fn facts(&self) -> DriverFacts {
         let status = self.config.found().and_then(|config| config.status.driver.as_ref());
@@ -148,12 +166,10 @@ impl DriverScene {
     }
 
     /// The settings that decisions are made by. A sidecar reads every Secret that it has a permission for.
-    pub fn policy(&self) -> Policy {
-        let Some((record, config)) = self
-            .config
-            .found()
-            .and_then(|record| Some((record, record.spec.as_ref().ok()?)))
-        else {
+    pub fn policy(&self, now: Timestamp) -> Policy {
+        let in_use = self.config_in_use(now);
+        let in_use = in_use.found();
+        let Some((record, config)) = in_use.and_then(|record| Some((record, record.spec.as_ref().ok()?))) else {
             return Policy {
                 publish_secrets: PublishSecrets::Any,
                 ..Policy::default()

@@ -224,6 +224,11 @@ impl ClaimRecord {
         self.phase == "Bound" && self.volume.is_some()
     }
 
+    /// Whether it had a volume, which is gone or that of another claim.
+    pub fn is_lost(&self) -> bool {
+        self.phase == "Lost" && self.volume.is_some()
+    }
+
     /// Whether it is the claim of a PersistentVolume, and not one that was made again under its name. A PersistentVolume that was reserved
     /// by hand names no UID.
     pub fn is_of(&self, volume: &Volume) -> bool {

@@ -10,7 +10,14 @@ fn headline(explanation: &Explanation, style: Style) -> Painted {
     let worst = explanation.chains.iter().max_by_key(|chain| chain.diagnosis.verdict);
     let subject = explanation.subject.to_string();
     let Some(chain) = worst else {
-        return style.good(&format!("{subject}: nothing to attach"));
+        let own = explanation
+            .steps
+            .iter()
+            .filter(|step| step.object == explanation.subject);
+        let said: Vec<&str> = own.map(|step| step.text.as_str()).collect();
+        let text = format!("{subject}: {}", said.join("; "));
+        let is_done = explanation.steps.iter().all(|step| step.state == StepState::Done);
+        return if is_done { style.good(&text) } else { style.busy(&text) };
     };
     let count = explanation.chains.len();
     let text = match explanation.verdict {
@@ -29,11 +36,11 @@ fn headline(explanation: &Explanation, style: Style) -> Painted {
     }
 }
 
-/// The whole answer. When nothing is wrong it is one line, unless all steps are asked for.
+/// The whole answer. When nothing is wrong with a volume it is one line, unless all steps are asked for.
 pub fn tree(explanation: &Explanation, now: Timestamp, style: Style, verbose: bool) -> Text {
     let mut text = Text::default();
     text.painted("", &headline(explanation, style), "");
-    let quiet = explanation.verdict == Verdict::Healthy && !verbose;
+    let quiet = explanation.verdict == Verdict::Healthy && !verbose && !explanation.chains.is_empty();
     if !quiet {
         for step in &explanation.steps {
             text.painted("", &style.mark(step.state), &format!(" {}: {}", step.object, step.text));

@@ -87,17 +87,24 @@ pub fn attachment(scene: &Scene, facts: &ReleaseFacts) -> Result<ReleaseWay, Ref
 /// Signs that the volume is in use at the node, which no confirmation outweighs.
 fn in_use(scene: &Scene, attachment: &Attachment, facts: &ReleaseFacts) -> Result<(), Refused> {
     let node = &attachment.node;
-    let Lookup::Found(record) = &scene.node else {
-        return Ok(());
+    let record = match &scene.node {
+        Lookup::Found(record) => record,
+        Lookup::Missing => return Ok(()),
+        Lookup::Unknown => return Err("the Node could not be read, so the volume may be in use".to_owned()),
     };
     if record.out_of_service.is_some() || !record.is_ready() {
         return Ok(());
     }
-    if let Some(handle) = scene.handle()
-        && record.uses(&attachment.attacher, handle)
-    {
+    let handle = scene.handle();
+    if handle.is_some_and(|handle| record.uses(&attachment.attacher, handle)) {
         return Err(format!(
             "the kubelet of node {node}, which is Ready, reports the volume as mounted (status.volumesInUse)"
+        ));
+    }
+    // Of what has no claim the kubelet alone says whether it is in use.
+    if facts.users.is_unknown() && (handle.is_none() || may_have_claim(scene)) {
+        return Err(format!(
+            "which pods use the volume could not be read, and node {node} is Ready, so one may use it there"
         ));
     }
     let mut users = facts.users.found().into_iter().flatten();
@@ -108,6 +115,11 @@ fn in_use(scene: &Scene, attachment: &Attachment, facts: &ReleaseFacts) -> Resul
         ));
     }
     Ok(())
+}
+
+fn may_have_claim(scene: &Scene) -> bool {
+    let is_unread = scene.volume_name.is_some() && scene.volume.is_unknown();
+    is_unread || scene.claim_name.is_some() || scene.former_claim.is_some()
 }
 
 /// What makes a release safe. A Node object that is missing is no proof: the machine may be running. Nor is the taint of another machine,
@@ -170,9 +182,6 @@ fn direct(
             "the out-of-service taint is that of the machine that has the name of the node now, and the volume may be at a former one"
                 .to_owned(),
         );
-    }
-    if scene.node.is_unknown() {
-        return Err("the Node could not be read, so the volume may be in use".to_owned());
     }
     proof.map(ReleaseWay::PatchDirectly).ok_or_else(|| {
         "nothing proves that the volume is detached: no attacher can ask the driver, and the node does not have the out-of-service \

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::{ReleaseFacts, ReleaseWay, attachment as judge, volume as judge_volume};
 use crate::explain::tests::builders::{
-    FINALIZER, attachment, before, both, claimed, config, detaching, error, holder, lease, node, pod, unready, volume,
-    with,
+    FINALIZER, attachment, before, both, claimed, config, detaching, drop_in, error, holder, lease, nameless, node,
+    pod, unready, volume, with,
 };
 use crate::observed::{Lookup, NodeRecord, Scene};
 
@@ -25,7 +25,7 @@ fn served(edit: impl FnOnce(&mut Scene)) -> Scene {
 fn orphan(edit: impl FnOnce(&mut Scene)) -> Scene {
     served(|scene| {
         scene.driver.config = Lookup::Missing;
-        scene.driver.lease = Lookup::Missing;
+        scene.driver.leases = Lookup::Missing;
         edit(scene);
     })
 }
@@ -130,7 +130,7 @@ fn refusals_of_attachments() {
         ),
         (
             "a sidecar",
-            orphan(|scene| scene.driver.lease = lease("sidecar-0", false, 3)),
+            orphan(|scene| scene.driver.leases = lease("sidecar-0", false, 3)),
             "a sidecar (sidecar-0) serves driver",
         ),
         (
@@ -140,12 +140,12 @@ fn refusals_of_attachments() {
         ),
         (
             "no leader",
-            served(|scene| scene.driver.lease = lease("replica-1", true, 300)),
+            served(|scene| scene.driver.leases = lease("replica-1", true, 300)),
             "cannot answer now",
         ),
         (
             "not visible",
-            orphan(|scene| scene.driver.lease = Lookup::Unknown),
+            orphan(|scene| scene.driver.leases = Lookup::Unknown),
             "an attacher may serve the driver",
         ),
         (
@@ -201,6 +201,76 @@ fn a_pod_that_uses_the_volume_is_a_refusal() {
     );
 }
 
+/// What could not be read counts as in use, whatever a person vouches for.
+#[test]
+fn what_could_not_be_read_is_a_refusal() {
+    let ready = |edit: fn(&mut Scene)| {
+        served(|scene| {
+            scene.node = Lookup::Found(node("node1"));
+            edit(scene);
+        })
+    };
+    let without_note = |scene: &mut Scene| {
+        let edit = json!({"metadata": {"annotations": {"attacher.csi.dev/volume": null}}});
+        scene.attachment = Lookup::Found(attachment(both(detaching(3_600), &edit)));
+        (scene.claim_name, scene.volume) = (None, Lookup::Missing);
+    };
+    let unlisted = ReleaseFacts {
+        users: Lookup::Unknown,
+        ..facts(true)
+    };
+    for (name, scene, facts, says) in [
+        (
+            "no Node",
+            served(|scene| scene.node = Lookup::Unknown),
+            &facts(true),
+            "the Node could not be read",
+        ),
+        (
+            "no pods",
+            ready(|_| {}),
+            &unlisted,
+            "which pods use the volume could not be read",
+        ),
+        (
+            "no PersistentVolume",
+            ready(|scene| (scene.claim_name, scene.volume) = (None, Lookup::Unknown)),
+            &unlisted,
+            "which pods use the volume could not be read",
+        ),
+        (
+            "neither volume nor note",
+            ready(without_note),
+            &unlisted,
+            "which pods use the volume could not be read",
+        ),
+    ] {
+        let refused = judge(&scene, facts).expect_err(name);
+        assert!(refused.contains(says), "{name}: {refused}");
+    }
+    // An inline volume has no claim, and the kubelet does not report it.
+    let inline = ready(|scene| (scene.claim_name, scene.volume_name) = (None, None));
+    assert!(judge(&inline, &unlisted).is_ok());
+}
+
+/// One whose driver is not known may be for this driver, and act on the finalizer as soon as it reaches it.
+#[test]
+fn an_attacherconfig_of_any_driver_is_a_refusal() {
+    let scene = orphan(|scene| scene.driver.nameless = nameless(&[("DriverReachable", "False", "SocketMissing", "m")]));
+    let refused = judge(&scene, &facts(true)).unwrap_err();
+    assert!(refused.contains("AttacherConfig minimal: SocketMissing"), "{refused}");
+}
+
+/// The operator in the place of a sidecar reads the request, whatever an AttacherConfig says.
+#[test]
+fn the_operator_in_the_place_of_a_sidecar_is_asked() {
+    let scene = served(|scene| {
+        scene.driver.leases = drop_in();
+        scene.driver.config = config(&[], &json!({"suspend": true}));
+    });
+    assert_eq!(judge(&scene, &facts(false)), Ok(ReleaseWay::AskOperator(None)));
+}
+
 #[test]
 fn volumes() {
     let deleting = json!({"metadata": {"deletionTimestamp": "2026-01-01T11:00:00Z", "finalizers": [FINALIZER]}});
@@ -232,7 +302,7 @@ fn volumes() {
     assert!(refused(&good, &Lookup::Found(vec![mounted]), true).contains("volumesInUse"));
     let live = gone(&|scene| scene.volume = volume(json!({})));
     assert!(refused(&live, &idle, true).contains("is not being deleted"));
-    let served = gone(&|scene| scene.driver.lease = lease("sidecar-0", false, 3));
+    let served = gone(&|scene| scene.driver.leases = lease("sidecar-0", false, 3));
     assert!(refused(&served, &idle, true).contains("by itself within moments"));
     let other = gone(&|scene| {
         let edit =

@@ -78,10 +78,7 @@ pub(super) async fn patch_directly(
 async fn leases_rest(sources: &Sources, driver: &str) -> Result<()> {
     let refuse = |text: &str| PluginError::Refused(text.to_owned());
     let leases = async || match sources.leases(driver).await {
-        Lookup::Found(mut leases) => {
-            leases.sort_by(|one, other| one.namespace.cmp(&other.namespace));
-            Ok(leases)
-        }
+        Lookup::Found(leases) => Ok(leases),
         Lookup::Missing | Lookup::Unknown => Err(refuse(
             "Leases could not be listed, so an attacher may serve the driver",
         )),

@@ -3,11 +3,12 @@
 use serde_json::json;
 
 use super::builders::{
-    attachment, before, both, claimed, config, csi_node, event, holder, lease, node, scene, unrequested, volume, with,
+    attachment, before, both, claimed, config, csi_node, drop_in, event, holder, lease, leases, nameless, node, scene,
+    unrequested, volume, with,
 };
 use super::rows::{play, row};
 use crate::explain::{Case, StepState, Verdict, chain};
-use crate::observed::{ConditionRecord, CsiDriverRecord, Lookup, Scene};
+use crate::observed::{ConditionRecord, CsiDriverRecord, LeaseHolder, Lookup, Scene};
 
 #[test]
 fn before_the_attachment() {
@@ -27,6 +28,12 @@ fn before_the_attachment() {
         if let Lookup::Found(claim) = &mut scene.claim {
             claim.phase = "Pending".into();
             claim.volume = None;
+        }
+    };
+    let lost = |scene: &mut Scene| {
+        scene.volume = Lookup::Missing;
+        if let Lookup::Found(claim) = &mut scene.claim {
+            claim.phase = "Lost".into();
         }
     };
     play(vec![
@@ -71,6 +78,30 @@ fn before_the_attachment() {
             unrequested(|scene| scene.volume = volume(json!({"spec": {"csi": null, "nfs": {}}}))),
             Case::NotCsi,
             &["no VolumeAttachment is made"],
+        ),
+        row(
+            "another plug-in, under the name of what is to be attached",
+            with(|scene| scene.volume = volume(json!({"spec": {"csi": null, "nfs": {}}}))),
+            Case::Refused,
+            &["is not a volume of a CSI driver", "non-csi source"],
+        ),
+        row(
+            "lost",
+            unrequested(lost),
+            Case::VolumeMissing,
+            &[
+                "claim shop/data is Lost: PersistentVolume pv1",
+                "restore the PersistentVolume",
+            ],
+        ),
+        row(
+            "lost, and attached",
+            with(|scene| {
+                lost(scene);
+                scene.attachment = Lookup::Found(attachment(both(claimed(), &json!({"status": {"attached": true}}))));
+            }),
+            Case::VolumeMissing,
+            &["is Lost", "PersistentVolume pv1 was deleted"],
         ),
         row(
             "attachRequired: false",
@@ -127,7 +158,7 @@ fn nobody_serves_the_driver() {
     let nobody = |scene: &mut Scene| {
         scene.attachment = fresh();
         scene.driver.config = Lookup::Missing;
-        scene.driver.lease = Lookup::Missing;
+        scene.driver.leases = Lookup::Missing;
     };
     let with_config = |conditions: &[(&str, &str, &str, &str)], spec: &serde_json::Value| {
         let config = config(conditions, spec);
@@ -172,7 +203,7 @@ fn nobody_serves_the_driver() {
             "the Lease of a sidecar that is gone",
             with(|scene| {
                 nobody(scene);
-                scene.driver.lease = lease("sidecar-0", false, 300);
+                scene.driver.leases = lease("sidecar-0", false, 300);
             }),
             Case::NoAttacher,
             &["no Lease of it is being renewed"],
@@ -181,7 +212,7 @@ fn nobody_serves_the_driver() {
             "the Lease of a sidecar that moves",
             with(|scene| {
                 nobody(scene);
-                scene.driver.lease = lease("sidecar-0", false, 3);
+                scene.driver.leases = lease("sidecar-0", false, 3);
             }),
             Case::Attaching,
             &["a sidecar serves driver ssd.csi.test: sidecar-0 renews the Lease"],
@@ -200,13 +231,13 @@ fn nobody_serves_the_driver() {
         ),
         row(
             "no leader",
-            with(|scene| scene.driver.lease = lease("replica-1", true, 300)),
+            with(|scene| scene.driver.leases = lease("replica-1", true, 300)),
             Case::NoLeader,
             &["of replica-1 has expired"],
         ),
         row(
             "no Lease",
-            with(|scene| scene.driver.lease = Lookup::Missing),
+            with(|scene| scene.driver.leases = Lookup::Missing),
             Case::NoLeader,
             &["there is no Lease"],
         ),
@@ -275,13 +306,148 @@ fn nobody_serves_the_driver() {
             with(|scene| {
                 nobody(scene);
                 scene.driver.config = Lookup::Unknown;
-                scene.driver.lease = Lookup::Unknown;
+                scene.driver.leases = Lookup::Unknown;
                 scene.attachment = Lookup::Found(attachment(
                     json!({"metadata": {"creationTimestamp": "2026-01-01T11:00:00Z"}}),
                 ));
             }),
             Case::NotVisible,
             &["could not be read"],
+        ),
+    ]);
+}
+
+/// An AttacherConfig speaks for itself alone: whoever else holds a Lease of the driver serves it, too.
+#[test]
+fn another_attacher_holds_a_lease() {
+    let sidecar = || ("storage", LeaseHolder::Sidecar("sidecar-0".into()), 3);
+    let replica = || ("operator", LeaseHolder::Replica("replica-1".into()), 3);
+    let standby = || config(&[("Ready", "True", "Standby", "sidecar-0 holds the Lease")], &json!({}));
+    let in_its_place = |config| {
+        with(|scene| {
+            scene.driver.leases = drop_in();
+            scene.driver.config = config;
+        })
+    };
+    play(vec![
+        row(
+            "a sidecar and a replica, by two Leases",
+            with(|scene| scene.driver.leases = leases([replica(), sidecar()])),
+            Case::OtherAttacher,
+            &[
+                "sidecar-0 holds Lease storage/external-attacher-leader-ssd-csi-test, and replica-1 holds Lease operator/",
+                "\"suspend\":true",
+            ],
+        ),
+        row(
+            "a replica on standby holds a Lease of its own",
+            with(|scene| {
+                scene.driver.leases = leases([replica(), sidecar()]);
+                scene.driver.config = standby();
+            }),
+            Case::Attaching,
+            &["a sidecar serves driver ssd.csi.test: sidecar-0"],
+        ),
+        row(
+            "two of them without an AttacherConfig",
+            with(|scene| {
+                scene.driver.leases = leases([("vendor", LeaseHolder::DropIn("vendor-0".into()), 3), sidecar()]);
+                scene.driver.config = Lookup::Missing;
+            }),
+            Case::OtherAttacher,
+            &["two attachers serve driver ssd.csi.test: vendor-0", "stop one of them"],
+        ),
+        row(
+            "the operator in the place of a sidecar, beside a suspended AttacherConfig",
+            in_its_place(config(&[], &json!({"suspend": true}))),
+            Case::Attaching,
+            &["serves driver ssd.csi.test, leader vendor-0"],
+        ),
+        row(
+            "the same beside one with a wrong endpoint",
+            in_its_place(config(
+                &[("DriverReachable", "False", "SocketMissing", "m")],
+                &json!({}),
+            )),
+            Case::Attaching,
+            &["serves driver ssd.csi.test, leader vendor-0"],
+        ),
+    ]);
+}
+
+/// An AttacherConfig whose driver never answered may be for any driver.
+#[test]
+fn it_is_not_known_for_which_driver_an_attacherconfig_is() {
+    let unserved = |known: bool| {
+        with(|scene| {
+            scene.driver.config = Lookup::Missing;
+            scene.driver.leases = Lookup::Missing;
+            scene.driver.nameless = nameless(&[("DriverReachable", "False", "SocketMissing", "no such socket")]);
+            if !known {
+                scene.driver.nameless[0].status.conditions.clear();
+            }
+        })
+    };
+    play(vec![
+        row(
+            "it says why",
+            unserved(true),
+            Case::NoAttacher,
+            &[
+                "cannot reach the driver of AttacherConfig minimal: SocketMissing: no such socket",
+                "set its spec.driverName",
+                "kubectl describe atc minimal",
+            ],
+        ),
+        row(
+            "no replica has read it",
+            unserved(false),
+            Case::NoAttacher,
+            &["no replica of the operator serves AttacherConfig minimal: it has no conditions"],
+        ),
+    ]);
+}
+
+/// A Lease that was just created is waited out by all, and one that was released is acquired within moments.
+#[test]
+fn nobody_leads_yet() {
+    let starting = |reason: &str, seconds: Option<i64>, spec: &serde_json::Value| {
+        let config = config(&[("Ready", "False", reason, "m")], spec);
+        with(|scene| {
+            scene.driver.config = config;
+            scene.driver.leases = match seconds {
+                Some(seconds) => leases([("operator", LeaseHolder::New, seconds)]),
+                None => leases([("operator", LeaseHolder::Nobody, 3)]),
+            };
+        })
+    };
+    // All conditions are so since 200 s.
+    let (short, long) = (json!({}), json!({"leaderElection": {"leaseDuration": "2m"}}));
+    let says: &[&str] = &["is not ready yet"];
+    play(vec![
+        row(
+            "a new Lease",
+            starting("Standby", Some(30), &short),
+            Case::AttacherStarting,
+            says,
+        ),
+        row(
+            "one that has run out",
+            starting("Standby", Some(31), &short),
+            Case::NoLeader,
+            &["has no holder"],
+        ),
+        row(
+            "a start",
+            starting("Connecting", None, &long),
+            Case::AttacherStarting,
+            says,
+        ),
+        row(
+            "a start that lasts",
+            starting("Connecting", None, &short),
+            Case::NoLeader,
+            &["has no holder"],
         ),
     ]);
 }
@@ -392,7 +558,7 @@ fn attached_and_not_what_it_stands_for() {
                 scene.attachment = Lookup::Found(attachment(both(claimed(), &attached())));
                 scene.volume = remade();
                 scene.driver.config = Lookup::Missing;
-                scene.driver.lease = Lookup::Missing;
+                scene.driver.leases = Lookup::Missing;
             }),
             Case::VolumeReplaced,
             &["since it was created again"],
@@ -443,7 +609,7 @@ fn attached_and_its_volume_or_node_is_gone() {
     };
     let nobody = |scene: &mut Scene| {
         scene.driver.config = Lookup::Missing;
-        scene.driver.lease = Lookup::Missing;
+        scene.driver.leases = Lookup::Missing;
     };
     play(vec![
         row(

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::observed::{
     ClaimRecord, ConditionRecord, ConfigRecord, CsiDriverRecord, CsiNodeRecord, EventRecord, Holder, HolderPod,
-    LeaseRecord, Lookup, NodeRecord, PodRecord, PodVolume, PodVolumeSource, Scene,
+    LeaseHolder, LeaseRecord, Lookup, NodeRecord, PodRecord, PodVolume, PodVolumeSource, Scene,
 };
 
 pub const DRIVER: &str = "ssd.csi.test";
@@ -168,15 +168,41 @@ pub fn config(conditions: &[(&str, &str, &str, &str)], spec: &Value) -> Lookup<C
     Lookup::Found(object.into())
 }
 
-/// A Lease that was renewed this many seconds ago.
-pub fn lease(holder: &str, is_of_operator: bool, seconds: i64) -> Lookup<LeaseRecord> {
-    Lookup::Found(LeaseRecord {
-        namespace: "operator".into(),
-        holder: Some(holder.into()),
-        is_of_operator,
+/// The one Lease of the driver, renewed this many seconds ago: a replica's, or a sidecar's.
+pub fn lease(holder: &str, is_of_operator: bool, seconds: i64) -> Lookup<Vec<LeaseRecord>> {
+    let holder = holder.to_owned();
+    let holder = if is_of_operator {
+        LeaseHolder::Replica(holder)
+    } else {
+        LeaseHolder::Sidecar(holder)
+    };
+    leases([("operator", holder, seconds)])
+}
+
+/// The Leases of the driver: namespace, holder, and how many seconds ago each was renewed.
+pub fn leases<const N: usize>(all: [(&str, LeaseHolder, i64); N]) -> Lookup<Vec<LeaseRecord>> {
+    let record = |(namespace, holder, seconds): (&str, LeaseHolder, i64)| LeaseRecord {
+        namespace: namespace.into(),
+        holder,
         renewed: Some(before(seconds)),
         duration: Duration::from_secs(15),
-    })
+    };
+    Lookup::Found(all.map(record).into())
+}
+
+/// The operator in the place of a sidecar serves the driver.
+pub fn drop_in() -> Lookup<Vec<LeaseRecord>> {
+    leases([("storage", LeaseHolder::DropIn("vendor-0".into()), 3)])
+}
+
+/// An AttacherConfig of which no driver is known.
+pub fn nameless(conditions: &[(&str, &str, &str, &str)]) -> Vec<ConfigRecord> {
+    let mut found = config(conditions, &json!({})).found().cloned();
+    if let Some(config) = &mut found {
+        config.name = "minimal".into();
+        (config.status.driver, config.status.holder) = (None, None);
+    }
+    found.into_iter().collect()
 }
 
 pub fn csi_node(drivers: &[(&str, &str)], limit: Option<i32>) -> Lookup<CsiNodeRecord> {
@@ -204,7 +230,7 @@ pub fn scene() -> Scene {
     scene.driver.name = DRIVER.into();
     scene.driver.crd = Lookup::Found(());
     scene.driver.config = config(&[], &json!({}));
-    scene.driver.lease = lease("replica-1", true, 3);
+    scene.driver.leases = lease("replica-1", true, 3);
     scene.driver.csi_driver = Lookup::Found(CsiDriverRecord { attach_required: true });
     scene
 }

@@ -2,7 +2,9 @@
 
 use serde_json::json;
 
-use super::builders::{attachment, both, config, detaching, error, event, secret, volume_with_secret, with};
+use super::builders::{
+    attachment, both, config, detaching, error, event, nameless, secret, volume, volume_with_secret, with,
+};
 use super::rows::{play, row};
 use crate::explain::Case;
 use crate::observed::{Lookup, Scene};
@@ -16,7 +18,7 @@ fn deleted(edit: serde_json::Value, more: impl FnOnce(&mut Scene)) -> Scene {
 
 fn nobody(scene: &mut Scene) {
     scene.driver.config = Lookup::Missing;
-    scene.driver.lease = Lookup::Missing;
+    scene.driver.leases = Lookup::Missing;
 }
 
 #[test]
@@ -47,6 +49,23 @@ fn what_keeps_an_attachment() {
                 "kubectl attacher retry csi-1",
                 "kubectl attacher release va csi-1",
             ],
+        ),
+        row(
+            "failing, and another volume that is none of CSI has the name",
+            deleted(failing("rpc error: code = Internal desc = read-only"), |scene| {
+                scene.volume = volume(json!({"spec": {"csi": null, "nfs": {}}}));
+            }),
+            Case::DetachFailing,
+            &["read-only", "ControllerUnpublishVolume for volume h1"],
+        ),
+        row(
+            "nobody, unless an AttacherConfig turns out to be for the driver",
+            deleted(detaching(30), |scene| {
+                nobody(scene);
+                scene.driver.nameless = nameless(&[]);
+            }),
+            Case::NoAttacher,
+            &["AttacherConfig minimal"],
         ),
         row(
             "not asked: the error has no code of gRPC",

@@ -402,7 +402,7 @@ fn what_could_not_be_listed_is_not_taken_for_none() {
             "neither, and nobody serves the driver",
             unused(|scene| {
                 (scene.naming, scene.users) = (Lookup::Unknown, Lookup::Unknown);
-                (scene.driver.config, scene.driver.lease) = (Lookup::Missing, Lookup::Missing);
+                (scene.driver.config, scene.driver.leases) = (Lookup::Missing, Lookup::Missing);
             }),
             Case::NotVisible,
             &["VolumeAttachments could not be listed"],

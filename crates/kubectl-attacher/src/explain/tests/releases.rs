@@ -18,7 +18,7 @@ fn deleting(finalizers: &[&str], more: impl FnOnce(&mut Scene)) -> Scene {
 
 fn nobody(scene: &mut Scene) {
     scene.driver.config = Lookup::Missing;
-    scene.driver.lease = Lookup::Missing;
+    scene.driver.leases = Lookup::Missing;
 }
 
 #[test]

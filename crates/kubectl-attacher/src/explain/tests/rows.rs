@@ -1,6 +1,6 @@
 //! Rows of a table, and how they are checked.
 
-use super::builders::lease;
+use super::builders::{drop_in, lease};
 use crate::explain::{Case, Chain, StepState, Verdict, chain};
 use crate::observed::Scene;
 
@@ -39,19 +39,29 @@ pub fn play(rows: Vec<Row>) {
             assert!(is_there, "{}: {part:?} is not in {words}", row.name);
         }
         check(row.name, &found);
+        // A sidecar reads no annotation and no AttacherConfig of ours, and the operator in its place no AttacherConfig.
         let mut scene = row.scene;
-        scene.driver.lease = lease("sidecar-0", false, 3);
-        no_command_is_refused_to_a_sidecar(row.name, &chain(&scene));
+        scene.driver.leases = lease("sidecar-0", false, 3);
+        no_command_is_in_vain(row.name, &scene, &["attacher retry", "attacher release", " atc "]);
+        scene.driver.leases = drop_in();
+        no_command_is_in_vain(row.name, &scene, &[" atc "]);
     }
 }
 
-/// A sidecar reads no annotation and no AttacherConfig of ours.
-fn no_command_is_refused_to_a_sidecar(name: &str, chain: &Chain) {
-    for command in commands(chain) {
-        for word in ["attacher retry", "attacher release", "patch atc"] {
-            assert!(!command.contains(word), "{name}, served by a sidecar: {command}");
+fn no_command_is_in_vain(name: &str, scene: &Scene, words: &[&str]) {
+    let chain = chain(scene);
+    for command in commands(&chain) {
+        for word in words {
+            assert!(!command.contains(word), "{name}, {:?}: {command}", scene.driver.leases);
         }
     }
+    let case = chain.diagnosis.case;
+    let of_config = [Case::SecretNotAllowed, Case::ConfigDeleting, Case::LaneSaturated];
+    assert!(
+        !of_config.contains(&case),
+        "{name}, {:?}: {case:?}",
+        scene.driver.leases
+    );
 }
 
 fn commands(chain: &Chain) -> impl Iterator<Item = &str> {
