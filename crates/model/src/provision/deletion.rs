@@ -213,7 +213,8 @@ impl VolumeAttempt {
         self.memory.deletion
     }
 
-    /// The Secret that the deletion waits for: it cannot be read, or the driver refused the last call that it was for.
+    /// The Secret that the deletion waits for: it cannot be read, or the driver refused the last call that it was for, or that was made
+    /// without it.
     pub fn needed_secret(&self) -> Option<&SecretReference> {
         self.needed.as_ref().or(self.memory.refused_with.as_ref())
     }
@@ -606,7 +607,8 @@ impl VolumeAttempt {
             self.called_with = None;
         }
         if answered == Deletion::NotDeleted {
-            self.memory.refused_with = plan.secret;
+            // One that is missing may be what the driver lacks.
+            self.memory.refused_with = plan.secret.or_else(|| self.secret_of.clone());
         }
         // What a refusal says of this call, it does not say of an earlier one.
         if before != Deletion::Uncertain {

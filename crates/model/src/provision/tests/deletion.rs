@@ -1174,21 +1174,27 @@ fn a_finalizer_that_is_not_kept_is_written_once_in_an_attempt() {
     }
 }
 
-/// The contents of a Secret may be what the driver refuses.
+/// The contents of a Secret may be what the driver refuses, or that it is not there.
 #[test]
 fn a_refused_call_waits_for_its_secret() {
-    let secret = |code: i32| {
+    let secret = |code: i32, is_missing: bool| {
         let mut play = Play::of(with_secret());
-        play.attempt(delete_fails(code));
+        play.attempt(|step, cluster| match step {
+            VolumeStep::Secret(_) if is_missing => Some(VolumeEvent::SecretRead(Err(error(ApiErrorKind::NotFound)))),
+            step => delete_fails(code)(step, cluster),
+        });
         // A look that makes no call forgets nothing.
         play.cluster.attached_to = Some("n1");
         play.plain();
         let attempt = VolumeAttempt::new(play.memory.clone());
         attempt.needed_secret().map(|secret| secret.name.clone())
     };
-    assert_eq!(secret(16).as_deref(), Some("s"));
-    assert_eq!(secret(9).as_deref(), Some("s"));
-    assert_eq!(secret(14), None);
+    for is_missing in [false, true] {
+        for code in [3, 9, 16] {
+            assert_eq!(secret(code, is_missing).as_deref(), Some("s"), "{code} {is_missing}");
+        }
+        assert_eq!(secret(14, is_missing), None, "{is_missing}");
+    }
 }
 
 /// The driver gave the ID out again, for a claim whose PersistentVolume is not saved yet.
