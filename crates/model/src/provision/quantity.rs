@@ -1,7 +1,10 @@
 //! Sizes of volumes as Kubernetes writes them (`resource.Quantity`).
 
-/// Most digits after which a number cannot be a size in bytes any more.
-const MAX_DIGITS: u32 = 19;
+/// Most digits on each side of the point. The API server holds an amount of at most an `int64` to 10^-9, and writes one that is no whole
+/// number of bytes without a point: `10.1Pi` is `11371589059110502400m`.
+const MAX_DIGITS: usize = 19 + 9;
+/// The largest power of ten, up or down, that can make a size in bytes.
+const MAX_EXPONENT: u32 = 19;
 /// The suffixes of the decimal format from 10^-9 on, each a thousand times the one before.
 const DECIMAL: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
 /// The suffixes of the binary format, each 1024 times the one before.
@@ -21,7 +24,7 @@ pub fn parse_bytes(text: &str) -> Option<i64> {
     }
     let whole = whole.trim_start_matches('0');
     let fraction = fraction.trim_end_matches('0');
-    if whole.len() > MAX_DIGITS as usize || fraction.len() > MAX_DIGITS as usize {
+    if whole.len() > MAX_DIGITS || fraction.len() > MAX_DIGITS {
         return None;
     }
     let digits: i128 = match format!("{whole}{fraction}").as_str() {
@@ -48,7 +51,7 @@ fn multiplier(suffix: &str) -> Option<(i128, i128)> {
         None => suffix.strip_prefix(['e', 'E'])?.parse().ok()?,
     };
     let digits = exponent.unsigned_abs();
-    let power = (digits <= MAX_DIGITS).then(|| 10_i128.pow(digits))?;
+    let power = (digits <= MAX_EXPONENT).then(|| 10_i128.pow(digits))?;
     Some(if exponent < 0 { (1, power) } else { (power, 1) })
 }
 

@@ -179,6 +179,10 @@ fn sizes_are_read_and_rounded_up() {
         ("5.", Some(5)),
         ("+1k", Some(1000)),
         ("7Ei", Some(7 << 60)),
+        // 10.1Pi, as the API server writes it.
+        ("11371589059110502400m", Some(11_371_589_059_110_503)),
+        ("9223372036854775806000000001n", Some(i64::MAX)),
+        ("9223372036854775807000000001n", None),
         ("8Ei", None),
         ("-1", None),
         ("", None),
