@@ -94,6 +94,15 @@ impl Beginning {
         }
     }
 
+    /// The same, or now where that is a time to come: a clock that was set back makes no wait longer.
+    #[must_use]
+    pub fn until_now(self) -> Self {
+        Self {
+            at: self.at.min(clock::now()),
+            ..self
+        }
+    }
+
     /// When it was.
     pub fn at(&self) -> Timestamp {
         self.at

@@ -92,7 +92,7 @@ pub struct Waited {
     pub for_node: bool,
     /// Its PersistentVolume has been saved for 30 seconds: the marker goes, bound or not.
     pub for_binding: bool,
-    /// The marker is older than `--stuck-after`: a person may ask to let the claim go.
+    /// The outcome of a call has not been known for `--stuck-after`, or the marker is as old: a person may ask to let the claim go.
     pub stuck: bool,
 }
 

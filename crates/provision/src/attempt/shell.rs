@@ -130,7 +130,7 @@ impl Shell<'_> {
 
     /// The volume is wanted from now on, as far as this is not known yet.
     pub fn begin(&mut self, claim: &Claim) -> Beginning {
-        let begun = self.begun(claim);
+        let begun = self.begun(claim).until_now();
         self.progress.begun = Some(begun);
         begun
     }

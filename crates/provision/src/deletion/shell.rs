@@ -35,7 +35,8 @@ impl Shell<'_> {
         let Some(volume) = attempt.volume() else { return };
         let is_open = attempt.deletion() != Deletion::NotDeleted;
         if is_open || is_to_delete(volume, &self.look.work.driver) {
-            self.progress.begun.get_or_insert_with(Beginning::seen_now);
+            let begun = self.progress.begun.unwrap_or_else(Beginning::seen_now);
+            self.progress.begun = Some(begun.until_now());
         } else if !matches!(step, VolumeStep::End(_)) {
             // At the end it may be gone, and its last copy says nothing.
             self.progress.begun = None;

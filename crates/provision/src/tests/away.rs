@@ -33,6 +33,20 @@ async fn nothing_is_called_before_the_driver_is_back() {
     assert_eq!((world.calls("", since).len(), world.saved()), (2, 2));
 }
 
+/// Or what is stuck would not be told for as long as the clock was ahead.
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_is_set_back_makes_no_wait_longer() {
+    let world = uncertain().await;
+    crate::clock::set_source(|| "2020-01-01T00:00:00Z".parse().ok());
+    pass(3600).await;
+    let mut waits = Vec::new();
+    world.engine().queue().remember_all(|key, memory| {
+        let object = key.pending(memory);
+        waits.push([object.since, object.uncertain_since]);
+    });
+    assert_eq!(waits, [[Some(crate::clock::now()); 2]]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_claim_is_let_go_though_the_driver_is_away() {
     let world = uncertain().await;

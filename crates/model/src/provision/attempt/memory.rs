@@ -285,16 +285,14 @@ impl ClaimMemory {
         self.uncertain_since
     }
 
-    /// Since when that is so, at its beginning: of a call that a process which has ended made, since its marker.
-    pub(super) fn open_since(&self, view: &impl ClaimView) -> Timestamp {
-        let (now, driver) = (view.now(), &*view.driver().name);
-        let marked = match (&self.creation, view.claim()) {
+    /// Since when that is so of a call that a process which has ended made, as its marker says; none where this one made the call.
+    pub(super) fn open_since(&self, view: &impl ClaimView) -> Option<Timestamp> {
+        match (&self.creation, view.claim()) {
             (Some(Creation::Uncertain(UncertainCall { plan: None, .. })), Seen::Here(claim)) => {
-                marked_since(&claim, driver)
+                marked_since(&claim, &view.driver().name)
             }
             _ => None,
-        };
-        marked.map_or(now, |since| since.min(now))
+        }
     }
 
     /// Whether a call may have created the volume, and nobody knows. What is saved is known, also while its call would be repeated

@@ -208,8 +208,12 @@ impl ClaimAttempt {
             Trouble::is_called(&mut memory.trouble);
         }
         let is_uncertain = memory.is_uncertain();
-        memory.uncertain_since =
-            is_uncertain.then(|| memory.uncertain_since.unwrap_or_else(|| memory.open_since(view)));
+        memory.uncertain_since = is_uncertain.then(|| {
+            let since = memory.uncertain_since.or_else(|| memory.open_since(view));
+            let now = view.now();
+            // As for all waits: a clock that was set back makes none longer.
+            since.map_or(now, |since| since.min(now))
+        });
         step
     }
 
@@ -420,9 +424,13 @@ impl ClaimAttempt {
         let misses_node = surroundings.misses_node(claim);
         let for_node = since(&mut self.memory.node_missing_since, misses_node) >= NODE_TIMEOUT;
         let for_binding = since(&mut self.memory.saved_since, is_saved) >= BINDING_TIMEOUT;
-        // A marker that cannot be read does not say since when; one that can may be from before a call that was refused.
-        let marked_at = marker.recorded().map(|recorded| recorded.since).or(claim.deleting);
-        let marked_at = marked_at.max(self.memory.uncertain_since.filter(|_| marked_at.is_some()));
+        // What is known here comes first: a marker may be from before a call that was refused, or of a time to come, as the clock was ahead
+        // or somebody has edited it. One that cannot be read does not say since when.
+        let known_since = self.memory.uncertain_since;
+        let marked_at = match marker.recorded() {
+            Some(recorded) => known_since.or(Some(recorded.since)),
+            None => claim.deleting.map(|at| known_since.map_or(at, |since| since.max(at))),
+        };
         Waited {
             for_class,
             for_node,

@@ -584,6 +584,42 @@ fn a_request_to_let_go_counts_from_the_call_whose_outcome_is_not_known() {
     }
 }
 
+/// A process whose clock was ahead has written it, or a user of the namespace: nobody waits until then.
+#[test]
+fn a_marker_of_a_time_to_come_does_not_keep_a_claim_for_longer() {
+    use super::super::builders::{DELETED_AT, UID};
+    let changes: [fn(&mut Play); 2] = [
+        |play| play.cluster.now = super::now(),
+        |play| {
+            let mut marker = super::marker_of(&play.cluster);
+            marker["since"] = json!("9999-01-01T00:00:00Z");
+            play.cluster.set(
+                "/metadata/annotations/attacher.csi.dev~1provisioning",
+                json!(marker.to_string()),
+            );
+        },
+    ];
+    for (row, change) in changes.iter().enumerate() {
+        let mut play = Play::of(Cluster::new());
+        play.cluster.wait(Duration::from_hours(24));
+        play.attempt(call_fails(14));
+        play.cluster.delete();
+        change(&mut play);
+        for is_granted in [false, true] {
+            let request = json!({"uid": UID, "deleted": DELETED_AT, "at": play.cluster.now.to_string()});
+            play.cluster.set(
+                "/metadata/annotations/attacher.csi.dev~1release",
+                json!(request.to_string()),
+            );
+            play.attempt(call_fails(14));
+            let is_let_go = play.told(|note| matches!(note, ClaimNote::LetGo(..))) > 0;
+            assert_eq!(is_let_go, is_granted, "{row}: {:?}", play.notes);
+            assert!(play.memory.uncertain_since() <= Some(play.cluster.now), "{row}");
+            play.cluster.wait(Duration::from_mins(11));
+        }
+    }
+}
+
 /// A marker stands for a volume that its driver may have made: another driver neither writes over it nor takes it off, though the claim was
 /// given to it, and back, while its own call was open.
 #[test]
