@@ -206,7 +206,10 @@ struct Text<'t>(#[serde(borrow)] Cow<'t, str>);
 
 /// A time; none where it cannot be read. Go has times to the end of the year 9999 in any zone, and a [`Timestamp`] ends 26 hours before
 /// that: one object with such a time must not stop the list of all the others.
-pub(super) fn time_if_readable<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Time>, D::Error> {
+///
+/// # Errors
+/// What is neither a text nor null.
+pub fn time_if_readable<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Time>, D::Error> {
     let text = Option::<Text<'de>>::deserialize(deserializer)?;
     Ok(text.and_then(|text| text.0.parse().ok()).map(Time))
 }

@@ -32,7 +32,9 @@ pub use bounded_meta::{MAX_ANNOTATION_VALUE, MAX_MARKER, MAX_OTHER_ANNOTATIONS};
 pub use claim::{Claim, ClaimAccessMode, ClaimPhase, DataSource, PersistentVolumeClaimWire, VolumeMode};
 pub use csi_source::{CsiSource, SecretReference};
 pub use in_tree::{InTree, InTreePlugin, MIGRATED_TO_ANNOTATION, RepairError, TranslationError, repair_volume_handle};
-pub use meta::{ENTRY_SIZE, Finalizers, MAX_VOLUME_FIELD, ResourceVersion, is_blank, kept_size, slim};
+pub use meta::{
+    ENTRY_SIZE, Finalizers, MAX_VOLUME_FIELD, ResourceVersion, is_blank, kept_size, slim, time_if_readable,
+};
 pub use node::{CsiNode, CsiNodeWire};
 pub use node_topology::{NodeLabels, NodeLabelsWire, TopologyKeys, labels_only};
 pub use operation::Operation;

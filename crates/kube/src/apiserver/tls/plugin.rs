@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::config::{ExecConfig, ExecInteractiveMode};
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal};
@@ -17,6 +18,7 @@ use thiserror::Error;
 use tracing::warn;
 
 use crate::apiserver::connect_error::ConnectError;
+use crate::objects::time_if_readable;
 
 /// How long a plugin may take that nobody answers questions of.
 const RUN_TIMEOUT: Duration = Duration::from_mins(1);
@@ -136,7 +138,9 @@ struct Answer {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Status {
-    expiration_timestamp: Option<Timestamp>,
+    /// One that is too late for a [`Timestamp`] is as good as none. A token that has ended is asked for anew at the answer 401.
+    #[serde(default, deserialize_with = "time_if_readable")]
+    expiration_timestamp: Option<Time>,
     token: Option<String>,
     client_certificate_data: Option<String>,
     client_key_data: Option<String>,
@@ -195,7 +199,7 @@ fn answer_of(printed: &[u8]) -> Result<PluginAnswer, PluginProblem> {
     Ok(PluginAnswer {
         pair,
         token,
-        expires: status.expiration_timestamp,
+        expires: status.expiration_timestamp.map(|time| time.0),
     })
 }
 
@@ -290,6 +294,10 @@ mod tests {
             (json!({ "token": "t", certificate: null }), Ok((false, true))),
             (json!({ "token": "", certificate: "c", key: "k" }), Ok((true, false))),
             (json!({ "token": "t", certificate: "c", key: "k" }), Ok((true, true))),
+            (
+                json!({ "token": "t", "expirationTimestamp": "9999-12-31T23:59:59Z" }),
+                Ok((false, true)),
+            ),
             (json!({}), Err(nothing)),
             (json!({ "token": "", certificate: "", key: "" }), Err(nothing)),
             (json!({ "token": "t", certificate: "c", key: "" }), Err(half)),

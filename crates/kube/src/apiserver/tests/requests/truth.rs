@@ -1,8 +1,7 @@
 //! What an answer proves: that an object is gone, or what it is now, only when it is about that very object.
 
-use k8s_openapi::api::coordination::v1::Lease;
-
 use super::*;
+use crate::kinds::LeaseWire;
 use crate::objects::PersistentVolumeWire;
 
 const STATUS: &str = "/apis/storage.k8s.io/v1/volumeattachments/a/status";
@@ -61,7 +60,10 @@ async fn a_404_to_what_is_to_be_made_counts_when_it_is_about_its_namespace() {
         (not_found("/api/v1/persistentvolumes/ns").to_string(), Unknown),
     ] {
         server.answer(raw(404, body.clone()));
-        let made = server.requests.create::<Lease>(Some("ns"), &json!({}), &quiet).await;
+        let made = server
+            .requests
+            .create::<LeaseWire>(Some("ns"), &json!({}), &quiet)
+            .await;
         assert_eq!(made.unwrap_err().kind, of_lease, "{body}");
         server.answer(raw(404, body.clone()));
         let made = server
