@@ -104,12 +104,13 @@ impl FindingsHandle {
 }
 
 /// What is kept of a driver from scan to scan.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct ScannedDriver {
     ledger: FindingHistory,
     known: CsiDriverCache,
-    /// When the first scan for this driver was made: soon after the Lease was taken.
-    leads_since: Timestamp,
+    /// When the first scan for this driver was made, soon after the Lease was taken; or when another client wrote last before it, as that is
+    /// by the clock of the API server, and ours may be behind. None before the end of that scan.
+    leads_since: Option<Timestamp>,
 }
 
 pub struct FindingsScanner {
@@ -175,12 +176,7 @@ impl FindingsScanner {
             self.context.metrics.forget_findings(name);
         }
         for name in led.keys() {
-            let new = || ScannedDriver {
-                ledger: FindingHistory::default(),
-                known: CsiDriverCache::default(),
-                leads_since: clock::now(),
-            };
-            self.drivers.entry(name.clone()).or_insert_with(new);
+            self.drivers.entry(name.clone()).or_default();
         }
         let learned = self.read_csi_drivers().await;
         let state = (self.context.store.generation(), self.insights.0.lock().changes);
@@ -232,7 +228,8 @@ impl FindingsScanner {
             let scan = DriverScan {
                 pass: FindingsPass::begin(&mut driver.ledger, stuck_after, now),
                 csi_driver: &driver.known.state,
-                leads_since: driver.leads_since,
+                written_before: now,
+                leads_since: &mut driver.leads_since,
             };
             (name.clone(), scan)
         });
@@ -255,6 +252,7 @@ impl FindingsScanner {
             let mut configs = configs.unwrap_or_default().iter();
             let provisions = configs.any(|config| config.provisions && *config.driver == *name);
             of_driver(&mut driver.pass, &name, driver.csi_driver, provisions);
+            driver.leads_since.get_or_insert(driver.written_before);
             let (summary, new, stays) = driver.pass.end();
             lasting &= stays;
             found.push((name, Arc::new(summary), new));

@@ -34,7 +34,9 @@ type HandleUsers = HashMap<(Arc<str>, Box<str>), Vec<HandleUser>>;
 pub(super) struct DriverScan<'l> {
     pub pass: FindingsPass<'l>,
     pub csi_driver: &'l CsiDriverLookup,
-    pub leads_since: Timestamp,
+    /// The last write of another client that was seen in this scan; when that was begun, if that is later.
+    pub written_before: Timestamp,
+    pub leads_since: &'l mut Option<Timestamp>,
 }
 
 /// A scan in progress: which attachments are of which driver.
@@ -54,6 +56,9 @@ impl Scan<'_> {
             }
             return;
         };
+        if let Some(writer) = &around.attachment.other_writer {
+            scan.written_before = scan.written_before.max(writer.time);
+        }
         scan.pass.examine(&FindingInput {
             attachment: around.attachment,
             volume: around.volume().map(|volume| &**volume),
@@ -62,7 +67,7 @@ impl Scan<'_> {
             wanted_at,
             driver: facts,
             attach_required: scan.csi_driver.attach_required(),
-            leads_since: Some(scan.leads_since),
+            leads_since: *scan.leads_since,
         });
     }
 

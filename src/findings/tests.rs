@@ -120,12 +120,7 @@ impl Scene {
     async fn pass(&mut self, now: i64) -> bool {
         let led = self.store.drivers();
         for name in led.keys() {
-            let new = || ScannedDriver {
-                ledger: FindingHistory::default(),
-                known: CsiDriverCache::default(),
-                leads_since: Timestamp::UNIX_EPOCH,
-            };
-            self.inspector.drivers.entry(name.clone()).or_insert_with(new);
+            self.inspector.drivers.entry(name.clone()).or_default();
         }
         self.inspector.read_csi_drivers().await;
         self.inspector.pass(&led, at(now)).await
@@ -264,6 +259,27 @@ async fn one_volume_under_two_names_is_attached_twice() {
         });
     };
     assert_eq!(attached_twice(in_line).await, "2");
+}
+
+/// The API server says when something was written, and its clock may be ahead.
+#[tokio::test]
+async fn what_a_sidecar_wrote_before_it_handed_over_is_no_other_attacher() {
+    let mut scene = Scene::new();
+    let _leads = scene.lead(DRIVER);
+    let write = |scene: &mut Scene, time: i64| {
+        scene.attachment("va", |it| {
+            it["metadata"]["managedFields"] =
+                json!([{"manager": "csi-attacher", "subresource": "status", "time": at(time)}]);
+        });
+    };
+    write(&mut scene, 1030);
+    for now in [1000, 1025] {
+        scene.pass(now).await;
+        assert_eq!(scene.count(FindingKind::OtherAttacher), "0", "at {now}");
+    }
+    write(&mut scene, 1060);
+    scene.pass(1030).await;
+    assert_eq!(scene.count(FindingKind::OtherAttacher), "1");
 }
 
 #[tokio::test]

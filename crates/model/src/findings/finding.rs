@@ -160,7 +160,8 @@ pub struct FindingInput<'a> {
     pub driver: &'a DriverFacts,
     /// `spec.attachRequired` of the CSIDriver; none when it is not known.
     pub attach_required: Option<bool>,
-    /// Since when this process leads the driver, at the latest.
+    /// Since when this process leads the driver, at the latest: what another client wrote before may be known to be older. None where that is
+    /// not known.
     pub leads_since: Option<Timestamp>,
 }
 

@@ -16,7 +16,7 @@ const MAX_NEW: usize = 20;
 /// How many stuck attachments have their names listed.
 const MAX_STUCK: usize = 16;
 
-/// Since when each finding of one driver has been there, and whether it was reported: some 30 bytes for each, kept by a hash of
+/// Since when each finding of one driver has been there, and how far it is: some 30 bytes for each, kept by a hash of
 /// kind and UID.
 #[derive(Clone, Debug, Default)]
 pub struct FindingHistory {
@@ -29,7 +29,8 @@ struct FindingRecord {
     first: Timestamp,
     /// The last pass in which it was there.
     pass: u64,
-    reported: bool,
+    /// It goes forward only: what counts goes on counting while it is there, also when the clock is set back.
+    state: FindingState,
 }
 
 /// How far a finding is on its way to a person.
@@ -55,22 +56,20 @@ impl FindingHistory {
         let seen = self.seen.entry(hash(kind, uid)).or_insert(FindingRecord {
             first: now,
             pass,
-            reported: false,
+            state: FindingState::Pending,
         });
-        seen.pass = pass;
-        if age(seen.first, now) < min_age {
-            FindingState::Pending
-        } else if seen.reported {
-            FindingState::Reported
-        } else {
-            FindingState::New
+        // A clock that was set back makes no wait longer.
+        (seen.pass, seen.first) = (pass, seen.first.min(now));
+        if seen.state == FindingState::Pending && age(seen.first, now) >= min_age {
+            seen.state = FindingState::New;
         }
+        seen.state
     }
 
     /// Records that a finding was reported.
     pub fn mark_reported(&mut self, kind: FindingKind, uid: &str) {
         if let Some(seen) = self.seen.get_mut(&hash(kind, uid)) {
-            seen.reported = true;
+            seen.state = FindingState::Reported;
         }
     }
 

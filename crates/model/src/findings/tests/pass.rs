@@ -34,6 +34,28 @@ fn what_may_pass_by_itself_counts_after_a_while_and_is_reported_once() {
 }
 
 #[test]
+fn a_clock_that_is_set_back_takes_no_finding_back_and_makes_no_wait_longer() {
+    let gone = |name: &str| Case {
+        name: name.to_owned(),
+        node: Entry::Missing,
+        ..well()
+    };
+    let mut history = FindingHistory::default();
+    let mut count = |cases: &[Case], now: i64| {
+        let (summary, new, _) = pass(&mut history, cases, now);
+        (summary.count(FindingKind::NodeGone), new.len())
+    };
+    assert_eq!(count(&[gone("told")], 10_000), (0, 0));
+    assert_eq!(count(&[gone("told")], 10_300), (1, 1));
+    let both = [gone("told"), gone("waits")];
+    assert_eq!(count(&both, 10_400), (1, 0));
+    // By an hour and more.
+    assert_eq!(count(&both, 6000), (1, 0));
+    assert_eq!(count(&both, 6299), (1, 0));
+    assert_eq!(count(&both, 6300), (2, 1));
+}
+
+#[test]
 fn a_flood_is_counted_in_full_and_reported_in_parts() {
     let mut history = FindingHistory::default();
     let case = |number: i64| Case {
