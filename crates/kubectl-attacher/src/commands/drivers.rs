@@ -310,8 +310,7 @@ fn table(rows: &[DriverRow], wide: bool, now: Timestamp) -> Table {
 mod tests {
     use super::*;
     use crate::api_server_fixture::{Answer, ApiServerFixture, attachment, list};
-    use crate::explain::tests::builders::{config, lease, with};
-    use crate::explain::tests::builders;
+    use crate::explain::tests::builders::{self, config, with};
     use crate::observed::LeaseHolder;
     use serde_json::json;
 

@@ -1,5 +1,6 @@
 //! The VolumeAttachment: whether it is there, attached, or waits, and for what.
 
+use csi_attacher_model::api::MAX_DURATION;
 use csi_attacher_model::api::condition::{ConditionReason, ConditionType};
 use csi_attacher_model::decide::{Refusal, grpc_code as codes, is_final};
 use csi_attacher_model::findings::{DETACH_FOLLOWS, age};
@@ -225,7 +226,10 @@ fn uncertain(scene: &Scene, attachment: &Attachment) -> Diagnosis {
         Lookup::Missing => diagnosis.advise(format!("{slow}: --timeout of the operator in place of the sidecar")),
         Lookup::Found(ConfigRecord {
             name, spec: Ok(spec), ..
-        }) => diagnosis.run(slow, raise_publish(name, spec.timeouts.publish)),
+        }) => match raise_publish(name, spec.timeouts.publish) {
+            Some(command) => diagnosis.run(slow, command),
+            None => diagnosis,
+        },
         Lookup::Found(_) | Lookup::Unknown => {
             diagnosis.advise(format!("{slow}: spec.timeouts.publish of the AttacherConfig"))
         }
@@ -233,11 +237,11 @@ fn uncertain(scene: &Scene, attachment: &Attachment) -> Diagnosis {
     retries(diagnosis, scene, "", attachment)
 }
 
-/// The command that doubles the deadline, in whole seconds.
-fn raise_publish(config: &str, timeout: Duration) -> String {
-    let seconds = timeout.saturating_mul(2).as_secs().max(1);
+/// The command that doubles the deadline, in whole seconds, as far as the API server takes that; none where it is the longest already.
+fn raise_publish(config: &str, timeout: Duration) -> Option<String> {
+    let seconds = timeout.saturating_mul(2).min(MAX_DURATION).as_secs().max(1);
     let patch = format!("{{\"spec\":{{\"timeouts\":{{\"publish\":\"{seconds}s\"}}}}}}");
-    format!("kubectl patch atc {config} --type=merge -p '{patch}'")
+    (timeout < MAX_DURATION).then(|| format!("kubectl patch atc {config} --type=merge -p '{patch}'"))
 }
 
 fn limit(scene: &Scene, attachment: &Attachment) -> Diagnosis {

@@ -29,6 +29,7 @@ pub use attacher_config::{
 pub use duration::GoDuration;
 pub use event_reason::{EventReason, EventType};
 pub use object::AttacherConfigObject;
+pub use rules::MAX_DURATION;
 pub(crate) use rules::{is_label, is_label_value, is_subdomain, is_volume_name_prefix};
 pub use status::{AttacherConfigStatus, FormerLease};
 pub use validated::DriverConfig;

@@ -363,6 +363,8 @@ pub(super) struct DurationRule {
     problem: SpecProblem,
 }
 
+/// The longest duration of any setting.
+pub const MAX_DURATION: Duration = Duration::from_hours(24);
 /// Any setting: below a millisecond is a unit mistake.
 pub(super) static DURATION: DurationRule = DurationRule {
     shortest: Duration::from_millis(1),
@@ -377,9 +379,6 @@ pub(super) static TRACE_AGE: DurationRule = DurationRule {
 };
 
 impl DurationRule {
-    /// The longest duration of any setting.
-    pub(super) const MAX: Duration = Duration::from_hours(24);
-
     /// The rule of the API server. A text that does not parse fails it too, with the same message.
     pub(super) fn rule(&self) -> Rule {
         let (pattern, shortest) = (bounded_duration_pattern(), self.shortest_text);
@@ -392,7 +391,7 @@ impl DurationRule {
     }
 
     pub(super) fn check(&self, value: GoDuration) -> Result<Duration, SpecProblem> {
-        let range = self.shortest..=Self::MAX;
+        let range = self.shortest..=MAX_DURATION;
         let in_range = value.to_std().filter(|span| range.contains(span));
         in_range.ok_or_else(|| self.problem.clone())
     }

@@ -1,10 +1,12 @@
 //! Where nobody serves the driver: a patch by this program, on conditions.
 
+use csi_attacher_model::api::names::lease_name;
 use csi_attacher_model::decide::ReleaseProof;
 use csi_attacher_model::decide::patch::{Write, at_version};
 use csi_attacher_model::objects::ResourceVersion;
 use kube::Client;
 use serde_json::Value;
+use std::time::Duration;
 
 use super::{audit, whoami};
 use crate::cli::{DryRun, ReleaseArguments};
@@ -16,7 +18,7 @@ use crate::gather::{Sources, words};
 use crate::observed::Lookup;
 
 /// How much longer than its duration a Lease is watched before it counts as one that nobody renews.
-const LEASE_MARGIN: std::time::Duration = std::time::Duration::from_secs(5);
+const LEASE_MARGIN: Duration = Duration::from_secs(5);
 
 /// A patch by this program, on condition that nobody changed the object since it was read.
 pub(super) struct Direct<'a> {
@@ -37,7 +39,7 @@ pub(super) async fn patch_directly(
     driver: &str,
     direct: Direct<'_>,
 ) -> Result<u8> {
-    leases_rest(sources, driver).await?;
+    leases_rest(sources, driver, arguments.timeout).await?;
     let Some(write) = direct.write else {
         return Err(PluginError::Refused(format!(
             "{} does not carry the finalizer",
@@ -74,8 +76,9 @@ pub(super) async fn patch_directly(
     Ok(EXIT_OK)
 }
 
-/// Watches the Leases of the driver for longer than they last: one that moves has an attacher behind it.
-async fn leases_rest(sources: &Sources, driver: &str) -> Result<()> {
+/// Watches the Leases of the driver for longer than they last: one that moves has an attacher behind it. Who left one may have given it any
+/// duration; one that lasts longer than `most` is not watched.
+async fn leases_rest(sources: &Sources, driver: &str, most: Duration) -> Result<()> {
     let refuse = |text: &str| PluginError::Refused(text.to_owned());
     let leases = async || match sources.leases(driver).await {
         Lookup::Found(leases) => Ok(leases),
@@ -84,9 +87,23 @@ async fn leases_rest(sources: &Sources, driver: &str) -> Result<()> {
         )),
     };
     let before = leases().await?;
-    let longest = before.iter().map(|lease| lease.duration).max();
-    if let Some(longest) = longest {
-        tokio::time::sleep(longest + LEASE_MARGIN).await;
+    if let Some(longest) = before.iter().max_by_key(|lease| lease.duration) {
+        let wait = longest.duration + LEASE_MARGIN;
+        let (lease, seconds) = (
+            format!("Lease {}/{}", longest.namespace, lease_name(driver)),
+            wait.as_secs(),
+        );
+        if wait > most {
+            let most = most.as_secs();
+            return Err(refuse(&format!(
+                "{lease} has to be watched for {seconds} s, which is longer than --timeout ({most} s); ask again with \
+                 --timeout {seconds}s"
+            )));
+        }
+        print_line(&format!(
+            "{lease}: watching it for {seconds} s, as one that is renewed has an attacher behind it"
+        ))?;
+        tokio::time::sleep(wait).await;
     }
     if before == leases().await? {
         Ok(())
@@ -103,4 +120,32 @@ pub(super) async fn json_patch(client: &Client, path: &str, body: &Value, dry: b
         .body(body.to_string().into_bytes())
         .map_err(|error| kube::Error::Service(error.into()))?;
     client.request::<Value>(request).await.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api_server_fixture::{ApiServerFixture, list};
+    use serde_json::json;
+
+    /// A sidecar that is gone may have left it.
+    #[tokio::test]
+    async fn a_lease_that_lasts_longer_than_the_timeout_is_not_watched() {
+        let lease = json!({
+            "metadata": {"name": "external-attacher-leader-ssd-csi-test", "namespace": "shop"},
+            "spec": {"holderIdentity": "sidecar-0", "leaseDurationSeconds": 86_400},
+        });
+        let server = ApiServerFixture::start(move |path, _| match path {
+            "/apis/coordination.k8s.io/v1/leases" => Ok(list(std::slice::from_ref(&lease))),
+            _ => Err(404),
+        });
+        let most = Duration::from_mins(2);
+        let refused = leases_rest(&server.sources(), "ssd.csi.test", most).await.unwrap_err();
+        let text = refused.to_string();
+        assert!(
+            text.contains("Lease shop/external-attacher-leader-ssd-csi-test"),
+            "{text}"
+        );
+        assert!(text.ends_with("ask again with --timeout 86405s"), "{text}");
+    }
 }

@@ -2,7 +2,9 @@
 
 use serde_json::json;
 
-use super::builders::{DRIVER, attachment, both, claimed, csi_node, error, event, secret, volume_with_secret, with};
+use super::builders::{
+    DRIVER, attachment, both, claimed, config, csi_node, error, event, secret, volume_with_secret, with,
+};
 use super::rows::{play, row};
 use crate::explain::{Case, chain};
 use crate::observed::{CsiDriverRecord, Lookup};
@@ -21,6 +23,27 @@ fn the_trace_is_named() {
         );
         let scene = with(|scene| scene.attachment = Lookup::Found(attachment(edit)));
         assert_eq!(chain(&scene).trace_id.as_deref(), expected, "{noted}");
+    }
+}
+
+/// As the API server takes it: a day is the longest.
+#[test]
+fn a_deadline_is_raised_as_far_as_it_may_be() {
+    let late = error("attachError", "rpc error: code = DeadlineExceeded desc = late");
+    for (deadline, expected) in [("60s", Some("120s")), ("13h", Some("86400s")), ("24h", None)] {
+        let scene = with(|scene| {
+            scene.attachment = Lookup::Found(attachment(both(claimed(), &late)));
+            scene.driver.config = config(&[], &json!({"timeouts": {"publish": deadline}}));
+        });
+        let found = chain(&scene);
+        assert_eq!(found.diagnosis.case, Case::AttachUncertain, "{deadline}");
+        let mut commands = found
+            .diagnosis
+            .advice
+            .iter()
+            .filter_map(|advice| advice.command.as_deref());
+        let raised = commands.find_map(|command| command.split_once("\"publish\":\"")?.1.split_once('"'));
+        assert_eq!(raised.map(|(value, _)| value), expected, "{deadline}");
     }
 }
 
