@@ -329,7 +329,7 @@ pub struct ReleaseArguments {
     #[arg(long, default_value = "5m", value_name = "DURATION", value_parser = duration)]
     pub quiet_for: std::time::Duration,
     /// How long to wait for the operator's answer; where nobody serves the driver, how long its Lease may be watched
-    #[arg(long, default_value = "2m", value_name = "DURATION", value_parser = duration)]
+    #[arg(long, default_value = "3m", value_name = "DURATION", value_parser = duration)]
     pub timeout: std::time::Duration,
 }
 

@@ -367,7 +367,7 @@ mod tests {
         let told = |holder: &str, status: &str, message: &str| {
             let is_of_operator = holder == "replica-1";
             let scene = with(|scene| {
-                scene.driver.lease = lease(holder, is_of_operator, 3);
+                scene.driver.leases = builders::lease(holder, is_of_operator, 3);
                 scene.driver.config = config(&[("Ready", status, "Forbidden", message)], &json!({}));
             });
             row(&scene.driver, None, scene.now)

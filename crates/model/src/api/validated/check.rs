@@ -109,7 +109,7 @@ impl Checker {
     fn duration_of(&mut self, path_in_spec: &str, value: GoDuration, rule: &DurationRule) -> Duration {
         rule.check(value).unwrap_or_else(|problem| {
             self.report(path_in_spec, problem);
-            DurationRule::MAX
+            rules::MAX_DURATION
         })
     }
 
