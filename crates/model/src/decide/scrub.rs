@@ -11,16 +11,21 @@ use std::ops::Range;
 const MIN_SECRET_BYTES: usize = 4;
 /// Of a longer text only the beginning is searched and kept: four times what is kept of it in the end.
 const MAX_TEXT_BYTES: usize = 16 << 10;
-/// The longest search: about 100 ms. Only a text that nearly repeats a long and repetitive secret all along gets there.
+/// The longest search, in bytes that are read: about 100 ms. Only a text that nearly repeats a long and repetitive secret
+/// all along gets there.
 const MAX_STEPS: usize = 2_000_000;
 
 const STRIPPED: &str = "***stripped***";
+
+/// What base64 and hex are broken by: `base64` does it after 76 characters, PEM after 64, hex dumps after each byte or two.
+const BREAKS: &[u8] = b" \t\r\n";
 
 /// Replaces each of the secret values of a call in a text of the driver.
 ///
 /// A value is recognised as it stands, without the blanks and line ends around it; in the escapes of JSON, of Go's `%q`
 /// and of C; in the percent-encoding of paths and queries; in base64 of both alphabets, padded or not, also in the middle
-/// of other base64; and in hex. Of a value of several lines, such as a key in PEM form, each line is looked for as well.
+/// of other base64; and in hex. Base64 and hex may be broken by blanks and line ends. Of a value of several lines, such
+/// as a key in PEM form, each line is looked for as well.
 /// What is printed in two of these ways at a time, or in another way, is not recognised.
 ///
 /// Of a text longer than 16 KiB only the beginning is kept; what may be the beginning of a value at its end goes as
@@ -171,8 +176,10 @@ fn longest(
     let mut range = 0..values.places.len();
     let (mut depth, mut end) = (0, None);
     while *steps <= MAX_STEPS {
-        *steps += 1;
-        let Some(byte) = reader.next() else {
+        let from = reader.at;
+        let next = reader.next();
+        *steps += reader.at - from;
+        let Some(byte) = next else {
             let is_part = is_cut && reader.hit_end && depth >= MIN_SECRET_BYTES;
             return if is_part { Some(text.len()) } else { end };
         };
@@ -215,29 +222,45 @@ impl<'t> Reader<'t> {
             bit_count: 0,
             hit_end: false,
         };
-        if let Encoding::Base64(others) = encoding {
-            match reader.base64_digit() {
+        // What begins after another character is read from there on, not from here.
+        match encoding {
+            Encoding::Hex | Encoding::Base64(_) if reader.after_breaks(at) > at => reader.at = text.len(),
+            Encoding::Base64(others) => match reader.base64_digit() {
                 Some(digit) => {
                     reader.bits = digit & (0x3f >> others);
                     reader.bit_count = 6 - others;
                 }
-                // What begins after another character is read from there on, not from here.
                 None => reader.at = text.len(),
-            }
+            },
+            _ => {}
         }
         reader
     }
 
     /// Where what was read so far ends: with base64 after the padding.
     fn end(&self) -> usize {
-        let Encoding::Base64(_) = self.encoding else {
-            return self.at;
-        };
-        let padding = self.text.get(self.at..).unwrap_or_default().iter().take(2);
-        self.at + padding.take_while(|byte| **byte == b'=').count()
+        let mut end = self.at;
+        if matches!(self.encoding, Encoding::Base64(_)) {
+            for _ in 0..2 {
+                let next = self.after_breaks(end);
+                if self.text.get(next) == Some(&b'=') {
+                    end = next + 1;
+                }
+            }
+        }
+        end
+    }
+
+    /// Where the blanks and line ends from a place on are over.
+    fn after_breaks(&self, at: usize) -> usize {
+        let rest = self.text.get(at..).unwrap_or_default();
+        at + rest.iter().take_while(|byte| BREAKS.contains(byte)).count()
     }
 
     fn take(&mut self) -> Option<u8> {
+        if matches!(self.encoding, Encoding::Hex | Encoding::Base64(_)) {
+            self.at = self.after_breaks(self.at);
+        }
         let byte = self.text.get(self.at).copied();
         self.hit_end |= byte.is_none();
         self.at += usize::from(byte.is_some());

@@ -172,6 +172,36 @@ fn what_stands_around_a_secret_stays() {
     }
 }
 
+/// Programs break what is long, anywhere: `base64` at 76 characters, `openssl base64` at 64, `xxd` after two bytes.
+#[test]
+fn an_encoding_that_is_broken_into_lines_hides_nothing() {
+    // As long as a line of PEM, of which the base64 never fits on one line.
+    const SECRET: &str = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj";
+    let whole = base64(SECRET);
+    let unpadded = whole.trim_end_matches('=').to_owned();
+    // The last two break the padding off, and apart.
+    let breaks = [
+        (1, " "),
+        (4, "\t"),
+        (60, "\n"),
+        (64, "\r\n"),
+        (76, "\n"),
+        (86, "\n"),
+        (87, "\n  "),
+    ];
+    for form in [whole, unpadded, url_base64(SECRET), hex(SECRET)] {
+        for (width, line_end) in breaks {
+            let lines: Vec<&[u8]> = form.as_bytes().chunks(width).collect();
+            let broken = String::from_utf8(lines.join(line_end.as_bytes())).unwrap();
+            assert_eq!(
+                scrub(&format!("before\n{broken}\nafter"), [SECRET]),
+                format!("before\n{STRIPPED}\nafter"),
+                "{broken}"
+            );
+        }
+    }
+}
+
 proptest! {
     #[test]
     fn no_form_of_a_secret_survives(
