@@ -6,9 +6,13 @@
 use std::borrow::Cow;
 
 use aws_lc_rs::digest::{SHA256, digest};
+use csi_attacher_model::decide::cut;
 
 use super::attribute::AttrValue;
 use super::names::attr;
+
+/// Errors show no more of a handle or a node ID, in bytes: see [`shown_handle`](csi_attacher_model::decide::shown_handle).
+const MAX_SHOWN: usize = 256;
 
 /// Names shorter than this are replaced in a text only where they stand alone: a node `a` is not every `a`.
 const SHORTEST_ANYWHERE: usize = 4;
@@ -72,11 +76,16 @@ impl Redaction {
         let ids = volume_ids.into_iter().filter(|_| self.volume_id);
         let names = names.into_iter().filter(|_| self.names);
         let is_known = |value: &str| self.known.iter().any(|(known, _)| **known == *value);
-        let new = ids
-            .chain(names)
-            .filter(|value| !value.is_empty() && !is_known(value))
-            .map(|value| (Box::<str>::from(value), hash(value)));
-        let mut known: Vec<(Box<str>, String)> = new.collect();
+        let mut known: Vec<(Box<str>, String)> = Vec::new();
+        for value in ids.chain(names).filter(|value| !value.is_empty() && !is_known(value)) {
+            let shown = hash(value);
+            // What is left of one that was cut stands for the whole.
+            let beginning = cut(value, MAX_SHOWN);
+            if beginning.len() < value.len() && !is_known(beginning) {
+                known.push((beginning.into(), shown.clone()));
+            }
+            known.push((value.into(), shown));
+        }
         if known.is_empty() {
             return None;
         }
@@ -131,6 +140,7 @@ fn replace_alone(text: &str, value: &str, shown: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use csi_attacher_model::decide::shown_handle;
     use proptest::prelude::*;
 
     use super::*;
@@ -189,6 +199,20 @@ mod tests {
             Redaction::new(false, true).unwrap().text("nothing is known"),
             "nothing is known"
         );
+    }
+
+    /// As refusals show it, the whole one is not found there.
+    #[test]
+    fn a_handle_that_was_cut_is_found_as_the_whole_one() {
+        let (long, other) = ("h".repeat(300), format!("{}é", "n".repeat(255)));
+        let redaction = Redaction::new(true, true).unwrap().knowing([&*long], [&*other]);
+        for (value, start) in [(&*long, "hh"), (&*other, "nn")] {
+            for shown in [value, &*shown_handle(value), cut(value, MAX_SHOWN)] {
+                let text = redaction.text(&format!("volume {shown} is another one"));
+                assert!(text.contains(&hash(value)) && !text.contains(start), "{text}");
+            }
+        }
+        assert_eq!(redaction.learning([&*long, cut(&long, MAX_SHOWN)], None), None);
     }
 
     /// Each step of an attempt says what it knows.

@@ -283,8 +283,6 @@ fn undone(shell: &Shell<'_>, claim: &Claim, handle: &str, failure: Option<&Failu
 
 /// A volume without a PersistentVolume is not deleted: told on the claim, as no other object tells of it.
 fn undo_failed(shell: &mut Shell<'_>, claim: &Claim, undo: &UndoFailure) {
-    // A long handle is cut in the text, so that the whole one is not found there.
-    shell.span.knows([undo.shown_handle()], []);
     let kind = kind_of(&undo.failure);
     let (message, delay) = (undo.to_string(), shell.run.retry_delay);
     let note = event::failed(&message, false, shell.attempt(), Some(delay));

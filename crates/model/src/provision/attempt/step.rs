@@ -232,13 +232,6 @@ pub struct UndoFailure {
     pub failure: Failure,
 }
 
-impl UndoFailure {
-    /// The ID as the words have it.
-    pub fn shown_handle(&self) -> &str {
-        cut_handle(&self.handle)
-    }
-}
-
 /// Why the selected node was taken off a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RescheduleCause {
