@@ -30,6 +30,11 @@ app.kubernetes.io/name: {{ include "csi-attacher-operator.name" . | trunc 58 | t
 app.kubernetes.io/instance: {{ .Release.Name | toYaml }}
 {{- end }}
 
+{{/* A text as a label has it: the version of a build may have a "+", and be longer. */}}
+{{- define "csi-attacher-operator.labelValue" -}}
+{{- . | replace "+" "_" | trunc 63 | trimAll "-_." }}
+{{- end }}
+
 {{/* Labels of all objects. */}}
 {{- define "csi-attacher-operator.labels" -}}
 {{- include "csi-attacher-operator.labelsAnd" (list . dict) }}
@@ -38,8 +43,9 @@ app.kubernetes.io/instance: {{ .Release.Name | toYaml }}
 {{/* The same and those of one object, each key once: first what selectors name, then those of the object, then commonLabels. */}}
 {{- define "csi-attacher-operator.labelsAnd" -}}
 {{- $root := first . }}
-{{- $chart := dict "app.kubernetes.io/version" $root.Chart.AppVersion "app.kubernetes.io/managed-by" $root.Release.Service
-  "helm.sh/chart" (printf "%s-%s" $root.Chart.Name ($root.Chart.Version | replace "+" "_")) }}
+{{- $chart := dict "app.kubernetes.io/version" (include "csi-attacher-operator.labelValue" $root.Chart.AppVersion)
+  "app.kubernetes.io/managed-by" $root.Release.Service
+  "helm.sh/chart" (include "csi-attacher-operator.labelValue" (printf "%s-%s" $root.Chart.Name $root.Chart.Version)) }}
 {{- $labels := dict }}
 {{- range list $chart $root.Values.commonLabels (last .) (include "csi-attacher-operator.selector" $root | fromYaml) }}
 {{- range $key, $value := . }}

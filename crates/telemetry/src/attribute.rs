@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 
+use csi_attacher_model::decide::is_unprintable;
 use opentelemetry::{Array, StringValue, Value};
 
 /// Bytes a string value may have when the environment sets no limit.
@@ -73,19 +74,19 @@ impl AttrValue<'_> {
 }
 
 fn clean_owned(text: Cow<'_, str>, limit: usize) -> String {
-    if text.len() <= limit && !text.contains(char::is_control) {
+    if text.len() <= limit && !text.contains(is_unprintable) {
         return text.into_owned();
     }
     clean(&text, limit).into_owned()
 }
 
-/// Strips control characters (C0, DEL and C1) and cuts the rest to at most `limit` bytes on a character boundary.
+/// Strips [what terminals act upon](is_unprintable) and cuts the rest to at most `limit` bytes on a character boundary.
 ///
 /// The OpenTelemetry limit counts characters; counting bytes is stricter for text outside ASCII and bounds memory.
 pub fn clean(text: &str, limit: usize) -> Cow<'_, str> {
-    if text.contains(char::is_control) {
+    if text.contains(is_unprintable) {
         let mut cleaned = String::with_capacity(text.len().min(limit));
-        for character in text.chars().filter(|character| !character.is_control()) {
+        for character in text.chars().filter(|character| !is_unprintable(*character)) {
             if cleaned.len() + character.len_utf8() > limit {
                 break;
             }
@@ -106,7 +107,7 @@ mod tests {
         #[test]
         fn clean_keeps_the_longest_printable_prefix(text in ".{0,64}|[a-z\u{0}-\u{20}é\u{1F600}]{0,64}", limit in 0usize..80) {
             let cleaned = clean(&text, limit);
-            let printable: String = text.chars().filter(|c| !c.is_control()).collect();
+            let printable: String = text.chars().filter(|c| !is_unprintable(*c)).collect();
             prop_assert!(cleaned.len() <= limit);
             prop_assert!(printable.starts_with(cleaned.as_ref()));
             // Nothing more would have fitted: the next character would cross the limit.

@@ -9,17 +9,17 @@ use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fmt;
 use std::panic::PanicHookInfo;
 use thiserror::Error;
-use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;
+use tracing::{Event, Subscriber};
 use tracing_subscriber::field::RecordFields;
 use tracing_subscriber::filter::{Directive, EnvFilter};
 use tracing_subscriber::fmt::format::{DefaultFields, Writer};
-use tracing_subscriber::fmt::{FormatFields, MakeWriter};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
 use tracing_subscriber::layer::{Layer, SubscriberExt};
-use tracing_subscriber::registry::Registry;
+use tracing_subscriber::registry::{LookupSpan, Registry};
 use tracing_subscriber::util::SubscriberInitExt;
 
-use csi_attacher_model::decide::plain;
+use csi_attacher_model::decide::{escaped_json, plain};
 
 /// Targets that may log at most at the given level, unless a directive names them.
 const CEILINGS: [(&str, LevelFilter); 8] = [
@@ -118,7 +118,7 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
 }
 
 /// The message and the fields of a record as text, on one line and without what a terminal acts upon: they name handles and repeat drivers,
-/// and these have anything in them. In JSON the serializer escapes it.
+/// and these have anything in them. In JSON it is escaped: see [`EscapedJson`].
 struct PlainFields;
 
 impl<'writer> FormatFields<'writer> for PlainFields {
@@ -126,6 +126,22 @@ impl<'writer> FormatFields<'writer> for PlainFields {
         let mut text = String::new();
         DefaultFields::new().format_fields(Writer::new(&mut text), fields)?;
         writer.write_str(&plain(&text))
+    }
+}
+
+/// A record as JSON, in which all is escaped that a terminal acts upon or some readers of lines take for an end.
+struct EscapedJson<F>(F);
+
+impl<S, N, F> FormatEvent<S, N> for EscapedJson<F>
+where
+    S: Subscriber + for<'span> LookupSpan<'span>,
+    N: for<'writer> FormatFields<'writer> + 'static,
+    F: FormatEvent<S, N>,
+{
+    fn format_event(&self, context: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        let mut json = String::new();
+        self.0.format_event(context, Writer::new(&mut json), event)?;
+        writer.write_str(&escaped_json(&json))
     }
 }
 
@@ -146,7 +162,8 @@ where
             base.json()
                 .flatten_event(true)
                 .with_current_span(false)
-                .with_span_list(false),
+                .with_span_list(false)
+                .map_event_format(EscapedJson),
         ),
     };
     Ok(tracing_subscriber::registry().with(layer.with_filter(filter)))

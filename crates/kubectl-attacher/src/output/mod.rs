@@ -4,15 +4,17 @@ mod style;
 mod table;
 mod text;
 mod tree;
+mod yaml;
 
 pub use style::{Painted, Style};
 pub use table::Table;
 pub use text::Text;
 pub use tree::tree;
+pub use yaml::yaml;
 
+use csi_attacher_model::decide::escaped_json;
 use jiff::Timestamp;
 use serde::Serialize;
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use crate::error::{PluginError, Result};
@@ -20,27 +22,7 @@ use crate::error::{PluginError, Result};
 /// A value as JSON.
 pub fn json(value: &impl Serialize) -> Result<Text> {
     let json = serde_json::to_string_pretty(value).map_err(|error| PluginError::Output(error.to_string()))?;
-    Ok(Text::of_lines(&escaped(&json)))
-}
-
-/// JSON in which every control character of a string is escaped. JSON itself asks that of those below U+0020 only.
-fn escaped(json: &str) -> String {
-    json.chars()
-        .fold(String::with_capacity(json.len()), |mut text, character| {
-            if character.is_control() && character != '\n' {
-                // Writing to a String cannot fail.
-                let _written = write!(text, "\\u{:04x}", u32::from(character));
-            } else {
-                text.push(character);
-            }
-            text
-        })
-}
-
-/// A value as YAML.
-pub fn yaml(value: &impl Serialize) -> Result<Text> {
-    let yaml = serde_yaml::to_string(value).map_err(|error| PluginError::Output(error.to_string()))?;
-    Ok(Text::of_lines(&yaml))
+    Ok(Text::of_lines(&escaped_json(&json)))
 }
 
 /// A time span as kubectl prints it: `45s`, `3m20s`, `2h5m`, `4d3h`.
@@ -67,17 +49,18 @@ pub fn ago(then: Timestamp, now: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::{json, span, yaml};
+    use csi_attacher_model::decide::is_unprintable;
     use std::time::Duration;
 
     /// Programs get a text as it is, and a terminal none of its control characters.
     #[test]
     fn serialised_texts_are_whole() {
-        let value = serde_json::json!({"message": "busy\n\u{1b}[31mFAKE\u{9b}0m\u{7f}"});
+        let value = serde_json::json!({"message": "busy\n\u{1b}[31mFAKE\u{9b}0m\u{7f}\u{202e}"});
         let (json, yaml) = (json(&value).unwrap(), yaml(&value).unwrap());
         for text in [&json, &yaml] {
             let text = text.as_str();
             assert!(text.ends_with('\n'), "{text:?}");
-            assert!(text.lines().all(|line| !line.chars().any(char::is_control)), "{text:?}");
+            assert!(text.lines().all(|line| !line.contains(is_unprintable)), "{text:?}");
         }
         assert_eq!(serde_json::from_str::<serde_json::Value>(json.as_str()).unwrap(), value);
         assert_eq!(serde_yaml::from_str::<serde_json::Value>(yaml.as_str()).unwrap(), value);

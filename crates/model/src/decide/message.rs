@@ -2,15 +2,17 @@
 
 use std::borrow::Cow;
 
+use super::unprintable::is_unprintable;
+
 /// The API server's limit on `VolumeError.message`, in bytes.
 pub const MAX_ERROR_BYTES: usize = 1024;
 
-/// Replaces control characters by blanks, so that a text stays on its line.
+/// Replaces control characters and their like by blanks, so that a text stays on its line and in its order.
 pub fn plain(text: &str) -> Cow<'_, str> {
-    if text.chars().any(char::is_control) {
+    if text.chars().any(is_unprintable) {
         Cow::Owned(
             text.chars()
-                .map(|character| if character.is_control() { ' ' } else { character })
+                .map(|character| if is_unprintable(character) { ' ' } else { character })
                 .collect(),
         )
     } else {

@@ -43,6 +43,7 @@ mod release_request;
 mod scrub;
 mod settle;
 mod snapshot;
+mod unprintable;
 mod volume;
 
 pub use action::{Action, IgnoreReason};
@@ -68,14 +69,14 @@ pub use published_volume::{
 };
 pub use record::{CallAt, is_in_the_way, is_same_work, is_settled, may_be_in_use, may_note_failure};
 pub use refusal::Refusal;
-pub(crate) use release_request::quoted;
 pub use release_request::{
     ListedEvidence, ListingDoubt, MAX_REQUEST_AGE, ReleaseAnswer, ReleaseBasis, ReleaseEvidence, ReleasePlan,
-    ReleaseProof, ReleaseRefusal, ReleaseRequest,
+    ReleaseProof, ReleaseRefusal, ReleaseRequest, quoted,
 };
 pub use scrub::{SecretValues, scrub};
 pub use settle::{check_publish_context, settle, unpublished};
 pub use snapshot::{Snapshot, observe};
+pub use unprintable::{escaped_json, is_unprintable};
 pub use volume::{check_access_modes, is_for_one_node};
 
 use crate::objects::{Attachment, Volume};

@@ -18,8 +18,8 @@ pub const MAX_REQUEST_AGE: SignedDuration = SignedDuration::from_mins(15);
 /// Longest part of a request that is repeated in Events and logs, in bytes.
 pub(super) const MAX_TEXT: usize = 200;
 
-/// As much of a text as is repeated, on one line.
-pub(crate) fn quoted(text: &str) -> String {
+/// As much of a text as is repeated in Events and logs, 200 bytes, on one line.
+pub fn quoted(text: &str) -> String {
     plain(cut(text, MAX_TEXT)).into_owned()
 }
 

@@ -1,8 +1,9 @@
 //! The request to the operator, and its answer.
 
 use csi_attacher_model::api::names::{RELEASE_ANNOTATION, RELEASE_REFUSED_ANNOTATION, finalizer_name};
-use csi_attacher_model::decide::{ReleaseAnswer, ReleaseProof, ReleaseRequest, is_detaching};
+use csi_attacher_model::decide::{ReleaseAnswer, ReleaseProof, ReleaseRequest, is_detaching, quoted};
 use csi_attacher_model::objects::{Attachment, VolumeAttachmentWire};
+use jiff::Timestamp;
 use kube::Client;
 use serde_json::json;
 
@@ -24,14 +25,8 @@ pub(super) async fn ask(
     let Some(deleted) = record.deleting else {
         return Err(PluginError::Refused("it is not being deleted".to_owned()));
     };
-    let request = ReleaseRequest {
-        uid: record.uid.to_string(),
-        deleted,
-        at: now(),
-        by: whoami(&context.client).await,
-        reason: arguments.reason.clone(),
-        proof,
-    };
+    let by = whoami(&context.client).await;
+    let request = request(record, deleted, &by, &arguments.reason, proof);
     let value = serde_json::to_string(&request).map_err(|error| PluginError::Output(error.to_string()))?;
     let dry = arguments.dry_run == DryRun::Server;
     annotate(context, record, RELEASE_ANNOTATION, &value, dry).await?;
@@ -76,6 +71,24 @@ pub(super) async fn ask(
                 seconds: arguments.timeout.as_secs(),
             })
         }
+    }
+}
+
+/// The request, with as much of the words as is repeated: to the operator an annotation that is too long is none, and it would not answer.
+fn request(
+    record: &Attachment,
+    deleted: Timestamp,
+    by: &str,
+    reason: &str,
+    proof: Option<ReleaseProof>,
+) -> ReleaseRequest {
+    ReleaseRequest {
+        uid: record.uid.to_string(),
+        deleted,
+        at: now(),
+        by: quoted(by),
+        reason: quoted(reason),
+        proof,
     }
 }
 
@@ -124,19 +137,23 @@ mod tests {
     use super::*;
     use crate::explain::tests::builders::{attachment, both, detaching, wire};
 
+    #[test]
+    fn the_operator_reads_a_request_with_words_of_any_length() {
+        let record = attachment(detaching(60));
+        let long = "\"\\\u{1b}\u{e9}".repeat(5_000);
+        let asked = request(&record, record.deleting.unwrap(), &long, &long, None);
+        let annotations = json!({ (RELEASE_ANNOTATION): serde_json::to_string(&asked).unwrap() });
+        let seen = attachment(both(detaching(60), &json!({"metadata": {"annotations": annotations}})));
+        let note = seen.release.as_deref().unwrap();
+        assert_eq!(serde_json::from_str::<ReleaseRequest>(&note.request).unwrap(), asked);
+        assert!(asked.reason.starts_with("\"\\ \u{e9}"), "{}", asked.reason);
+    }
+
     /// The owner of another finalizer replaced the list, and nobody has judged.
     #[test]
     fn what_has_lost_the_finalizer_meanwhile_is_not_released() {
         let record = attachment(detaching(60));
-        let deleted = record.deleting.unwrap();
-        let request = ReleaseRequest {
-            uid: record.uid.to_string(),
-            deleted,
-            at: deleted,
-            by: String::new(),
-            reason: String::new(),
-            proof: None,
-        };
+        let request = request(&record, record.deleting.unwrap(), "", "", None);
         let with = |metadata: serde_json::Value| both(detaching(60), &json!({ "metadata": metadata }));
         let rows = [
             ("waiting", with(json!({})), false),

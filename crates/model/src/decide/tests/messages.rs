@@ -5,7 +5,9 @@ use proptest::prelude::*;
 use super::builders::{attachment, volume};
 use super::table::{play, retried};
 use super::world::{now, on_node, world};
-use crate::decide::{self, Failure, MAX_ERROR_BYTES, Outcome, SecretState, cut, observe, plain};
+use crate::decide::{
+    self, Failure, MAX_ERROR_BYTES, Outcome, SecretState, cut, escaped_json, is_unprintable, observe, plain,
+};
 use crate::objects::StringMap;
 
 #[test]
@@ -57,6 +59,24 @@ fn a_handle_is_shown_without_control_characters() {
     ]);
 }
 
+/// What turns the direction, or ends a line to some readers, forges a text as a line end does.
+#[test]
+fn what_a_terminal_acts_upon_is_not_shown() {
+    let rows = [
+        ("a\u{202e}b\u{2066}c", "a b c", r"a\u202eb\u2066c"),
+        ("a\u{200f}b\u{61c}c", "a b c", r"a\u200fb\u061cc"),
+        ("a\u{2028}b\u{2029}c", "a b c", r"a\u2028b\u2029c"),
+        ("a\u{7f}b\u{85}c\u{9b}d", "a b c d", r"a\u007fb\u0085c\u009bd"),
+        // These join emoji and letters of some scripts.
+        ("a\u{200c}b\u{200d}c", "a\u{200c}b\u{200d}c", "a\u{200c}b\u{200d}c"),
+    ];
+    for (text, shown, escaped) in rows {
+        assert_eq!(plain(text), shown);
+        assert_eq!(escaped_json(text), escaped);
+    }
+    assert_eq!(escaped_json("{\n  \"a\": 1\n}"), "{\n  \"a\": 1\n}");
+}
+
 proptest! {
     #[test]
     fn a_cut_text_is_a_beginning_of_whole_characters(text in "\\PC{0,600}", limit in 0..2000_usize) {
@@ -70,7 +90,7 @@ proptest! {
     #[test]
     fn a_plain_text_has_no_control_characters_and_its_length_in_characters(text in any::<String>()) {
         let plain = plain(&text);
-        prop_assert!(!plain.chars().any(char::is_control));
+        prop_assert!(!plain.chars().any(is_unprintable));
         prop_assert_eq!(plain.chars().count(), text.chars().count());
     }
 }
