@@ -18,7 +18,7 @@ const BLANK_ANNOTATION: &str = "annotation csi.alpha.kubernetes.io/node-id of th
                                 the volume is attached is unknown; set the annotation to that node ID";
 const VOLUME_UNKNOWN: &str = "PersistentVolume <volume> was created after VolumeAttachment <attachment> was attached, and nothing says which \
                               volume was: it may be another one than <handle>; find out which one is attached to node <node>, and run kubectl \
-                              annotate volumeattachment <attachment> 'attacher.csi.dev/volume={\"handle\":\"ID\"}'";
+                              annotate volumeattachment <attachment> 'attacher.csi.dev/volume={\"handle\":\"ID\"}' --overwrite";
 
 pub fn staged() -> Vec<&'static str> {
     vec![BLANK_NODE_ID, BLANK_HANDLE, BLANK_ANNOTATION, VOLUME_UNKNOWN]

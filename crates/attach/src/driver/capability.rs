@@ -128,7 +128,7 @@ fn words(
          spec.endpoint ({endpoint}) is the controller plugin and not the node plugin, and that the controller runs \
          with its attach option. {csi_driver}; attachRequired: false there would end this. If the driver really does \
          not attach any more, confirm it{confirmed}: kubectl annotate attacherconfig {config} \
-         {CONFIRM_CAPABILITY_LOST_ANNOTATION}={driver}"
+         {CONFIRM_CAPABILITY_LOST_ANNOTATION}={driver} --overwrite"
     )
 }
 
@@ -274,7 +274,7 @@ mod tests {
                 first,
                 second,
                 "spec.endpoint (unix:///csi/csi.sock)",
-                "kubectl annotate attacherconfig a-config attacher.csi.dev/confirm-capability-lost=a.test",
+                "kubectl annotate attacherconfig a-config attacher.csi.dev/confirm-capability-lost=a.test --overwrite",
             ] {
                 assert!(said.contains(part), "{part:?} in {said}");
             }

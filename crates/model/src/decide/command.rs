@@ -1,12 +1,13 @@
 //! Commands in messages, which a person may paste into a shell. What a stranger named, such as a handle or a node ID, has anything in it,
 //! and comes into a command by [`command_word`] alone.
 
-use super::message::MAX_SHOWN_HANDLE;
+/// Most bytes of a word in a command of a message. Node IDs and handles of drivers have up to 150, names of VolumeAttachments 68.
+const MAX_COMMAND_WORD: usize = 160;
 
 /// A word of a stranger in a command, if a shell takes it as it is and it is no flag; else the `placeholder`, as runbooks have it, such as
 /// `ID`. So is one that is too long for a message.
 pub fn command_word<'a>(word: &'a str, placeholder: &'a str) -> &'a str {
-    if word.len() <= MAX_SHOWN_HANDLE && is_plain_word(word) && !word.starts_with('-') {
+    if word.len() <= MAX_COMMAND_WORD && is_plain_word(word) && !word.starts_with('-') {
         word
     } else {
         placeholder

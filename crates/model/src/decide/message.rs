@@ -26,13 +26,44 @@ pub fn shown_error(text: &str) -> Cow<'_, str> {
     plain(cut(text, MAX_ERROR_BYTES))
 }
 
-/// Most bytes of a handle in a text that goes on with what to do: that must not be what is cut off.
-pub(super) const MAX_SHOWN_HANDLE: usize = 256;
+/// Most bytes of an error that ends with a command, and of any error that an Event shows whole. The rest of [`MAX_ERROR_BYTES`] is for who
+/// writes it: the ID of a trace behind it on the attachment, the attempt, the volume and the node before it in the Event.
+pub const MAX_WHOLE_ERROR: usize = 768;
 
-/// A handle in such a text.
+/// Most bytes of a handle in a text that goes on with what to do: that must not be what is cut off.
+const MAX_SHOWN_HANDLE: usize = 256;
+
+/// What follows the beginning of a name that is not shown whole.
+const MORE: &str = "...";
+
+/// A handle, or another name that a stranger chose, in such a text.
 pub fn shown_handle(handle: &str) -> Box<str> {
-    match cut(handle, MAX_SHOWN_HANDLE) {
-        beginning if beginning.len() < handle.len() => format!("{beginning}...").into(),
+    shown(handle, MAX_SHOWN_HANDLE)
+}
+
+/// Names in a text that has `room` bytes for all of them: whole where they fit, else each that is longer than the others can do without is
+/// cut, all of these at the same length.
+pub fn shown_within<const N: usize>(names: [&str; N], room: usize) -> [Box<str>; N] {
+    let size = |name: &str, most: usize| match name.len() {
+        whole if whole <= most => whole,
+        _ => most + MORE.len(),
+    };
+    let fits = |most: &usize| names.iter().map(|name| size(name, *most)).sum::<usize>() <= room;
+    let most = (0..=MAX_SHOWN_HANDLE).rev().find(fits).unwrap_or_default();
+    names.map(|name| shown(name, most))
+}
+
+/// A text of at most [`MAX_WHOLE_ERROR`] bytes that ends with a command: the names in it are shortened to what the rest of it leaves, as
+/// a command that is cut could be pasted as it stands.
+pub(super) fn with_names<const N: usize>(names: [&str; N], text: impl Fn([&str; N]) -> String) -> String {
+    let room = MAX_WHOLE_ERROR.saturating_sub(text([""; N]).len());
+    let shown = shown_within(names, room);
+    text(shown.each_ref().map(|name| &**name))
+}
+
+fn shown(name: &str, most: usize) -> Box<str> {
+    match cut(name, most) {
+        beginning if beginning.len() < name.len() => format!("{beginning}{MORE}").into(),
         whole => whole.into(),
     }
 }

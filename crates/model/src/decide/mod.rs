@@ -26,6 +26,7 @@ mod command;
 mod detach;
 mod driver_facts;
 mod fingerprint;
+mod former_place;
 pub mod grpc_code;
 pub(crate) mod json_patch;
 mod judge_release;
@@ -55,7 +56,7 @@ pub use command::{command_word, is_plain_command};
 pub use driver_facts::{Capabilities, DriverFacts, ReleaseWithoutCall};
 pub use fingerprint::{attachment_fingerprint, volume_fingerprint};
 pub use judge_release::{check_age, judge_release, on_other_machine, release_answer};
-pub use message::{MAX_ERROR_BYTES, cut, plain, shown_error, shown_handle};
+pub use message::{MAX_ERROR_BYTES, MAX_WHOLE_ERROR, cut, plain, shown_error, shown_handle, shown_within};
 pub use observed::{
     Claimant, DetachWait, Neighbours, NodeEntry, Observed, OrphanPolicy, Policy, PublishSecrets, SecretState,
 };
@@ -64,8 +65,8 @@ pub use patch::Write;
 pub use protect::{KeepReason, VolumeAction, may_release, volume};
 pub use publication::{is_claimed, is_final, was_called_for};
 pub use published_volume::{
-    FormerPlace, contradicts_note, former_place, holds_its_place, is_claimed_for, is_in_use, is_same_volume,
-    known_handle, published_beside_note, published_volume, replaced, wanted_handle,
+    confirmation, contradicts_note, holds_its_place, is_claimed_for, is_in_use, is_same_volume, known_handle,
+    published_beside_note, published_volume, replaced, wanted_handle,
 };
 pub use record::{CallAt, is_in_the_way, is_same_work, is_settled, may_be_in_use, may_note_failure};
 pub use refusal::Refusal;

@@ -5,12 +5,11 @@
 //! made for a guess.
 
 use jiff::SignedDuration;
-use std::fmt;
 use std::sync::Arc;
 
 use super::attach::{csi_source, node_refusal};
 use super::calls::VolumeOnNode;
-use super::command::command_word;
+use super::former_place::{FormerPlace, former_place, list_of, named_places};
 use super::message::shown_handle;
 use super::observed::{Claimant, NodeEntry, Observed};
 use super::refusal::Refusal;
@@ -202,62 +201,29 @@ pub(super) fn places<'a>(
     let Some(current) = places.first().copied() else {
         return Err(node_refusal(observed, observed.node));
     };
-    let is_confirmed =
-        |place: &VolumeOnNode<'_>| former_place(*place, current).is_some_and(|former| is_not_at(attachment, former));
+    let said = attachment.not_attached_at.as_deref();
+    let named = said.map(|said| named_places(said, &places)).unwrap_or_default();
+    let is_confirmed = |place: &VolumeOnNode<'a>| {
+        let former = former_place(*place, current);
+        former.is_some_and(|former| named.contains(&former))
+    };
     Ok(places.into_iter().partition(is_confirmed))
 }
 
-/// A place where the volume was formerly. As text, it is what names the place in the annotation by which a person says that the volume is
-/// not there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FormerPlace<'a> {
-    /// The node ID is a former one.
-    Node(&'a str),
-    /// Only the handle is.
-    Volume(VolumeOnNode<'a>),
-}
-
-/// The former place; none for the place that a detach begins with: its driver has to confirm it.
-pub fn former_place<'a>(place: VolumeOnNode<'a>, current: VolumeOnNode<'_>) -> Option<FormerPlace<'a>> {
-    if place.node_id != current.node_id {
-        Some(FormerPlace::Node(place.node_id))
-    } else if place.volume_id != current.volume_id {
-        Some(FormerPlace::Volume(place))
-    } else {
-        None
+/// What a person sets the annotation to, so that it confirms this former place beside those that it confirms now; none for a place that
+/// nobody can confirm, or where the list would be read otherwise.
+pub fn confirmation(observed: &Observed<'_>, place: VolumeOnNode<'_>) -> Option<String> {
+    let (volume_id, _) = published_volume(observed.attachment, observed.volume).ok()?;
+    let (confirmed, asked) = places(observed, volume_id).ok()?;
+    let current = *asked.first()?;
+    former_place(place, current)?;
+    let mut list: Vec<FormerPlace<'_>> = Vec::new();
+    for place in confirmed.iter().copied().chain([place]) {
+        list.extend(former_place(place, current).filter(|place| !list.contains(place)));
     }
-}
-
-impl FormerPlace<'_> {
-    /// The same in a command: what a shell would not take as it is, a person has to fill in.
-    pub fn in_command(self) -> String {
-        match self {
-            Self::Node(node_id) => command_word(node_id, "ID").to_owned(),
-            Self::Volume(place) => {
-                let handle = command_word(place.volume_id, "HANDLE");
-                format!("{handle}@{}", command_word(place.node_id, "ID"))
-            }
-        }
-    }
-}
-
-impl fmt::Display for FormerPlace<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Node(node_id) => f.write_str(node_id),
-            Self::Volume(place) => write!(f, "{}@{}", place.volume_id, place.node_id),
-        }
-    }
-}
-
-/// Whether a person said by the annotation that the volume is not attached at a former place.
-fn is_not_at(attachment: &Attachment, place: FormerPlace<'_>) -> bool {
-    let Some(said) = attachment.not_attached_at.as_deref() else {
-        return false;
-    };
-    let place = place.to_string();
-    // There may be a comma in it.
-    said == place || said.split(',').any(|named| named.trim() == place)
+    let known: Vec<VolumeOnNode<'_>> = confirmed.iter().chain(&asked).copied().collect();
+    let is_clear = named_places(&list_of(&list, ToString::to_string), &known) == list;
+    is_clear.then(|| list_of(&list, FormerPlace::in_command))
 }
 
 /// Two PersistentVolumes may have one handle, and the attachments of both may be on one node: whoever goes first must not

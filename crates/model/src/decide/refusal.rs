@@ -4,8 +4,10 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::command::command_word;
+use super::message::with_names;
 use super::observed::Observed;
 use crate::api::names::{NODE_ID_ANNOTATION, VOLUME_ANNOTATION};
+use crate::api::permissions::secret_entry;
 use crate::objects::{ENTRY_SIZE, MAX_VOLUME_FIELD, SecretReference, TranslationError, VolumeAnnotation};
 
 /// Why something cannot be done as things are. The texts of the first group are those that users of the Go sidecar
@@ -52,12 +54,7 @@ pub enum Refusal {
         now: Box<str>,
     },
     /// The note names another volume than the PersistentVolume, which is older than what is attached.
-    #[error(
-        "annotation {VOLUME_ANNOTATION} of VolumeAttachment {attachment} names volume {noted}, and PersistentVolume {volume}, which was \
-         there before and never changes its handle, is volume {now}: the annotation is wrong; a detach takes both volumes from the node; run \
-         kubectl annotate volumeattachment {} {VOLUME_ANNOTATION}- to have it written again",
-        command_word(attachment, "NAME")
-    )]
+    #[error("{}", note_contradicted(attachment, volume, noted, now))]
     NoteContradicted {
         attachment: Arc<str>,
         volume: Arc<str>,
@@ -65,12 +62,7 @@ pub enum Refusal {
         now: Box<str>,
     },
     /// The PersistentVolume is younger than what is attached or claimed, and there is no note of the one before.
-    #[error(
-        "PersistentVolume {volume} was created after VolumeAttachment {attachment} was {}, and nothing says which volume \
-         was: it may be another one than {handle}; find out which one {} attached to node {node}, and run kubectl annotate \
-         volumeattachment {} '{VOLUME_ANNOTATION}={}'",
-        was(*attached), is(*attached), command_word(attachment, "NAME"), advised_note(secret.as_deref())
-    )]
+    #[error("{}", volume_unknown([volume, attachment, handle, node], *attached, secret.as_deref()))]
     VolumeUnknown {
         attachment: Arc<str>,
         attached: bool,
@@ -122,8 +114,8 @@ pub enum Refusal {
     /// permissions of one driver, and this operator with those of all.
     #[error(
         "the volume names Secret {}/{}, which spec.publishSecrets of AttacherConfig {config} does not list; if driver \
-         {driver} may receive this Secret, add {{namespace: {}, names: [{}]}}",
-        secret.namespace, secret.name, secret.namespace, secret.name
+         {driver} may receive this Secret, add {}",
+        secret.namespace, secret.name, secret_entry(secret)
     )]
     SecretNotAllowed {
         secret: SecretReference,
@@ -134,6 +126,31 @@ pub enum Refusal {
     /// hand the handle to the wrong backend.
     #[error("the volume belongs to CSI driver {volume} but the VolumeAttachment names {attacher}")]
     OtherDriver { volume: Arc<str>, attacher: Arc<str> },
+}
+
+fn note_contradicted(attachment: &str, volume: &str, noted: &str, now: &str) -> String {
+    let name = command_word(attachment, "NAME");
+    with_names([attachment, volume, noted, now], |[attachment, volume, noted, now]| {
+        format!(
+            "annotation {VOLUME_ANNOTATION} of VolumeAttachment {attachment} names volume {noted}, and PersistentVolume {volume}, which was \
+             there before and never changes its handle, is volume {now}: the annotation is wrong; a detach takes both volumes from the node; \
+             run kubectl annotate volumeattachment {name} {VOLUME_ANNOTATION}- to have it written again"
+        )
+    })
+}
+
+/// `names` are those of the PersistentVolume, the VolumeAttachment, the volume and the node. A note that cannot be read may be there, so
+/// the command overwrites.
+fn volume_unknown(names: [&str; 4], attached: bool, secret: Option<&SecretReference>) -> String {
+    let (was, is) = (was(attached), is(attached));
+    let (name, note) = (command_word(names[1], "NAME"), advised_note(secret));
+    with_names(names, |[volume, attachment, handle, node]| {
+        format!(
+            "PersistentVolume {volume} was created after VolumeAttachment {attachment} was {was}, and nothing says which volume \
+             was: it may be another one than {handle}; find out which one {is} attached to node {node}, and run kubectl annotate \
+             volumeattachment {name} '{VOLUME_ANNOTATION}={note}' --overwrite"
+        )
+    })
 }
 
 /// What became of the volume of an attachment, as far as that is known.

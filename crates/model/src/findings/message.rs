@@ -1,7 +1,7 @@
 //! The sentence about each finding. It does not change while the finding stays: it has times, not ages.
 
 use super::finding::{FindingInput, FindingKind};
-use crate::decide::{NodeEntry, Refusal, not_replaced, plain, replaced};
+use crate::decide::{NodeEntry, Refusal, not_replaced, plain, replaced, shown_handle};
 use crate::objects::Attachment;
 
 /// How the field managers of kubectl begin: `kubectl-patch`, `kubectl-edit`.
@@ -102,6 +102,7 @@ fn volume_replaced(input: &FindingInput<'_>) -> String {
     }
     let handles = input.volume.and_then(|volume| replaced(input.attachment, volume));
     let (attached, now) = handles.unwrap_or_default();
+    let (attached, now) = (shown_handle(attached), shown_handle(now));
     format!(
         "VolumeAttachment {name}: volume {attached} is attached to node {node}, and PersistentVolume {volume} is volume {now} since it was \
          created again; delete the VolumeAttachment once no pod on the node uses the volume"
@@ -110,10 +111,10 @@ fn volume_replaced(input: &FindingInput<'_>) -> String {
 
 fn node_id_changed(input: &FindingInput<'_>) -> String {
     let (name, node) = (&input.attachment.name, &input.attachment.node);
-    let published_at = input.attachment.node_id.as_deref().unwrap_or_default();
+    let published_at = shown_handle(input.attachment.node_id.as_deref().unwrap_or_default());
     let now = match input.node {
-        NodeEntry::Registered(node_id) => node_id,
-        NodeEntry::Missing | NodeEntry::WithoutDriver | NodeEntry::BlankId => "",
+        NodeEntry::Registered(node_id) => shown_handle(node_id),
+        NodeEntry::Missing | NodeEntry::WithoutDriver | NodeEntry::BlankId => Box::default(),
     };
     format!(
         "VolumeAttachment {name}: the volume is attached to node ID {published_at}, and CSINode {node} has node ID {now} now: if node \

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::decide::{MAX_ERROR_BYTES, MAX_WHOLE_ERROR, shown_within};
 use crate::objects::Operation;
 
 /// What the Event says when the outcome of the call is not known.
@@ -28,22 +29,21 @@ pub struct FailureNote<'a> {
     pub message: &'a str,
 }
 
+/// Volume and node are shortened to what the message leaves of an Event, up to [`MAX_WHOLE_ERROR`] of it: a handle may be longer than any
+/// Event, and at the end of the message is the command that helps.
 impl fmt::Display for FailureNote<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.volume {
-            Some(handle) => write!(f, "volume {handle}")?,
-            None => f.write_str("volume")?,
+        let attempt = format!(": attempt {} {} ", self.attempt, direction(self.operation));
+        let uncertain = if self.uncertain { UNCERTAIN } else { "" };
+        let failed = format!(" failed{uncertain}; retrying in {:.1} s: ", self.delay.as_secs_f64());
+        let words = "volume ".len() + attempt.len() + failed.len() + self.message.len().min(MAX_WHOLE_ERROR);
+        let names = [self.volume.unwrap_or_default(), self.node];
+        let [volume, node] = shown_within(names, MAX_ERROR_BYTES.saturating_sub(words));
+        f.write_str("volume")?;
+        if self.volume.is_some() {
+            write!(f, " {volume}")?;
         }
-        write!(
-            f,
-            ": attempt {} {} {} failed{}; retrying in {:.1} s: {}",
-            self.attempt,
-            direction(self.operation),
-            self.node,
-            if self.uncertain { UNCERTAIN } else { "" },
-            self.delay.as_secs_f64(),
-            self.message
-        )
+        write!(f, "{attempt}{node}{failed}{}", self.message)
     }
 }
 

@@ -6,6 +6,7 @@ use thiserror::Error;
 use super::parameters::MAX_PARAMETERS;
 use super::topology::{MAX_TERMS, MAX_TERMS_SIZE, Segment};
 use crate::api::names::{DELETION_SECRET_NAME_ANNOTATION, DELETION_SECRET_NAMESPACE_ANNOTATION, PROVISIONER_FINALIZER};
+use crate::api::permissions::secret_entry;
 use crate::decide::cut;
 use crate::objects::{MAX_MARKER, MAX_VOLUME_FIELD, SecretReference, TranslationError};
 
@@ -152,8 +153,8 @@ pub enum ProvisionRefusal {
     },
     #[error(
         "the class names Secret {}/{}, which spec.provisioning.secrets of AttacherConfig {config} does not list; if driver {driver} may \
-         receive this Secret, add {{namespace: {}, names: [{}]}}",
-        secret.namespace, secret.name, secret.namespace, secret.name
+         receive this Secret, add {}",
+        secret.namespace, secret.name, secret_entry(secret)
     )]
     SecretNotAllowed {
         secret: SecretReference,

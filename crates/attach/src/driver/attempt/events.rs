@@ -8,7 +8,7 @@ use super::shell::Shell;
 use crate::api::names::NOT_ATTACHED_AT_ANNOTATION;
 use crate::cache::Snapshot;
 use crate::clock;
-use crate::decide::{Failure, OwnedVolumeOnNode, ReleaseRefusal, VolumeOnNode, grpc_code, is_final};
+use crate::decide::{Failure, OwnedVolumeOnNode, ReleaseRefusal, VolumeOnNode, grpc_code, is_final, shown_handle};
 use crate::events::{EventReason, EventType, NewEvent, objects_of_attachment};
 use crate::findings::FailureNote;
 use crate::objects::Operation;
@@ -139,7 +139,7 @@ pub(in crate::driver) fn orphaned(shell: &Shell<'_>, snapshot: &Snapshot, place:
          AttacherConfig: {}",
         volume(snapshot),
         snapshot.attachment.node,
-        place.node_id,
+        shown_handle(place.node_id),
         answer.message
     );
     record_traced(shell, snapshot, AttemptEvent::without_confirmation("orphaned", note));
@@ -165,7 +165,9 @@ pub(in crate::driver) fn confirmed(shell: &Shell<'_>, snapshot: &Snapshot, place
     let note = format!(
         "volume {}: not detached from node {} (ID {}), a former place: the annotation {NOT_ATTACHED_AT_ANNOTATION} says that it is \
          not attached there",
-        place.volume_id, snapshot.attachment.node, place.node_id
+        shown_handle(place.volume_id),
+        snapshot.attachment.node,
+        shown_handle(place.node_id)
     );
     record_traced(shell, snapshot, AttemptEvent::without_confirmation("confirmed", note));
 }
@@ -255,10 +257,12 @@ fn record_event(work: &DriverContext, snapshot: &Snapshot, event: AttemptEvent, 
     });
 }
 
+/// How an Event begins. A handle may be longer than any Event, of which the end says who did what, and why.
 fn volume(snapshot: &Snapshot) -> String {
-    snapshot
-        .volume_handle()
-        .map_or_else(|| "volume".to_owned(), |handle| format!("volume {handle}"))
+    match snapshot.volume_handle() {
+        Some(handle) => format!("volume {}", shown_handle(handle)),
+        None => "volume".to_owned(),
+    }
 }
 
 #[cfg(test)]

@@ -80,6 +80,25 @@ async fn a_node_that_is_gone_is_told_once_though_the_first_attempts_waited() {
     assert_eq!(notes, [expected], "once");
 }
 
+/// A handle may be longer than an Event, which is cut at its end.
+#[tokio::test]
+async fn a_long_handle_leaves_room_for_what_happened() {
+    let stage = AttemptFixture::retrying_fast().await.sending_events().await;
+    let handle = "h".repeat(1_100);
+    stage.put_volume(json!({
+        "metadata": {"name": "pv1", "uid": "pv-uid"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "csi": {"driver": DRIVER, "volumeHandle": handle}},
+    }));
+    stage.detaching(&json!({"handle": handle}));
+    let message = detached(&stage).await;
+    assert!(
+        message.contains("...: detached from node gone in attempt "),
+        "{message}"
+    );
+    let (_, gone) = events(&stage.api, "NodeGone").swap_remove(0);
+    assert!(gone.ends_with("detaching from id0"), "{gone}");
+}
+
 /// The PersistentVolume was removed by force and made again for another claim, while the former volume is attached.
 #[tokio::test]
 async fn what_is_about_one_volume_is_not_told_on_the_claim_of_another() {

@@ -3,11 +3,12 @@
 use super::super::attempt::events;
 use super::super::context::DriverContext;
 use crate::decide::reconcile::{DesiredState, Expectation, contradiction};
+use crate::decide::shown_handle;
 use crate::events::EventReason;
 
 /// Two listings in a row contradict an attachment; it is attached or detached once more.
 pub(super) fn mismatch_event(work: &DriverContext, expected: &Expectation) {
-    let (handle, node_id) = (&expected.handle, &expected.node_id);
+    let (handle, node_id) = (shown_handle(&expected.handle), shown_handle(&expected.node_id));
     let note = match expected.wanted {
         DesiredState::Published => format!(
             "volume {handle}: the driver does not list it at the node with ID {node_id}, where it is attached; it is attached \
@@ -29,7 +30,7 @@ pub(super) fn lasting_mismatch_event(work: &DriverContext, expected: &Expectatio
 
 /// The driver lists a volume as it should, after it did not.
 pub(super) fn repaired_event(work: &DriverContext, expected: &Expectation) {
-    let (handle, node_id) = (&expected.handle, &expected.node_id);
+    let (handle, node_id) = (shown_handle(&expected.handle), shown_handle(&expected.node_id));
     let note = match expected.wanted {
         DesiredState::Published => format!("volume {handle}: the driver lists it at the node with ID {node_id} again"),
         DesiredState::Unpublished => {

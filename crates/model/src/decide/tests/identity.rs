@@ -177,7 +177,7 @@ fn unknown(error: &str) -> &'static str {
     let text = format!(
         "{error}(PersistentVolume pv1 was created after VolumeAttachment pv1-node1 was attached, and nothing says which \
          volume was: it may be another one than handle2; find out which one is attached to node node1, and run kubectl annotate \
-         volumeattachment pv1-node1 'attacher.csi.dev/volume={{\"handle\":\"ID\"}}')"
+         volumeattachment pv1-node1 'attacher.csi.dev/volume={{\"handle\":\"ID\"}}' --overwrite)"
     );
     Box::leak(text.into_boxed_str())
 }

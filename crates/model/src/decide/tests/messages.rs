@@ -1,14 +1,16 @@
 //! Texts for users: cut, on one line.
 
 use proptest::prelude::*;
+use std::sync::Arc;
 
 use super::builders::{attachment, volume};
 use super::table::{play, retried};
 use super::world::{now, on_node, world};
 use crate::decide::{
-    self, Failure, MAX_ERROR_BYTES, Outcome, SecretState, cut, escaped_json, is_unprintable, observe, plain,
+    self, Failure, MAX_ERROR_BYTES, MAX_WHOLE_ERROR, Outcome, Refusal, SecretState, cut, escaped_json, is_unprintable,
+    observe, plain,
 };
-use crate::objects::StringMap;
+use crate::objects::{SecretReference, StringMap};
 
 #[test]
 fn a_publish_context_that_cannot_be_stored_is_a_failure() {
@@ -53,7 +55,7 @@ fn a_handle_is_shown_without_control_characters() {
         .set("/spec/csi/volumeHandle", "a\r\n\u{1b}[2Jb");
     let refused = "DERR(PersistentVolume pv1 was created after VolumeAttachment pv1-node1 was claimed, and nothing says which \
                    volume was: it may be another one than a   [2Jb; find out which one may be attached to node node1, and run \
-                   kubectl annotate volumeattachment pv1-node1 'attacher.csi.dev/volume={\"handle\":\"ID\"}')";
+                   kubectl annotate volumeattachment pv1-node1 'attacher.csi.dev/volume={\"handle\":\"ID\"}' --overwrite)";
     play(vec![
         retried(refused).when(vec![("created again", on_node(remade).va(claimed))]),
     ]);
@@ -75,6 +77,42 @@ fn what_a_terminal_acts_upon_is_not_shown() {
         assert_eq!(escaped_json(text), escaped);
     }
     assert_eq!(escaped_json("{\n  \"a\": 1\n}"), "{\n  \"a\": 1\n}");
+}
+
+/// A command that is cut could be pasted as it stands.
+#[test]
+fn the_command_of_a_refusal_is_whole_however_long_the_names_are() {
+    for length in [9, 68, 160, 253] {
+        let name: Arc<str> = "n".repeat(length).into();
+        let secret = SecretReference {
+            namespace: "s".repeat(length.min(63)).into(),
+            name: Box::from(&*name),
+        };
+        let unknown = Refusal::VolumeUnknown {
+            attachment: name.clone(),
+            attached: false,
+            node: name.clone(),
+            volume: name.clone(),
+            handle: Box::from(&*name),
+            secret: Some(Box::new(secret)),
+        };
+        let contradicted = Refusal::NoteContradicted {
+            attachment: name.clone(),
+            volume: name.clone(),
+            noted: Box::from(&*name),
+            now: Box::from(&*name),
+        };
+        let word = if length > 160 { "NAME" } else { &*name };
+        let command = format!("; find out which one may be attached to node {}", &name[..9]);
+        let noted = format!("\"name\":\"{word}\"}}}}' --overwrite");
+        let removed =
+            format!("run kubectl annotate volumeattachment {word} attacher.csi.dev/volume- to have it written again");
+        for (refusal, part, end) in [(unknown, &*command, noted), (contradicted, "is volume n", removed)] {
+            let text = refusal.to_string();
+            assert!(text.len() <= MAX_WHOLE_ERROR, "{} bytes: {text}", text.len());
+            assert!(text.contains(part) && text.ends_with(&end), "{text}");
+        }
+    }
 }
 
 proptest! {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::decide::{MAX_ERROR_BYTES, MAX_WHOLE_ERROR, cut};
 use crate::findings::FailureNote;
 use crate::objects::Operation;
 
@@ -39,6 +40,33 @@ fn what_is_written_is_read_back() {
     for row in rows {
         let text = row.to_string();
         assert_eq!(FailureNote::parse(&text), Some(row), "{text}");
+    }
+}
+
+/// A handle may be longer than an Event, which is cut at its end.
+#[test]
+fn volume_and_node_leave_room_for_the_message() {
+    let (handle, node) = ("h".repeat(1_100), "n".repeat(253));
+    let (whole, longer) = ("m".repeat(MAX_WHOLE_ERROR), "m".repeat(4_096));
+    for message in ["no", &*whole, &*longer] {
+        let row = FailureNote {
+            volume: Some(&handle),
+            node: &node,
+            uncertain: true,
+            message,
+            ..note()
+        };
+        let text = row.to_string();
+        let read = FailureNote::parse(cut(&text, MAX_ERROR_BYTES)).unwrap();
+        assert_eq!(
+            (read.attempt, read.operation, read.delay),
+            (7, row.operation, row.delay)
+        );
+        assert!(
+            read.volume.unwrap().starts_with("hhh") && read.node.starts_with("nnn"),
+            "{text}"
+        );
+        assert_eq!(read.message.len(), message.len().min(MAX_WHOLE_ERROR), "{text}");
     }
 }
 
