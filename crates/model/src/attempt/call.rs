@@ -315,7 +315,7 @@ mod tests {
             assert_eq!(told.contains("kubectl"), is_shown, "{told}");
             // Nor is it cut off by what others write beside it.
             let traced = with_trace_id(&Failure::plain(&*told), Some("0".repeat(32))).message;
-            let note = FailureNote {
+            let event = FailureNote {
                 volume: Some(&longest),
                 attempt: 1_000,
                 operation: Operation::Detach,
@@ -324,7 +324,7 @@ mod tests {
                 delay: Duration::from_mins(5),
                 message: &told,
             };
-            let event = note.to_string();
+            let event = event.to_string();
             for text in [&*traced, &*event] {
                 assert!(text.len() <= MAX_ERROR_BYTES && text.contains(&end), "{text}");
             }

@@ -37,20 +37,20 @@ pub(super) fn named_places<'a>(list: &str, places: &[VolumeOnNode<'a>]) -> Vec<F
     let known: Vec<(String, FormerPlace<'a>)> = names
         .map(|place| (place.to_string().trim().to_owned(), place))
         .collect();
-    let mut named = Vec::new();
+    let mut found = Vec::new();
     let mut rest = list;
     while !rest.is_empty() {
         rest = rest.trim_start();
         let begins = known.iter().filter(|(name, _)| is_first(name, rest));
         if let Some((name, place)) = begins.max_by_key(|(name, _)| name.len()) {
             if known.iter().all(|(other, meant)| other != name || meant == place) {
-                named.push(*place);
+                found.push(*place);
             }
             rest = &rest[name.len()..];
         }
         rest = rest.split_once(',').map_or("", |(_, rest)| rest);
     }
-    named
+    found
 }
 
 /// The list of these places, each as this function has it.
