@@ -227,6 +227,9 @@ impl Supervisor {
                 }
                 _ = ticks.tick() => {
                     watched.check_recovery();
+                    if self.status_lease.as_ref().is_some_and(LeaderElectionHandle::has_ended) {
+                        self.status_lease = Some(self.compete_for_status());
+                    }
                     self.drivers.restart_due();
                     self.drivers.update_gauges();
                     self.drivers.insights.set_configs(self.configured());

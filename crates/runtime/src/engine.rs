@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -36,6 +36,8 @@ pub struct Workplace<K: Key> {
     pub queue: Queue<K>,
     /// Where the state goes.
     pub status: DriverStateSender,
+    /// The settings that were taken into use last.
+    settings: Mutex<Arc<DriverConfig>>,
     /// That of the requests to the API server.
     api_limit: Throttle,
     client: RwLock<FencedClient>,
@@ -66,6 +68,7 @@ impl<K: Key> Workplace<K> {
             queue,
             status,
             api_limit: Throttle::new(api_limit(&settings)),
+            settings: Mutex::new(settings),
             client: RwLock::new(client),
         }
     }
@@ -106,7 +109,7 @@ pub trait Work: Deref<Target = Workplace<Self::Key>> + Send + Sync + 'static {
     /// one.
     fn resume(&self, restores: bool);
 
-    /// Settings have changed. What failed is to be tried at once: the change may be the cure.
+    /// Settings have changed by which attempts go. What failed is to be tried at once: the change may be the cure.
     fn reconfigured(&self, config: &DriverConfig);
 
     /// Resolves when it met something for which [`Role::admit`](crate::Role::admit) has to be asked again.
@@ -183,8 +186,12 @@ impl<W: Work> Engine<W> {
         self.work.queue.resume();
     }
 
-    /// Takes changed settings into use. Calls that run keep theirs.
-    pub fn reconfigure(&self, config: &DriverConfig) {
+    /// Takes settings into use, as far as they have changed. Calls that run keep theirs.
+    pub fn reconfigure(&self, config: &Arc<DriverConfig>) {
+        let former = std::mem::replace(&mut *self.work.settings.lock(), config.clone());
+        if *config == former {
+            return;
+        }
         self.work.api_limit.set(api_limit(config));
         let Some((limits, backoff)) = W::limits(config, &self.work.facts) else {
             // The task is about to be stopped.
@@ -192,7 +199,9 @@ impl<W: Work> Engine<W> {
         };
         self.work.queue.set_limits(limits);
         self.work.queue.set_backoff(backoff);
-        self.work.reconfigured(config);
+        if config.may_cure(&former) {
+            self.work.reconfigured(config);
+        }
     }
 
     /// Starts no further runs and waits for those in flight. Their results are written as ever, without waiting for the driver's own limit

@@ -11,7 +11,6 @@ use futures::FutureExt as _;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::api::validated::DriverConfig;
 use crate::engine::{Engine, Work};
 use crate::fence::OpenCalls;
 use crate::lease::{LeaderElectionHandle, Term};
@@ -30,8 +29,6 @@ pub struct Leadership<W: Work> {
     // In the order in which they must end if the task is cut off.
     /// What works for the driver.
     pub engine: Option<Engine<W>>,
-    /// The settings that it was given last.
-    pub settings: Option<Arc<DriverConfig>>,
     /// The candidate for its Lease.
     pub candidate: Option<LeaderElectionHandle>,
     /// The driver's reservation among the AttacherConfigs of this process.
@@ -67,7 +64,6 @@ impl<W: Work> Default for Leadership<W> {
     fn default() -> Self {
         Self {
             engine: None,
-            settings: None,
             candidate: None,
             reservation: None,
             term: None,

@@ -304,7 +304,6 @@ impl<R: Role> DriverTask<R> {
             if let Some(engine) = &held.engine {
                 engine.reconfigure(&config);
             }
-            held.settings = Some(config.clone());
             info!(config = &*self.name, driver, "new settings in use");
             let facts_differ = |engine: &Engine<R::Work>| engine.work().is_admitted_otherwise(&config);
             if held.engine.as_ref().is_some_and(facts_differ) {
@@ -329,10 +328,7 @@ impl<R: Role> DriverTask<R> {
         };
         if let Some(running) = held.engine.as_ref().filter(same) {
             // They may have changed while the driver was away.
-            if held.settings.as_ref() != Some(&config) {
-                running.reconfigure(&config);
-                held.settings = Some(config);
-            }
+            running.reconfigure(&config);
             running.resume(fenced, reached.restores);
             return true;
         }
@@ -359,7 +355,6 @@ impl<R: Role> DriverTask<R> {
         match started {
             Ok(started) => {
                 held.engine = Some(started);
-                held.settings = Some(self.config.borrow().clone());
                 true
             }
             Err(refusal) => {
@@ -613,6 +608,12 @@ impl<R: Role> DriverTask<R> {
         }
         loop {
             let Some(candidate) = &held.candidate else { return false };
+            if candidate.has_ended() {
+                // As by a panic. There is another one with the next look at the connection.
+                held.candidate = None;
+                self.wait(tokio::time::sleep(RETRY)).await;
+                return false;
+            }
             candidate.start_acquiring();
             let lease_state = candidate.state();
             // Of the same look: the Lease may be lost at any moment, and without a term nothing would be checked.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -21,7 +21,7 @@ use crate::csi::{CapabilityReport, CsiClient, DriverConnection, PluginInfo};
 use crate::decide::DriverFacts;
 use crate::fence_tests::{begin_call, client_taking};
 use crate::leadership::Leadership;
-use crate::lease::{LeaderElectionHandle, LeaderElections, LeaseTimings};
+use crate::lease::{LeaderElectionConfig, LeaderElectionHandle, LeaderElections, LeaseTimings, MomentSource};
 use crate::queue::{Backoff, QueueLimits, Run, RunResult};
 use crate::queue_metrics::LaneNames;
 use crate::reflect::Lists;
@@ -383,6 +383,15 @@ async fn a_new_term_waits_for_all_lists_but_those_that_are_forbidden() {
     }
 }
 
+/// An election for a Lease that nobody holds.
+fn election(edit: impl FnOnce(&mut LeaderElections)) -> LeaderElectionConfig {
+    let (duration, renewed) = (Duration::from_secs(15), Duration::from_secs(10));
+    let timing = LeaseTimings::new(duration, renewed, Duration::from_secs(2)).unwrap();
+    let mut elections = LeaderElections::new(ApiServer::default().client(), "ours".to_owned());
+    edit(&mut elections);
+    elections.config_for("default", timing)
+}
+
 /// An engine whose calls take so long, with a candidate for the Lease of its driver.
 fn at_work(takes: Duration) -> Leadership<NoWork> {
     let metrics = Metrics::default();
@@ -393,10 +402,7 @@ fn at_work(takes: Duration) -> Leadership<NoWork> {
         client: client_taking(takes),
         status: DriverStateSender::new(watch::Sender::default()),
     });
-    let (duration, renewed) = (Duration::from_secs(15), Duration::from_secs(10));
-    let timing = LeaseTimings::new(duration, renewed, Duration::from_secs(2)).unwrap();
-    let elections = LeaderElections::new(ApiServer::default().client(), "ours".to_owned());
-    let election = elections.config_for("default", timing);
+    let election = election(|_| {});
     let mut held = Leadership::default();
     held.engine = started.ok();
     held.candidate = Some(LeaderElectionHandle::observe(election, "lease".to_owned(), metrics));
@@ -443,4 +449,40 @@ async fn a_driver_that_is_away_without_an_open_call_is_given_up_in_5_s() {
     let mut held = at_work(Duration::ZERO);
     held.connection_lost().await;
     is_given_up_in_5_s(&held, "no call").await;
+}
+
+/// It neither renews nor tells anything any more.
+#[tokio::test(start_paused = true)]
+async fn a_candidate_that_has_ended_is_given_up() {
+    let election = election(|elections| {
+        let clocks: MomentSource = Arc::new(|| -> (Instant, Duration) { panic!("a bug") });
+        elections.clock = clocks.into();
+    });
+    let (_settings, config) = settings();
+    let (metrics, (sender, _state)) = (Metrics::default(), watch::channel(DriverState::default()));
+    let mut task = DriverTask {
+        role: Idle::new(Lists::new(&[], true), &metrics),
+        name: "config".into(),
+        config,
+        election: Some(election.clone()),
+        reservations: Reservations::default(),
+        known_as: Arc::default(),
+        lease_state: Arc::default(),
+        stop: CancellationToken::new(),
+        cut_off: CancellationToken::new(),
+        removed: Arc::default(),
+        status: DriverStateSender::new(sender),
+    };
+    let driver = Reached {
+        answers: Answers::Itself(client_of_nobody()),
+        begun: Arc::default(),
+    };
+    let Ok(reached) = driver.connect().await else {
+        panic!("it answers")
+    };
+    let mut held = Leadership::default();
+    held.candidate = Some(LeaderElectionHandle::observe(election, "lease".to_owned(), metrics));
+    let leads = timeout(LIMIT, task.acquire_lease(&reached, &mut held)).await;
+    assert_eq!(leads, Ok(false));
+    assert!(held.candidate.is_none(), "there is to be another one");
 }

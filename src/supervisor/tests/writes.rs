@@ -1,6 +1,7 @@
 //! Writes that are under way while other things happen. The API server answers none of them; the clock is paused.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
@@ -8,7 +9,7 @@ use kube::Client;
 use kube::client::Body;
 use kube::runtime::watcher::Event;
 use serde_json::json;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::drivers::{context, drivers_over};
@@ -16,7 +17,7 @@ use crate::api::{AttacherConfigObject, AttacherConfigStatus};
 use crate::apiserver::{RequestDeadlines, Requests};
 use crate::cache::Store;
 use crate::health::Health;
-use crate::lease::{HolderNote, LeaderElections};
+use crate::lease::{HolderNote, LeaderElections, MomentSource};
 use crate::supervisor::writer::StatusWriter;
 use crate::supervisor::{LAST_WRITES, Supervisor};
 
@@ -86,6 +87,23 @@ async fn a_write_that_is_not_answered_keeps_the_supervisor_from_nothing() {
     supervisor.finish().await;
     // Neither what was under way nor the last word is waited for until it is given up.
     assert!(told.elapsed() <= LAST_WRITES + MOMENT, "{:?}", told.elapsed());
+}
+
+/// Nobody would write the status of drivers that no replica leads; or two replicas would, each sure of its Lease.
+#[tokio::test(start_paused = true)]
+async fn a_candidate_for_the_status_that_has_ended_is_replaced() {
+    let (mut supervisor, stop) = (supervisor(), CancellationToken::new());
+    let clocks: MomentSource = Arc::new(|| -> (Instant, Duration) { panic!("a bug") });
+    let well = std::mem::replace(&mut supervisor.elections.clock, clocks.into());
+    let ended = supervisor.compete_for_status();
+    supervisor.elections.clock = well;
+    while !ended.has_ended() {
+        sleep(MOMENT).await;
+    }
+    supervisor.status_lease = Some(ended);
+    follow(&mut supervisor, Vec::new(), &stop, LOOKED).await;
+    let lease = supervisor.status_lease.expect("another one");
+    assert!(!lease.has_ended());
 }
 
 /// An object that is gone, or another one of its name, has nothing to do with a write of the former one.

@@ -104,6 +104,11 @@ impl LeaderElectionHandle {
         self.state.borrow().term().cloned()
     }
 
+    /// Whether it has ended without being told to, as by a panic: its state does not change any more.
+    pub fn has_ended(&self) -> bool {
+        self.state.has_changed().is_err()
+    }
+
     /// Whether it holds the Lease.
     pub fn is_leader(&self) -> bool {
         self.term().is_some()

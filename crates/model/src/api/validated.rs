@@ -59,6 +59,23 @@ pub struct DriverConfig {
     pub leaving: bool,
 }
 
+impl DriverConfig {
+    /// Whether what failed with the `former` settings may succeed with these: they differ in more than limits, traces, comparisons and what
+    /// becomes of the object. Two writers that disagree about one of those, and each write it again and again, must end no backoff.
+    pub fn may_cure(&self, former: &Self) -> bool {
+        let mut alike = self.clone();
+        alike.concurrency.clone_from(&former.concurrency);
+        alike.reconcile_sync.clone_from(&former.reconcile_sync);
+        alike.tracing.clone_from(&former.tracing);
+        (alike.kubernetes_api, alike.deletion_policy) = (former.kubernetes_api, former.deletion_policy);
+        if let (Some(alike), Some(former)) = (&mut alike.provisioning, &former.provisioning) {
+            (alike.create, alike.delete) = (former.create, former.delete);
+            (alike.per_class, alike.calls_per_second) = (former.per_class, former.calls_per_second);
+        }
+        alike != *former
+    }
+}
+
 /// What becomes of a driver that lost PUBLISH_UNPUBLISH_VOLUME.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CapabilityLost {

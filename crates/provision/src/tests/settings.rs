@@ -27,6 +27,28 @@ async fn without_the_section_deletions_are_held() {
     assert_eq!(world.driver.deleted.lock().len(), 0);
 }
 
+/// As of two writers that each undo what the other wrote: the driver would be asked as often as they write.
+#[tokio::test(start_paused = true)]
+async fn what_no_attempt_goes_by_ends_no_wait() {
+    let world = World::started(&json!({}));
+    world.driver.failures.lock().extend([tonic::Code::InvalidArgument; 100]);
+    world.claim("a", "good");
+    pass(10).await;
+    let called = || world.driver.calls.lock().len();
+    let before = called();
+    assert!(before > 0);
+    for rate in 0..10 {
+        let settings = world.configure(|settings| settings.tracing.sampling_rate_per_million = Some(rate));
+        world.engine().reconfigure(&settings);
+        pass(1).await;
+    }
+    assert_eq!(called(), before);
+    let settings = world.configure(|settings| settings.timeouts.probe = Duration::from_secs(1));
+    world.engine().reconfigure(&settings);
+    pass(1).await;
+    assert!(called() > before, "it may be the cure");
+}
+
 /// Each class once, whether it is there before the driver or comes later, however many claims name it; those of other keys not.
 #[tokio::test(start_paused = true)]
 async fn deprecated_parameters_are_told_once_for_each_class() {

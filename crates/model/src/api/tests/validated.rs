@@ -9,7 +9,7 @@ use crate::api::validated::{
     BackoffSettings, Concurrency, Endpoint, LeaderElection, LoopbackHost, PublishSecrets, ReconcileSync, SpecProblem,
     Timeouts, Tracing,
 };
-use crate::api::{AttacherConfigSpec, DriverConfig, GoDuration};
+use crate::api::{AttacherConfigSpec, DeletionPolicy, DriverConfig, GoDuration};
 
 fn valid() -> AttacherConfigSpec {
     AttacherConfigSpec::new("unix:///csi/csi.sock")
@@ -26,6 +26,36 @@ fn endpoint(text: &str) -> Result<Endpoint, SpecProblem> {
     DriverConfig::try_from(&AttacherConfigSpec::new(text))
         .map(|config| config.endpoint)
         .map_err(|errors| errors.0[0].problem.clone())
+}
+
+/// Two writers that each undo what the other wrote would else end every backoff.
+#[test]
+fn limits_traces_and_comparisons_cure_nothing() {
+    type Edit = fn(&mut DriverConfig);
+    let rows: [(Edit, bool); 13] = [
+        (|_| {}, false),
+        (|config| config.tracing.sampling_rate_per_million = Some(7), false),
+        (|config| config.reconcile_sync.max_entries = 7, false),
+        (|config| config.concurrency.attach = NonZeroUsize::new(7), false),
+        (|config| config.kubernetes_api = None, false),
+        (|config| config.deletion_policy = DeletionPolicy::WaitForDetach, false),
+        (|config| config.provisioning.as_mut().unwrap().create = None, false),
+        (|config| config.provisioning.as_mut().unwrap().enabled = false, true),
+        (|config| config.provisioning = None, true),
+        (|config| config.backoff.max = Duration::from_secs(7), true),
+        (|config| config.timeouts.publish = Duration::from_secs(7), true),
+        (|config| config.default_fs_type = "btrfs".to_owned(), true),
+        (|config| config.leaving = true, true),
+    ];
+    let mut spec = valid();
+    spec.driver_name = Some("a.test".to_owned());
+    spec.provisioning = serde_json::from_value(serde_json::json!({})).expect("a section");
+    let former = DriverConfig::try_from(&spec).expect("valid");
+    for (row, (edit, cures)) in rows.into_iter().enumerate() {
+        let mut config = former.clone();
+        edit(&mut config);
+        assert_eq!(config.may_cure(&former), cures, "row {row}");
+    }
 }
 
 #[test]
