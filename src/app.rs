@@ -248,11 +248,15 @@ async fn operate(
         Mode::Configs => {
             let mut elections = leader_elections(&config, options, BTreeMap::new(), observed)?;
             elections.note = HolderNote::Reports;
+            let failed = CancellationToken::new();
+            let watches = failed.clone().cancelled_owned();
+            running.tasks.spawn("provisioning-watches", watches);
             let supervisor = Supervisor::new(context, elections)
                 .showing(insights)
                 .provisioning(ProvisionSetup {
                     client: watching.clone(),
                     stuck_after: options.inspection.stuck_after,
+                    failed,
                 });
             let configs = health.check("watch/attacherconfigs");
             tokio::spawn(supervisor.run(watching, configs, shutdown.clone()))

@@ -367,9 +367,8 @@ impl Drivers {
     /// Whether nothing is claimed any more for an AttacherConfig that is being deleted: its settings say so, and no claim that was
     /// decided before is being written.
     pub fn claims_ended(&self, name: &str) -> bool {
-        self.tasks
-            .get(name)
-            .is_none_or(|running| running.settings.borrow().leaving && running.status.borrow().claims == 0)
+        let (attaching, provisioning) = (self.tasks.get(name), self.provisioners.get(name));
+        attaching.is_none_or(RunningTask::claims_ended) && provisioning.is_none_or(RunningTask::claims_ended)
     }
 
     /// Whether the driver of an AttacherConfig is served, and publishes.
@@ -381,10 +380,12 @@ impl Drivers {
         status.phase == DriverPhase::Running && status.plugin.as_ref().is_some_and(|plugin| plugin.publishes)
     }
 
-    /// A task that lists all objects once more.
-    pub fn list_anew(&self) -> AbortOnDropHandle<()> {
-        let store = self.context.store.clone();
-        AbortOnDropHandle::new(tokio::spawn(async move { store.lists().relist().await }))
+    /// A task that lists all objects once more that an AttacherConfig may wait for.
+    pub fn list_anew(&self, name: &str) -> AbortOnDropHandle<()> {
+        let (store, provisioned) = (self.context.store.clone(), self.provisioners.relist(name));
+        AbortOnDropHandle::new(tokio::spawn(async move {
+            tokio::join!(store.lists().relist(), provisioned);
+        }))
     }
 }
 

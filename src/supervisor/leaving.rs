@@ -115,7 +115,7 @@ pub(super) fn waits_for_nothing(
     if let Some(list) = &entry.last_list {
         return list.is_finished();
     }
-    entry.last_list = Some(Arc::new(drivers.list_anew()));
+    entry.last_list = Some(Arc::new(drivers.list_anew(name)));
     false
 }
 

@@ -6,7 +6,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::AbortOnDropHandle;
+use tracing::error;
 
 use csi_attacher_model::provision::{ProvisionerFacts, is_own_volume};
 use csi_attacher_provision::{
@@ -29,7 +31,7 @@ use crate::driver::SharedContext;
 use crate::findings::FindingsHandle;
 use crate::health::Health;
 use crate::objects::{NodeLabelsWire, PersistentVolumeClaimWire, StorageClassWire};
-use crate::reflect::reflect;
+use crate::reflect::{Kind as _, reflect};
 
 /// What provisioning needs besides what attaching has.
 #[derive(Clone)]
@@ -38,6 +40,20 @@ pub struct ProvisionSetup {
     pub client: Client,
     /// How long the outcome of a call has to be unknown before a person may let a claim go.
     pub stuck_after: Duration,
+    /// Cancelled when a watch ends that is still needed, as by a panic: nobody fills the cache any more, and it looks like a quiet cluster.
+    pub failed: CancellationToken,
+}
+
+impl ProvisionSetup {
+    /// Runs the watch of a kind until the handle is dropped. If it ends before that, that is told.
+    fn run(&self, kind: &'static str, watch: impl Future<Output = ()> + Send + 'static) -> AbortOnDropHandle<()> {
+        let (watch, failed) = (AbortOnDropHandle::new(tokio::spawn(watch)), self.failed.clone());
+        AbortOnDropHandle::new(tokio::spawn(async move {
+            let ended = watch.await;
+            error!(kind, ?ended, "a watch that provisioning needs has ended");
+            failed.cancel();
+        }))
+    }
 }
 
 /// What is kept of a task that provisions besides what is kept of all.
@@ -66,6 +82,9 @@ pub(super) struct Provisioning {
 struct ProvisioningWatches {
     context: provision::SharedContext,
     _watches: [AbortOnDropHandle<()>; 2],
+    /// Cancelled with them: nobody lists any more.
+    over: CancellationToken,
+    _ends: DropGuard,
 }
 
 impl TaskKind for Provisioning {
@@ -137,9 +156,15 @@ impl Tasks<Provisioning> {
         self.kind.watched.as_ref()
     }
 
-    /// What the task of an AttacherConfig is at; none when it has none.
+    /// The task of an AttacherConfig whose settings have the section. Of a section that was removed nothing is said any more, though its last
+    /// calls may run for hours.
+    fn shown(&self, name: &str) -> Option<&RunningTask<ProvisionTask>> {
+        self.get(name).filter(|running| !running.is_removed())
+    }
+
+    /// What the task of an AttacherConfig is at; none when nobody is to provision.
     pub fn state(&self, name: &str) -> Option<ProvisioningState> {
-        let running = self.get(name)?;
+        let running = self.shown(name)?;
         let reads_nodes = running.own.needs_nodes.load(Ordering::Relaxed);
         let failures = self.watched().into_iter().flat_map(|watched| {
             let claims = watched.context.store.lists().failure();
@@ -166,15 +191,14 @@ impl Tasks<Provisioning> {
         })
     }
 
-    /// Who provisions for the driver of an AttacherConfig; none when nobody is to. Of a section that was removed nothing is said any more.
+    /// Who provisions for the driver of an AttacherConfig; none when nobody is to.
     pub fn lead(&self, name: &str) -> Option<DriverLeader> {
-        let running = self.get(name).filter(|running| !running.is_removed());
-        running.map(RunningTask::lead)
+        self.shown(name).map(RunningTask::lead)
     }
 
-    /// Which limits make the work of an AttacherConfig wait; none where nothing is provisioned.
+    /// Which limits make the work of an AttacherConfig wait; none where nothing is to be provisioned.
     pub fn saturation(&self, name: &str) -> Option<&Saturation> {
-        self.get(name).map(|running| &running.own.seen.saturation)
+        self.shown(name).map(|running| &running.own.seen.saturation)
     }
 
     /// The names of the drivers that a task works for, which the settings have.
@@ -192,6 +216,17 @@ impl Tasks<Provisioning> {
         let slot = running.own.queue.lock();
         let open = slot.as_ref().map_or(0, |(_, queue)| open_claims(queue));
         watched.context.store.marked(driver).map(|marked| marked.max(open))
+    }
+
+    /// Lists anew what [`Self::markers`] counts; resolves when that is done, at once where there is no task, and when the watches end before.
+    pub fn relist(&self, name: &str) -> impl Future<Output = ()> + Send + use<> {
+        let watched = self.get(name).and(self.watched());
+        let watched = watched.map(|watched| (watched.context.store.clone(), watched.over.clone()));
+        async move {
+            if let Some((store, over)) = watched {
+                over.run_until_cancelled(store.lists().relist()).await;
+            }
+        }
     }
 
     /// The PersistentVolumes of the driver of an AttacherConfig that are being deleted and are held for their volume.
@@ -243,24 +278,19 @@ impl ProvisioningWatches {
         nodes.listen(store.node_listener());
         // The status of the AttacherConfigs says what cannot be watched. Readiness does not: attaching goes on.
         let health = Health::new();
-        let watches = [
-            tokio::spawn(reflect::<PersistentVolumeClaimWire, _>(
-                setup.client.clone(),
-                store.clone(),
-                health.check("watch/persistentvolumeclaims"),
-            )),
-            tokio::spawn(reflect::<StorageClassWire, _>(
-                setup.client.clone(),
-                store.clone(),
-                health.check("watch/storageclasses"),
-            )),
-        ];
-        let client = setup.client.clone();
-        let check = health.check("watch/nodes");
+        let (kind, client) = (PersistentVolumeClaimWire::PLURAL, setup.client.clone());
+        let claims = reflect::<PersistentVolumeClaimWire, _>(client, store.clone(), health.check(kind));
+        let claims = setup.run(kind, claims);
+        let (kind, client) = (StorageClassWire::PLURAL, setup.client.clone());
+        let classes = reflect::<StorageClassWire, _>(client, store.clone(), health.check(kind));
+        let classes = setup.run(kind, classes);
+        let for_nodes = setup.clone();
         let start = move |nodes| {
-            let watch = reflect::<NodeLabelsWire, _>(client, nodes, check);
-            AbortOnDropHandle::new(tokio::spawn(watch))
+            let (kind, client) = (NodeLabelsWire::PLURAL, for_nodes.client.clone());
+            let watch = reflect::<NodeLabelsWire, _>(client, nodes, health.check(kind));
+            for_nodes.run(kind, watch)
         };
+        let over = CancellationToken::new();
         Self {
             context: provision::SharedContext {
                 store,
@@ -272,7 +302,9 @@ impl ProvisioningWatches {
                 tracer: context.tracer.clone(),
                 stuck_after: setup.stuck_after,
             },
-            _watches: watches.map(AbortOnDropHandle::new),
+            _watches: [claims, classes],
+            _ends: over.clone().drop_guard(),
+            over,
         }
     }
 }

@@ -302,6 +302,11 @@ impl<X> RunningTask<X> {
         self.removed.load(Ordering::Relaxed)
     }
 
+    /// Whether it claims nothing any more: its settings say that the AttacherConfig is being deleted, and no claim is being written.
+    pub fn claims_ended(&self) -> bool {
+        self.settings.borrow().leaving && self.status.borrow().claims == 0
+    }
+
     /// The name that the driver answered.
     pub fn answered_name(&self) -> Option<String> {
         let status = self.status.borrow();

@@ -110,6 +110,9 @@ impl Work for DriverContext {
         self.queue.wake_all(ClaimCause::Config.into());
         let serves = self.role() == RolePhase::Serving;
         let was_on = self.served.swap(serves, Ordering::Relaxed);
+        if was_on && !serves {
+            self.mark_under_way();
+        }
         // Nothing is remembered of claims that were looked at while the role was off.
         self.enqueue_all(if serves && !was_on {
             ClaimCause::Resync
@@ -125,8 +128,7 @@ impl Work for DriverContext {
     async fn finish(&self, _: &mut Registration) {
         self.stopping.store(true, Ordering::Relaxed);
         if self.client().may_start() {
-            // Calls that are under way and have no marker get one.
-            self.queue.remember_all(|_, memory| memory.changed.notify_one());
+            self.mark_under_way();
             run_all_once(&self.queue).await;
         }
     }
@@ -153,6 +155,11 @@ impl Work for DriverContext {
 }
 
 impl DriverContext {
+    /// Calls that are under way and have no marker get one.
+    fn mark_under_way(&self) {
+        self.queue.remember_all(|_, memory| memory.changed.notify_one());
+    }
+
     /// Whether a claim whose run failed keeps its marker: at the end of the role there is no other run.
     pub(crate) fn leaves_marker(&self, key: &ClaimKey) -> bool {
         let is_marked = || {

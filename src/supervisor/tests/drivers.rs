@@ -1,12 +1,15 @@
 //! Driver tasks that start, change, fail and end. The endpoints do not exist, so that nothing is connected; the clock is
 //! paused.
 
+use futures::FutureExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Client;
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, advance, timeout};
+use tokio_util::sync::CancellationToken;
 
 use crate::api::{AttacherConfigSpec, DriverConfig};
 use crate::apiserver::Requests;
@@ -14,6 +17,7 @@ use crate::cache::Store;
 use crate::driver::SharedContext;
 use crate::runtime::DriverPhase;
 use crate::runtime::reservation::ReservationState;
+use crate::supervisor::ProvisionSetup;
 use crate::supervisor::deletion::DeletionState;
 use crate::supervisor::drivers::Drivers;
 use crate::supervisor::election::LeaderElectionMode;
@@ -51,6 +55,25 @@ pub(super) fn context(store: Store) -> SharedContext {
 pub(super) fn config(path: &str) -> Arc<DriverConfig> {
     let spec = AttacherConfigSpec::new(format!("unix:///does-not-exist/{path}"));
     Arc::new(DriverConfig::try_from(&spec).unwrap())
+}
+
+/// The same with the section for provisioning, and the name of its driver.
+pub(super) fn provisioning(path: &str) -> Arc<DriverConfig> {
+    let mut spec = AttacherConfigSpec::new(format!("unix:///does-not-exist/{path}"));
+    spec.driver_name = Some("a.test".to_owned());
+    spec.provisioning = serde_json::from_value(serde_json::json!({})).expect("a section");
+    Arc::new(DriverConfig::try_from(&spec).unwrap())
+}
+
+/// Lets drivers provision, with what is watched over a client. Tells what is cancelled when a watch fails.
+pub(super) fn provision_over(drivers: &mut Drivers, client: Client) -> CancellationToken {
+    let failed = CancellationToken::new();
+    drivers.provisioners.kind.setup = Some(ProvisionSetup {
+        client,
+        stuck_after: Duration::from_mins(10),
+        failed: failed.clone(),
+    });
+    failed
 }
 
 fn suspended(config: &DriverConfig) -> Arc<DriverConfig> {
@@ -189,10 +212,7 @@ async fn a_pause_ends_with_a_change_that_needs_a_start_or_with_a_stop() {
 #[tokio::test(start_paused = true)]
 async fn a_name_that_settings_have_is_kept_for_them_whether_their_task_runs_or_not() {
     let mut drivers = drivers_over(Store::default());
-    let mut spec = AttacherConfigSpec::new("unix:///does-not-exist/a");
-    spec.driver_name = Some("a.test".to_owned());
-    spec.provisioning = serde_json::from_value(serde_json::json!({})).expect("a section");
-    let named = Arc::new(DriverConfig::try_from(&spec).unwrap());
+    let named = provisioning("a");
     // Of each role, whether another AttacherConfig may work for a driver that answers the name.
     let may_another = |drivers: &Drivers| {
         let roles = [&drivers.tasks.reservations, &drivers.provisioners.reservations];
@@ -216,6 +236,49 @@ async fn a_name_that_settings_have_is_kept_for_them_whether_their_task_runs_or_n
     }
     want(&mut drivers, &[]);
     assert_eq!(may_another(&drivers), [true; 2]);
+}
+
+/// No new claim would be seen again, and a claim that is gone from the cache would count as deleted.
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_watch_of_provisioning_is_told_while_it_is_needed() {
+    let panics = tower::service_fn(|_request: http::Request<kube::client::Body>| {
+        let asked = std::future::ready(());
+        asked.map(|()| -> Result<http::Response<kube::client::Body>, Infallible> { panic!("a bug") })
+    });
+    for (client, fails) in [(Client::new(panics, "default"), true), (unused_client(), false)] {
+        let mut drivers = drivers_over(Store::default());
+        let failed = provision_over(&mut drivers, client);
+        want(&mut drivers, &[("one", provisioning("a"))]);
+        let is_told = timeout(Duration::from_secs(10), failed.cancelled()).await.is_ok();
+        assert_eq!(is_told, fails);
+        // Nobody provisions any more: that ends the watches as well.
+        want(&mut drivers, &[("one", config("a"))]);
+        while drivers.provisioners.get("one").is_some() {
+            end(&mut drivers).await;
+        }
+        advance(Duration::from_secs(1)).await;
+        assert_eq!(failed.is_cancelled(), fails);
+    }
+}
+
+/// Its last calls may run for hours, and the spec asks for no provisioning.
+#[tokio::test(start_paused = true)]
+async fn of_a_section_that_was_removed_nothing_is_said() {
+    let mut drivers = drivers_over(Store::default());
+    provision_over(&mut drivers, unused_client());
+    let says = |drivers: &Drivers| {
+        let of_provisioning = &drivers.provisioners;
+        let said = [
+            of_provisioning.state("one").is_some(),
+            of_provisioning.lead("one").is_some(),
+            of_provisioning.saturation("one").is_some(),
+        ];
+        (said, of_provisioning.markers("one"))
+    };
+    want(&mut drivers, &[("one", provisioning("a"))]);
+    assert_eq!(says(&drivers), ([true; 3], None));
+    want(&mut drivers, &[("one", config("a"))]);
+    assert_eq!(says(&drivers), ([false; 3], None), "it ends yet, and its claims count");
 }
 
 #[tokio::test(start_paused = true)]

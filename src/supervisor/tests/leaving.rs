@@ -1,15 +1,19 @@
 //! When an AttacherConfig that is being deleted is let go of.
 
 use futures::{StreamExt, stream};
+use kube::Client;
+use kube::client::Body;
 use kube::runtime::watcher::Event;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use std::convert::Infallible;
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::drivers::{config, drivers_over, want};
+use super::drivers::{config, drivers_over, provision_over, provisioning, want};
 use super::writes::{follow as follow_events, supervisor};
 use crate::api::names::WAIT_FOR_DETACH_FINALIZER;
 use crate::api::{AttacherConfigObject, DriverConfig};
@@ -174,6 +178,79 @@ async fn it_goes_when_a_list_that_began_after_the_last_claim_shows_nothing() {
     assert!(!waits_for_nothing(&drivers, "one", &mut entry));
     listed_for(&entry).await;
     assert!(waits_for_nothing(&drivers, "one", &mut entry));
+}
+
+/// An API server that answers lists of claims with these, or not at all, and tells of no change.
+fn lists_claims(claims: &Arc<Mutex<Option<Vec<Value>>>>) -> Client {
+    let claims = claims.clone();
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        let is_watch = request.uri().query().is_some_and(|query| query.contains("watch="));
+        let is_of_claims = request.uri().path().ends_with("persistentvolumeclaims");
+        let shown = claims.lock().clone().filter(|_| !is_watch);
+        async move {
+            let Some(shown) = shown else {
+                return pending().await;
+            };
+            let items = if is_of_claims { shown } else { Vec::new() };
+            let version = json!({"resourceVersion": "9"});
+            let list = json!({"kind": "List", "apiVersion": "v1", "metadata": version, "items": items});
+            Ok::<_, Infallible>(http::Response::new(Body::from(list.to_string().into_bytes())))
+        }
+    });
+    Client::new(service, "default")
+}
+
+/// Another replica provisions, and the watch of claims here is slow or broken: a list alone shows the marker that it wrote.
+#[tokio::test(start_paused = true)]
+async fn claims_are_listed_once_more_as_well_for_as_long_as_they_are_watched() {
+    let marker = json!({"driver": "a.test", "uid": "data", "prefix": "pvc", "since": OLD}).to_string();
+    let marked = json!({
+        "metadata": {
+            "name": "data", "namespace": "web", "uid": "data", "resourceVersion": "5",
+            "finalizers": ["attacher.csi.dev/provisioning"],
+            "annotations": {"attacher.csi.dev/provisioning": marker},
+        },
+    });
+    let cluster = Cluster::listed(Vec::new()).await;
+    for shows in [Some(vec![marked]), None] {
+        let claims = Arc::new(Mutex::new(Some(Vec::new())));
+        let mut drivers = drivers_over(cluster.store.clone());
+        provision_over(&mut drivers, lists_claims(&claims));
+        let provisioned = DriverConfig {
+            leaving: true,
+            ..(*provisioning("a")).clone()
+        };
+        let without = DriverConfig {
+            provisioning: None,
+            ..provisioned.clone()
+        };
+        want(&mut drivers, &[("one", Arc::new(provisioned))]);
+        while drivers.provisioners.markers("one").is_none() {
+            sleep(MOMENT).await;
+        }
+        let (is_answered, mut entry) = (shows.is_some(), TrackedConfig::new(leaving_object(), None));
+        *claims.lock() = shows;
+        assert!(!waits_for_nothing(&drivers, "one", &mut entry), "no list was made");
+        if is_answered {
+            listed_for(&entry).await;
+            assert!(
+                !waits_for_nothing(&drivers, "one", &mut entry),
+                "the list shows a marker"
+            );
+            let waits_for = remaining(&drivers, "one", &entry).and_then(|remaining| remaining.claims);
+            assert_eq!(waits_for, Some(1));
+            continue;
+        }
+        sleep(Duration::from_mins(1)).await;
+        assert!(!waits_for_nothing(&drivers, "one", &mut entry), "claims are not listed");
+        // Nobody lists them any more.
+        want(&mut drivers, &[("one", Arc::new(without))]);
+        while drivers.provisioners.get("one").is_some() {
+            drivers.ended().await;
+        }
+        listed_for(&entry).await;
+        assert!(waits_for_nothing(&drivers, "one", &mut entry));
+    }
 }
 
 /// Another AttacherConfig that works for the driver detaches its volumes: nobody waits for them, unless that one goes as well.

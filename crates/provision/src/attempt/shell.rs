@@ -154,6 +154,8 @@ impl Shell<'_> {
         let (store, requests, key) = (&context.store, &context.requests, self.look.key);
         let name = (&*write.namespace, &*write.name);
         let known = store.claim(key).here().map(|claim| claim.resource_version);
+        // Before its answer a marker shows nowhere, and an AttacherConfig that is being deleted waits for it.
+        let _claiming = self.look.work.status.claiming();
         let answer = requests
             .patch::<PersistentVolumeClaimWire>(name, PatchType::Json, &write.body, None, &self.span)
             .await;
@@ -268,7 +270,7 @@ impl Shell<'_> {
         self.during(attempt, self.call(&client, &call, deadline)).await
     }
 
-    /// Waits for a call, and answers meanwhile who asks to let the claim go, or marks it when the role ends.
+    /// Waits for a call, and answers meanwhile who asks to let the claim go, or marks it when the role is switched off or ends.
     async fn during<T>(&self, attempt: &ClaimAttempt, call: impl Future<Output = T>) -> T {
         let changed = self
             .look

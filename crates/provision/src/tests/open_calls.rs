@@ -84,8 +84,11 @@ async fn other_settings_say_nothing_of_calls_of_others_while_the_role_is_on() {
         world.claim("a", "later");
         pass(1).await;
         // Once when it is switched on, and once more.
-        for _ in 0..2 {
-            let enabled = world.configure(|settings| settings.provisioning.as_mut().unwrap().enabled = true);
+        for fs_type in ["xfs", "ext4"] {
+            let enabled = world.configure(|settings| {
+                settings.default_fs_type = fs_type.to_owned();
+                settings.provisioning.as_mut().unwrap().enabled = true;
+            });
             world.engine().reconfigure(&enabled);
             pass(1).await;
         }
@@ -191,25 +194,31 @@ async fn an_engine_that_is_cut_off_hands_on_what_it_knew() {
     is_made_again(&world).await;
 }
 
+/// A world in which a call for claim "a" is under way that has no marker, and is answered with this code or carried out.
+async fn calling_unmarked(code: Option<tonic::Code>) -> World {
+    let mut world = World::new();
+    world.configure(|settings| {
+        settings.provisioning.as_mut().unwrap().policy.leak_protection = LeakProtection::WhenUncertain;
+    });
+    world.class("good", &json!({"pool": "a"}));
+    world.start();
+    world.driver.failures.lock().extend(code);
+    world.claim("a", "good");
+    tokio::time::sleep(CALL / 2).await;
+    assert!(!world.is_marked("a") && world.driver.pools.lock().len() == 1);
+    assert_eq!(
+        crate::open_claims(world.engine().queue()),
+        1,
+        "the AttacherConfig waits for it"
+    );
+    world
+}
+
 /// The process may be killed before the call ends.
 #[tokio::test(start_paused = true)]
 async fn a_call_without_a_marker_gets_one_as_soon_as_the_role_ends() {
     for (code, is_marked) in [(None, false), (Some(tonic::Code::DeadlineExceeded), true)] {
-        let mut world = World::new();
-        world.configure(|settings| {
-            settings.provisioning.as_mut().unwrap().policy.leak_protection = LeakProtection::WhenUncertain;
-        });
-        world.class("good", &json!({"pool": "a"}));
-        world.start();
-        world.driver.failures.lock().extend(code);
-        world.claim("a", "good");
-        tokio::time::sleep(CALL / 2).await;
-        assert!(!world.is_marked("a") && world.driver.pools.lock().len() == 1);
-        assert_eq!(
-            crate::open_claims(world.engine().queue()),
-            1,
-            "the AttacherConfig waits for it"
-        );
+        let mut world = calling_unmarked(code).await;
         let drain = tokio::spawn(world.engine.take().unwrap().drain());
         tokio::time::sleep(CALL / 4).await;
         assert!(world.is_marked("a"));
@@ -219,6 +228,23 @@ async fn a_call_without_a_marker_gets_one_as_soon_as_the_role_ends() {
             (is_marked, usize::from(!is_marked))
         );
     }
+}
+
+/// Another replica may lead attaching. It lets the AttacherConfig go when no claim is marked, and knows no calls of others.
+#[tokio::test(start_paused = true)]
+async fn a_call_without_a_marker_gets_one_as_soon_as_the_attacherconfig_is_deleted() {
+    let world = calling_unmarked(None).await;
+    let leaving = world.configure(|settings| settings.leaving = true);
+    world.engine().reconfigure(&leaving);
+    // The write is begun, and no time goes by in which it would be answered.
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!((world.is_marked("a"), world.state.borrow().claims), (false, 1));
+    tokio::time::sleep(CALL / 4).await;
+    assert_eq!((world.is_marked("a"), world.state.borrow().claims), (true, 0));
+    pass(5).await;
+    assert_eq!((world.driver.pools.lock().len(), world.saved()), (1, 1));
 }
 
 /// Who deletes a PersistentVolume before it is bound is told what it waits for, also while the claim is marked.

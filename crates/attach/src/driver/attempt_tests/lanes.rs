@@ -179,12 +179,16 @@ async fn requests_wait_for_the_limit_of_the_driver_but_not_at_its_end() {
     (0..20).for_each(attach);
     stage.api.until(|api| !api.patches.lock().is_empty()).await;
     spec.kubernetes_api.qps = 10_000;
-    stage.engine.reconfigure(&Arc::new(DriverConfig::try_from(&spec).unwrap()));
+    stage
+        .engine
+        .reconfigure(&Arc::new(DriverConfig::try_from(&spec).unwrap()));
     for number in 0..20 {
         stage.attached(&format!("va{number}")).await;
     }
     spec.kubernetes_api.qps = 1;
-    stage.engine.reconfigure(&Arc::new(DriverConfig::try_from(&spec).unwrap()));
+    stage
+        .engine
+        .reconfigure(&Arc::new(DriverConfig::try_from(&spec).unwrap()));
     (20..40).for_each(attach);
     stage.api.until(|api| api.patches.lock().len() > 40).await;
     eventually(|| stage.engine.queue().stats().lanes[0].ready == 0).await;

@@ -180,9 +180,10 @@ impl ClaimAttempt {
         }
     }
 
-    /// While a call is under way of a role that ends: the marker of a claim that has none, as the process may end before the call does.
+    /// While a call is under way of a role that is off or ends: the marker of a claim that has none. The process may end before the call
+    /// does, and another replica may decide whether the call is waited for.
     pub fn last_marker(&self, view: &impl ClaimView) -> Option<ClaimWrite> {
-        if view.role() != RolePhase::Stopping {
+        if view.role() == RolePhase::Serving {
             return None;
         }
         self.open_mark(view)

@@ -220,13 +220,15 @@ fn a_claim_that_is_deleted_after_such_a_refusal_is_held_until_its_volume_is_know
     assert_eq!(play.cluster.volume.as_ref().unwrap()["metadata"]["name"], NAME);
 }
 
-/// The process may end before the call does.
+/// The process may end before the call does, and another replica may decide whether the call is waited for.
 #[test]
-fn a_role_that_ends_marks_what_is_under_way() {
-    for (protection, is_marked) in [
-        (LeakProtection::Always, false),
-        (LeakProtection::WhenUncertain, true),
-        (LeakProtection::Never, false),
+fn a_role_that_is_off_or_ends_marks_what_is_under_way() {
+    for (protection, role, is_marked) in [
+        (LeakProtection::Always, RolePhase::Stopping, false),
+        (LeakProtection::WhenUncertain, RolePhase::Stopping, true),
+        (LeakProtection::WhenUncertain, RolePhase::Disabled, true),
+        (LeakProtection::Never, RolePhase::Stopping, false),
+        (LeakProtection::Never, RolePhase::Disabled, false),
     ] {
         let mut cluster = unmarked(protection).cluster;
         let mut attempt = ClaimAttempt::new(ClaimMemory::default());
@@ -240,9 +242,9 @@ fn a_role_that_ends_marks_what_is_under_way() {
             }
         }
         assert_eq!(attempt.last_marker(&cluster), None, "it goes on");
-        cluster.role = RolePhase::Stopping;
+        cluster.role = role;
         let write = attempt.last_marker(&cluster);
-        assert_eq!(write.is_some(), is_marked, "{protection:?}");
+        assert_eq!(write.is_some(), is_marked, "{protection:?} {role:?}");
         if let Some(write) = write {
             cluster.patch(&write.body).unwrap();
         }
