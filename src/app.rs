@@ -206,6 +206,14 @@ impl SharedParts {
     }
 }
 
+async fn config_of(cluster: &Cluster) -> Result<Config, ConnectError> {
+    match cluster {
+        Cluster::Kubeconfig(path) => load_config(Some(path)).await,
+        Cluster::Environment => load_config(None).await,
+        Cluster::Pod => load_pod_config(),
+    }
+}
+
 /// From the API server to the drivers, and back.
 async fn operate(
     options: &ProcessOptions,
@@ -216,11 +224,7 @@ async fn operate(
 ) -> Result<ExitCode, StartError> {
     let Observability { telemetry, health, .. } = observed;
     let reached = health.check("apiserver");
-    let config = match &options.cluster {
-        Cluster::Kubeconfig(path) => load_config(Some(path)).await?,
-        Cluster::Environment => load_config(None).await?,
-        Cluster::Pod => load_pod_config()?,
-    };
+    let config = config_of(&options.cluster).await?;
     // Watches keep a connection busy for minutes, writes come in bursts: neither is to wait for the other.
     let store = Store::default();
     let watches = WatchConnection {

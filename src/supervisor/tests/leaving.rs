@@ -204,7 +204,7 @@ fn lists_claims(claims: &Arc<Mutex<Option<Vec<Value>>>>) -> Client {
 #[tokio::test(start_paused = true)]
 async fn claims_are_listed_once_more_as_well_for_as_long_as_they_are_watched() {
     let marker = json!({"driver": "a.test", "uid": "data", "prefix": "pvc", "since": OLD}).to_string();
-    let marked = json!({
+    let claim = json!({
         "metadata": {
             "name": "data", "namespace": "web", "uid": "data", "resourceVersion": "5",
             "finalizers": ["attacher.csi.dev/provisioning"],
@@ -212,7 +212,7 @@ async fn claims_are_listed_once_more_as_well_for_as_long_as_they_are_watched() {
         },
     });
     let cluster = Cluster::listed(Vec::new()).await;
-    for shows in [Some(vec![marked]), None] {
+    for shows in [Some(vec![claim]), None] {
         let claims = Arc::new(Mutex::new(Some(Vec::new())));
         let mut drivers = drivers_over(cluster.store.clone());
         provision_over(&mut drivers, lists_claims(&claims));
