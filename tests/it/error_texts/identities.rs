@@ -19,9 +19,19 @@ const BLANK_ANNOTATION: &str = "annotation csi.alpha.kubernetes.io/node-id of th
 const VOLUME_UNKNOWN: &str = "PersistentVolume <volume> was created after VolumeAttachment <attachment> was attached, and nothing says which \
                               volume was: it may be another one than <handle>; find out which one is attached to node <node>, and run kubectl \
                               annotate volumeattachment <attachment> 'attacher.csi.dev/volume={\"handle\":\"ID\"}' --overwrite";
+const NOTE_UNREADABLE: &str = "annotation attacher.csi.dev/volume of VolumeAttachment <attachment> cannot be read, so that nothing says for \
+                               certain where the volume may be; if another version of the operator wrote it, run that version; else find \
+                               out where the volume is attached, and run kubectl annotate --overwrite volumeattachment <attachment> \
+                               'attacher.csi.dev/volume={\"handle\":\"ID\"}'";
 
 pub fn staged() -> Vec<&'static str> {
-    vec![BLANK_NODE_ID, BLANK_HANDLE, BLANK_ANNOTATION, VOLUME_UNKNOWN]
+    vec![
+        BLANK_NODE_ID,
+        BLANK_HANDLE,
+        BLANK_ANNOTATION,
+        VOLUME_UNKNOWN,
+        NOTE_UNREADABLE,
+    ]
 }
 
 fn settings() -> Value {
@@ -85,6 +95,23 @@ async fn a_detach_without_a_node_id_is_not_sent() -> Result<()> {
     let known = json!({ "annotations": { "csi.alpha.kubernetes.io/node-id": driver.node_id() } });
     driver.change_attachment("text-nowhere-pv", &known).await?;
     world.fixtures.wait_for_attachment_gone("text-nowhere-pv").await
+}
+
+/// As another version may have left it, before a rollback.
+#[tokio::test]
+async fn a_note_that_cannot_be_read_is_not_gone_by() -> Result<()> {
+    let world = World::shared().await?;
+    let driver = world.driver("text-note", settings()).await?;
+    let name = "text-note-pv";
+    driver.attach(name).await?;
+    let noted = |note: Value| json!({ "annotations": { "attacher.csi.dev/volume": note.to_string() } });
+    let newer = noted(json!({ "handle": name, "former": [{ "handle": name, "machine": "other" }] }));
+    driver.change_attachment(name, &newer).await?;
+    driver.refuses_to_detach(name, NOTE_UNREADABLE).await?;
+    driver
+        .change_attachment(name, &noted(json!({ "handle": name })))
+        .await?;
+    world.fixtures.wait_for_attachment_gone(name).await
 }
 
 /// As the sidecar leaves what it attached: without a note. Its PersistentVolume is created again by force, as another volume.

@@ -125,8 +125,9 @@ fn bases_of_refusal(refusal: &Refusal, attachment: &Attachment) -> (Basis, Basis
         Refusal::BlankNodeAnnotation(missing) => bases_of_refusal(missing, attachment),
         Refusal::SharedOnNode { .. } => bases_of_detach(attachment),
         // What is noted already, and not what a claim would note of the volume.
-        Refusal::NoteTooLarge { .. } if attachment.note_too_large.is_some() => (Basis::Nothing, Basis::Nothing),
-        Refusal::SourceTwice
+        Refusal::NoteTooLarge { .. } if attachment.note_fault.is_some() => (Basis::Nothing, Basis::Nothing),
+        Refusal::NoteUnreadable { .. }
+        | Refusal::SourceTwice
         | Refusal::SourceMissing
         | Refusal::InlineNotCsi
         | Refusal::CapabilityLost(_)

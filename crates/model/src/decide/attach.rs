@@ -81,7 +81,7 @@ pub(super) fn partly_noted<'a>(
     driver: &DriverFacts,
 ) -> Option<(Option<&'a str>, &'a CsiSource)> {
     let attached = published_volume::is_in_use(attachment);
-    if !attached || attachment.note_too_large.is_some() || !attachment.finalizers.contains(&driver.finalizer) {
+    if !attached || attachment.note_fault.is_some() || !attachment.finalizers.contains(&driver.finalizer) {
         return None;
     }
     let (noted, node_id) = (attachment.volume_note.as_deref(), attachment.node_id.as_deref());

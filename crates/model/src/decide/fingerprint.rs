@@ -20,7 +20,7 @@ pub fn attachment_fingerprint(observed: &Observed<'_>) -> u64 {
     attachment.attached.hash(&mut hasher);
     attachment.retry_now.hash(&mut hasher);
     // No write of ours makes it so.
-    attachment.note_too_large.hash(&mut hasher);
+    attachment.note_fault.hash(&mut hasher);
     attachment.deleting.is_some().hash(&mut hasher);
     if attachment.deleting.is_some() {
         // We write these only on the way to an attach, so a change now is somebody else's.

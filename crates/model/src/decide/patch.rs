@@ -147,7 +147,7 @@ fn claim_note(attachment: &Attachment, node_id: &str, source: &CsiSource) -> Vol
 /// about the claim before is void then. On condition that nobody changed the attachment since it was read: it may be attached by now.
 pub fn renew(attachment: &Attachment) -> Option<Write> {
     let note = attachment.volume_note.as_deref()?;
-    if attachment.note_too_large.is_some() {
+    if attachment.note_fault.is_some() {
         // What was left out would be lost.
         return None;
     }

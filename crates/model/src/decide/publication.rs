@@ -16,7 +16,7 @@ pub fn is_claimed(attachment: &Attachment, driver: &DriverFacts) -> bool {
 
 /// Whether an attachment was claimed for a call: its node ID or the note of its volume tells it. Both are written together with the
 /// finalizer, before the first call; the Go sidecar writes no note. What was marked as attached without a call has neither. What somebody
-/// blanked or made too large was there.
+/// blanked, made too large or unreadable was there.
 pub fn was_called_for(attachment: &Attachment) -> bool {
     claim_annotations(attachment).next().is_some()
 }
@@ -24,7 +24,7 @@ pub fn was_called_for(attachment: &Attachment) -> bool {
 /// The annotations of an attachment that tell that it was claimed for a call. They go when it is let go.
 pub(super) fn claim_annotations(attachment: &Attachment) -> impl Iterator<Item = &'static str> {
     let has_node_id = attachment.node_id.is_some() || attachment.node_id_is_blank;
-    let has_note = attachment.volume_note.is_some() || attachment.note_too_large.is_some();
+    let has_note = attachment.volume_note.is_some() || attachment.note_fault.is_some();
     let known = [(has_node_id, NODE_ID_ANNOTATION), (has_note, VOLUME_ANNOTATION)];
     known.into_iter().filter(|(is_there, _)| *is_there).map(|(_, key)| key)
 }

@@ -14,7 +14,7 @@ use super::message::shown_handle;
 use super::observed::{Claimant, NodeEntry, Observed};
 use super::refusal::Refusal;
 use crate::api::names::finalizer_name;
-use crate::objects::{Attachment, AttachmentSource, SecretReference, Volume, is_blank};
+use crate::objects::{Attachment, AttachmentSource, NoteFault, SecretReference, Volume, is_blank};
 
 /// By how much the clocks of two API servers of a cluster may differ. Within it a volume that was made again cannot be distinguished
 /// from the former one, so it is no longer than it must be.
@@ -62,12 +62,17 @@ fn volume_unknown(attachment: &Attachment, volume: &Volume) -> Refusal {
     }
 }
 
-/// Where the volume may be is not known while a part of the note is left out, and no write may take the place of that part.
+/// Where the volume may be is not known while a part of the note is left out or not understood, and no write may take the place of that
+/// part.
 pub(super) fn whole_note(attachment: &Attachment) -> Result<(), Refusal> {
-    match &attachment.note_too_large {
-        Some(too_large) => Err(Refusal::NoteTooLarge {
-            attachment: attachment.name.clone(),
+    let attachment_name = || attachment.name.clone();
+    match attachment.note_fault.as_deref() {
+        Some(NoteFault::TooLarge(too_large)) => Err(Refusal::NoteTooLarge {
+            attachment: attachment_name(),
             bytes: too_large.bytes,
+        }),
+        Some(NoteFault::Unreadable) => Err(Refusal::NoteUnreadable {
+            attachment: attachment_name(),
         }),
         None => Ok(()),
     }

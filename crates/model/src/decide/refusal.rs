@@ -94,6 +94,14 @@ pub enum Refusal {
          its list \"former\" where the volume is not attached"
     )]
     NoteTooLarge { attachment: Arc<str>, bytes: usize },
+    /// The note of the volume is there, and is none that this version reads.
+    #[error(
+        "annotation {VOLUME_ANNOTATION} of VolumeAttachment {attachment} cannot be read, so that nothing says for certain where the \
+         volume may be; if another version of the operator wrote it, run that version; else find out where the volume is attached, and run \
+         kubectl annotate --overwrite volumeattachment {} '{VOLUME_ANNOTATION}={}'",
+        command_word(attachment, "NAME"), advised_note(None)
+    )]
+    NoteUnreadable { attachment: Arc<str> },
     #[error(
         "VolumeAttachment {attachment} has the same volume on node {node} attached; a detach now would remove it there"
     )]
@@ -212,6 +220,7 @@ impl Refusal {
             | Self::BlankHandle
             | Self::VolumeTooLarge { .. }
             | Self::NoteTooLarge { .. }
+            | Self::NoteUnreadable { .. }
             | Self::OtherDriver { .. } => "invalid_spec",
         }
     }

@@ -131,11 +131,17 @@ pub struct VolumeAnnotation {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret: Option<SecretReference>,
     /// Where it may be besides, from tries under another node ID or handle.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "places_or_none", skip_serializing_if = "Vec::is_empty")]
     pub former: Vec<FormerVolumeOnNode>,
     /// How often it was claimed again. What came of a call that was made for an earlier claim is no result for this one.
     #[serde(default, deserialize_with = "number_or_zero", skip_serializing_if = "is_zero")]
     pub renewed: u32,
+}
+
+/// A list that is null is empty, as the API server reads it.
+fn places_or_none<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<FormerVolumeOnNode>, D::Error> {
+    let places: Option<Vec<FormerVolumeOnNode>> = Option::deserialize(deserializer)?;
+    Ok(places.unwrap_or_default())
 }
 
 /// Whatever somebody wrote there: it must not cost the handle and the former places.
@@ -150,6 +156,15 @@ fn number_or_zero<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_zero(number: &u32) -> bool {
     *number == 0
+}
+
+/// Why the note of a volume cannot be used as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NoteFault {
+    /// It is too large to be kept: `former` was left out, or all of it when even the rest is.
+    TooLarge(OversizedField),
+    /// It says something that is no note here: a person wrote it, or another version of the operator.
+    Unreadable,
 }
 
 /// A volume at a node that is not the one of its attachment any more.
@@ -205,12 +220,12 @@ pub struct Attachment {
     pub node_id: Option<Box<str>>,
     /// Whether that annotation is there and blank: somebody took away where the volume was published.
     pub node_id_is_blank: bool,
-    /// Annotation `attacher.csi.dev/volume`; absent too when it cannot be read or names no volume, as it is only a fall-back. What is
-    /// blank among the former places is left out.
+    /// Annotation `attacher.csi.dev/volume`; absent too when it is blank or names nothing, as it is only a fall-back. What is blank among
+    /// the former places is left out.
     pub volume_note: Option<Box<VolumeAnnotation>>,
-    /// That the note is too large to be kept: `former` was left out, or all of it when even the rest is. Where the volume may be is not
-    /// known as a whole then, and nothing is called.
-    pub note_too_large: Option<Box<OversizedField>>,
+    /// Why that note cannot be used. Where the volume may be is not known as a whole then: nothing is called, and the note is not written
+    /// over.
+    pub note_fault: Option<Box<NoteFault>>,
     /// Annotation `attacher.csi.dev/retry-now`: a person asks for a try at once when its value changes.
     pub retry_now: Option<Box<str>>,
     /// Annotation `attacher.csi.dev/not-attached-at`: former node IDs where the volume is not, as a person confirms.
@@ -285,22 +300,30 @@ impl VolumeAnnotation {
     }
 }
 
-/// Reads the note of a volume, and what of it is too large. Which volume it is stays known as long as that is not too large itself.
-fn volume_note(text: &str) -> (Option<Box<VolumeAnnotation>>, Option<Box<OversizedField>>) {
-    let Ok(mut note) = serde_json::from_str::<Box<VolumeAnnotation>>(text) else {
+/// Reads the note of a volume, and why it cannot be used. Which volume it is stays known as long as that is not too large itself.
+fn volume_note(text: &str) -> (Option<Box<VolumeAnnotation>>, Option<Box<NoteFault>>) {
+    if is_blank(text) {
         return (None, None);
+    }
+    let unreadable = || (None, Some(Box::new(NoteFault::Unreadable)));
+    let Ok(mut note) = serde_json::from_str::<Box<VolumeAnnotation>>(text) else {
+        return unreadable();
     };
     note.former
         .retain(|place| !is_blank(&place.handle) && !is_blank(&place.node_id));
     if is_blank(&note.handle) {
-        return (None, None);
+        return if note.former.is_empty() {
+            (None, None)
+        } else {
+            unreadable()
+        };
     }
     let Some(too_large) = note.oversized() else {
         return (Some(note), None);
     };
     note.former = Vec::new();
     let rest = note.oversized().is_none().then_some(note);
-    (rest, Some(Box::new(too_large)))
+    (rest, Some(Box::new(NoteFault::TooLarge(too_large))))
 }
 
 /// What a person wrote in an annotation, which is not kept when it is longer than [`MAX_WORD`].
@@ -325,7 +348,7 @@ impl From<VolumeAttachmentWire> for Attachment {
         let mut annotations = wire.metadata.annotations.unwrap_or_default();
         let noted_node = annotations.remove(NODE_ID_ANNOTATION);
         let note = annotations.get(VOLUME_ANNOTATION).map(|text| volume_note(text));
-        let (volume_note, note_too_large) = note.unwrap_or_default();
+        let (volume_note, note_fault) = note.unwrap_or_default();
         let finalizers = Finalizers::of(wire.metadata.finalizers, Some(&wire.spec.attacher));
         Self {
             resource_version,
@@ -339,7 +362,7 @@ impl From<VolumeAttachmentWire> for Attachment {
             node_id_is_blank: noted_node.as_deref().is_some_and(is_blank),
             node_id: noted_node.filter(|id| !is_blank(id)).map(String::into_boxed_str),
             volume_note,
-            note_too_large,
+            note_fault,
             retry_now: set_by_person(&mut annotations, RETRY_NOW_ANNOTATION),
             not_attached_at: set_by_person(&mut annotations, NOT_ATTACHED_AT_ANNOTATION),
             release: set_by_person(&mut annotations, RELEASE_ANNOTATION).map(|request| {

@@ -25,7 +25,7 @@ mod volume_lifecycle;
 
 pub use access_modes::AccessModes;
 pub use attachment::{
-    Attachment, AttachmentSource, FormerVolumeOnNode, ReleaseNote, StatusWriter, VolumeAnnotation,
+    Attachment, AttachmentSource, FormerVolumeOnNode, NoteFault, ReleaseNote, StatusWriter, VolumeAnnotation,
     VolumeAttachmentWire, VolumeError,
 };
 pub use bounded_meta::{MAX_ANNOTATION_VALUE, MAX_MARKER, MAX_OTHER_ANNOTATIONS};

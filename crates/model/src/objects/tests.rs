@@ -85,6 +85,41 @@ fn a_note_keeps_its_places_whatever_its_counter_is() {
     }
 }
 
+/// What another version or a person wrote is not taken for nothing: it may name places where the volume is.
+#[test]
+fn a_note_that_cannot_be_read_is_no_missing_note() {
+    let record = |note: &str| {
+        read_attachment(json!({
+            "metadata": {"name": "csi-1", "uid": "u1", "annotations": {crate::api::names::VOLUME_ANNOTATION: note}},
+            "spec": {"attacher": "csi.test", "nodeName": "n1", "source": {"persistentVolumeName": "pv1"}},
+        }))
+    };
+    for note in [
+        r#"{"handle":"h","former":[{"handle":"h"}]}"#,
+        r#"{"handle":"h","former":{}}"#,
+        r#"{"handle":"h","secret":{}}"#,
+        r#"{"handle":"","former":[{"handle":"h","nodeID":"n0"}]}"#,
+        r#"{"volume":"h"}"#,
+        "h",
+    ] {
+        let record = record(note);
+        let found = (record.volume_note, record.note_fault.as_deref());
+        assert_eq!(found, (None, Some(&NoteFault::Unreadable)), "{note}");
+    }
+    for note in ["", " ", r#"{"handle":""}"#] {
+        let record = record(note);
+        assert_eq!((record.volume_note, record.note_fault), (None, None), "{note:?}");
+    }
+    for note in [
+        r#"{"handle":"h","former":null}"#,
+        r#"{"handle":"h","secret":null,"later":{"a":[1]}}"#,
+    ] {
+        let record = record(note);
+        assert_eq!(record.note_fault, None, "{note}");
+        assert_eq!(&*record.volume_note.expect(note).handle, "h");
+    }
+}
+
 #[test]
 fn the_latest_write_of_the_status_by_another_client_is_kept() {
     let entry = |manager: &str, subresource: Option<&str>, time: &str| {
@@ -373,13 +408,15 @@ fn a_note_is_kept_within_bounds() {
     let large = record(json!({"handle": "h", "former": places(9_000), "renewed": 3}));
     let note = large.volume_note.expect("it says which volume it is");
     assert_eq!((&*note.handle, note.former.len(), note.renewed), ("h", 0, 3));
-    let told = large.note_too_large.expect("it is told");
+    let Some(NoteFault::TooLarge(told)) = large.note_fault.as_deref() else {
+        panic!("it is told");
+    };
     assert!(told.field.contains(crate::api::names::VOLUME_ANNOTATION) && told.bytes > MAX_VOLUME_FIELD);
     let large = record(json!({"handle": "h".repeat(70_000)}));
-    assert!(large.volume_note.is_none() && large.note_too_large.is_some());
+    assert!(large.volume_note.is_none() && large.note_fault.is_some());
     let usual = record(json!({"handle": "h", "former": places(100)}));
     assert_eq!(
-        (usual.note_too_large, usual.volume_note.unwrap().former.len()),
+        (usual.note_fault, usual.volume_note.unwrap().former.len()),
         (None, 100)
     );
 }

@@ -223,9 +223,15 @@ fn detaching_with_care() {
             "a volume that was removed by force is detached by the note, with its secret",
             world().node().va(detaching().noted_volume(&note)),
         )]),
-        retried("DERR(persistentvolume \"pv1\" not found)").when(vec![(
-            "a note that cannot be read is none",
-            world().node().va(detaching().noted_volume(&json!("?"))),
+        retried(
+            "DERR(annotation attacher.csi.dev/volume of VolumeAttachment pv1-node1 cannot be read, so that nothing says for certain where \
+             the volume may be; if another version of the operator wrote it, run that version; else find out where the volume is \
+             attached, and run kubectl annotate --overwrite volumeattachment pv1-node1 \
+             'attacher.csi.dev/volume={\"handle\":\"ID\"}')",
+        )
+        .when(vec![(
+            "a note that cannot be read is not taken for none",
+            ready().va(detaching().noted_volume(&json!("?"))),
         )]),
         done("unpub handle1 nodeID1 | FIN- | DET").when(vec![
             (
