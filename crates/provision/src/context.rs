@@ -355,8 +355,10 @@ impl DriverContext {
 
     /// Goes on with what the last engine of this process knew of the open call for a claim, where nobody has called since.
     pub(crate) fn go_on(&self, key: &ClaimKey, state: ClaimState, writer: &str) {
-        let Seen::Here(claim) = self.context.store.claim(key) else {
-            return;
+        let claim = match self.context.store.claim(key) {
+            Seen::Here(claim) => claim,
+            Seen::Gone => return self.tell_lost(key, &state),
+            Seen::Unknown => return,
         };
         let state = state.continued(&claim, &self.facts.name, writer);
         let (Some(state), Some(look)) = (state, self.look(key)) else {

@@ -9,8 +9,12 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::clock;
 use crate::context::DriverContext;
+use crate::events::{NewEvent, of_claim_named};
 use crate::key::{ClaimKey, ClaimState, WorkKey};
+use crate::provision::Seen;
+use crate::provision::event::{ProvisionEventReason, possibly_leaked};
 
 /// Where it is kept; of one driver at most.
 #[derive(Debug, Default)]
@@ -51,5 +55,38 @@ impl OpenCalls {
         for (key, state) in kept.claims {
             work.go_on(&key, state, &kept.writer);
         }
+    }
+}
+
+impl DriverContext {
+    /// The claim of an open call is gone since the last engine ended: its marker was taken off by force, or another process has finished it.
+    /// Which of the two nobody can say, as the Lease was given up: it is told, and nothing is undone.
+    pub(crate) fn tell_lost(&self, key: &ClaimKey, state: &ClaimState) {
+        let lost = state.known.lost();
+        let Some(volume) = lost.filter(|name| matches!(self.context.volumes.volume(name), Seen::Gone)) else {
+            return;
+        };
+        let cause = "its PersistentVolumeClaim has gone while a call was open and this process did not provision for the driver";
+        let reason = ProvisionEventReason::VolumePossiblyLeaked;
+        let (namespace, name) = key.name.split_once('/').unwrap_or_default();
+        self.context.metrics.possible_leak(&self.facts.name);
+        self.context.events.record(NewEvent {
+            driver: self.facts.name.clone(),
+            reason: reason.as_str(),
+            level: reason.level(),
+            cause: volume.into(),
+            note: possibly_leaked(volume, cause),
+            traceparent: None,
+            at: clock::now(),
+            subjects: vec![of_claim_named(namespace, name, &key.uid)],
+        });
+        let (driver, claim) = (&*self.facts.name, &*key.name);
+        tracing::error!(
+            driver,
+            PersistentVolumeClaim = claim,
+            volume,
+            cause,
+            "a volume may be left in the storage system"
+        );
     }
 }

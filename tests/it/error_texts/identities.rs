@@ -108,9 +108,8 @@ async fn a_note_that_cannot_be_read_is_not_gone_by() -> Result<()> {
     let newer = noted(json!({ "handle": name, "former": [{ "handle": name, "machine": "other" }] }));
     driver.change_attachment(name, &newer).await?;
     driver.refuses_to_detach(name, NOTE_UNREADABLE).await?;
-    driver
-        .change_attachment(name, &noted(json!({ "handle": name })))
-        .await?;
+    let known = noted(json!({ "handle": name }));
+    driver.change_attachment(name, &known).await?;
     world.fixtures.wait_for_attachment_gone(name).await
 }
 

@@ -543,6 +543,15 @@ impl World {
         self.change_claim(name, |claim| claim["metadata"]["deletionTimestamp"] = now.into());
     }
 
+    /// Somebody takes the finalizers of a claim off by force, and it goes, as the watch brings it.
+    fn lose_claim(&self, name: &str) {
+        let object = self.api.objects.lock().remove(&claim_path(name)).unwrap();
+        let claim: Claim = serde_json::from_value::<PersistentVolumeClaimWire>(object)
+            .unwrap()
+            .into();
+        self.context.store.take_deletion(&claim);
+    }
+
     fn take_claim(&self, object: Value) {
         let claim: Claim = serde_json::from_value::<PersistentVolumeClaimWire>(object)
             .unwrap()

@@ -42,6 +42,33 @@ async fn an_engine_that_ends_before_its_first_call_hands_on_what_it_was_given() 
     is_made_again(&world).await;
 }
 
+/// Its finalizers were taken off by force while the driver was away. Another process may have worked on it, so nothing is undone.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_is_gone_when_the_next_engine_starts_may_have_left_its_volume() {
+    for is_saved in [false, true] {
+        let mut world = changed().await;
+        world.engine.take().unwrap().drain().await;
+        world.lose_claim("a");
+        if is_saved {
+            world.volume(json!({
+                "metadata": {"name": "pvc-uid-a", "uid": "pv-uid"},
+                "spec": {"csi": {"driver": DRIVER, "volumeHandle": "h"}},
+            }));
+        }
+        for _ in 0..2 {
+            world.start();
+            pass(10).await;
+            world.engine.take().unwrap().drain().await;
+        }
+        let told = world.told("PersistentVolumeClaim", "a", "VolumePossiblyLeaked");
+        assert_eq!(told.len(), usize::from(!is_saved), "{told:?}");
+        let is_named = |note: &String| note.contains("volume pvc-uid-a may be left");
+        assert!(told.iter().all(is_named), "{told:?}");
+        assert_eq!(world.driver.pools.lock().len(), 1);
+        assert_eq!(world.driver.deleted.lock().len(), 0);
+    }
+}
+
 /// A sidecar may have called for what was there before the role began, or before it was switched on, and leaves no marker.
 #[tokio::test(start_paused = true)]
 async fn the_first_refusal_does_not_count_of_a_claim_that_others_may_have_called_for() {

@@ -118,10 +118,8 @@ fn annotation(key: &str, written: &str, record: &Attachment) -> Option<Differenc
         VOLUME_ANNOTATION => {
             let written: Option<VolumeAnnotation> = serde_json::from_str(written).ok();
             let shown = record.volume_note.as_deref();
-            (
-                shown.is_some() || record.note_fault.is_some(),
-                shown == written.as_ref(),
-            )
+            let is_there = shown.is_some() || record.note_fault.is_some();
+            (is_there, shown == written.as_ref())
         }
         RELEASE_REFUSED_ANNOTATION => {
             let shown = record.release.as_ref().and_then(|note| note.answer.as_deref());

@@ -270,6 +270,14 @@ impl ClaimMemory {
         })
     }
 
+    /// Name of the volume of which no object tells where the claim is gone and no PersistentVolume of that name is there; none where that
+    /// was told, or a PersistentVolume told of it.
+    pub fn lost(&self) -> Option<&str> {
+        let is_told = self.leak_is_told || self.unmark_lost || self.saved_since.is_some();
+        let plan = self.creation.as_ref().and_then(Creation::plan)?;
+        (!is_told).then_some(&*plan.name)
+    }
+
     /// What is known of the volume; none before the first look.
     pub fn creation(&self) -> Option<&Creation> {
         self.creation.as_ref()
