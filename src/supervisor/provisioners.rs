@@ -32,6 +32,7 @@ use crate::findings::FindingsHandle;
 use crate::health::Health;
 use crate::objects::{NodeLabelsWire, PersistentVolumeClaimWire, StorageClassWire};
 use crate::reflect::{Kind as _, reflect};
+use crate::runtime::DriverPhase;
 
 /// What provisioning needs besides what attaching has.
 #[derive(Clone)]
@@ -173,8 +174,11 @@ impl Tasks<Provisioning> {
         });
         // PersistentVolumes and VolumeAttachments are watched for attaching.
         let failures: Vec<String> = failures.chain(self.kind.context.store.lists().failure()).collect();
+        let task = running.status.borrow().clone();
+        let is_unreached = matches!(task.phase, DriverPhase::Unreachable { .. });
         Some(ProvisioningState {
-            task: running.status.borrow().clone(),
+            task,
+            holds_claims: is_unreached && self.markers(name).is_some_and(|marked| marked > 0),
             is_elsewhere: running.lead() == DriverLeader::Other,
             begins: Begins::of(&running.config),
             reads_nodes,

@@ -16,6 +16,11 @@ use crate::runtime::DriverPhase;
 /// What a driver announces that can provision, by the name in the CSI spec.
 const CREATE_DELETE_VOLUME: &str = "CREATE_DELETE_VOLUME";
 
+/// What is said beside the cause where a driver cannot be reached and claims wait for what its calls did.
+const NOBODY_ANSWERS: &str = "; PersistentVolumeClaims wait until it is known what its calls did, and no request to let one go is answered \
+                              before the driver is back; if it is gone for good, delete the AttacherConfig, and then take off their \
+                              finalizer attacher.csi.dev/provisioning";
+
 /// Status, reason and message.
 type Parts = (ConditionStatus, ConditionReason, String);
 
@@ -167,6 +172,9 @@ fn of_phase(state: &ProvisioningState) -> Parts {
             ConditionReason::Connecting,
             "connecting to the driver".to_owned(),
         ),
+        DriverPhase::Unreachable { reason, message } if state.holds_claims => {
+            (False, *reason, format!("{message}{NOBODY_ANSWERS}"))
+        }
         DriverPhase::Unreachable { reason, message } | DriverPhase::Stalled { reason, message } => {
             (False, *reason, message.clone())
         }

@@ -16,12 +16,15 @@ use crate::runtime::DriverState;
 
 /// What the task of an AttacherConfig is at.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct ProvisioningState {
     pub task: DriverState,
     /// Whether another replica provisions for the driver and says so in the status.
     pub is_elsewhere: bool,
     /// What its settings let it begin.
     pub begins: Begins,
+    /// Whether claims wait for what a call of a driver did that cannot be reached: nobody answers for them.
+    pub holds_claims: bool,
     /// Whether it reads Nodes: its driver has topology.
     pub reads_nodes: bool,
     /// Whether kube-scheduler goes by CSIStorageCapacities of its driver.

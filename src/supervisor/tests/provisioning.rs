@@ -27,6 +27,7 @@ pub(super) fn state(phase: DriverPhase) -> ProvisioningState {
         task: able(phase),
         is_elsewhere: false,
         begins: Begins::Everything,
+        holds_claims: false,
         reads_nodes: false,
         scheduled_by_capacity: false,
         watch_failure: None,
@@ -62,6 +63,24 @@ fn capacities_that_nobody_writes_are_told_while_volumes_are_provisioned() {
         });
         assert_eq!(update.status.as_str(), "True");
         update.message.contains("; CSIDriver.spec.storageCapacity is true")
+    };
+    assert!(told(true) && !told(false));
+}
+
+/// A request to let a claim go is judged where its driver is provisioned for.
+#[test]
+fn who_waits_for_a_driver_that_is_gone_is_told_the_way_out() {
+    let told = |holds_claims| {
+        let phase = DriverPhase::Unreachable {
+            reason: ConditionReason::SocketMissing,
+            message: "no socket".into(),
+        };
+        let update = ready(&ProvisioningState {
+            holds_claims,
+            ..state(phase)
+        });
+        assert!(update.message.starts_with("no socket"));
+        update.message.contains("take off their finalizer")
     };
     assert!(told(true) && !told(false));
 }

@@ -99,7 +99,8 @@ pub enum Refusal {
         "annotation {VOLUME_ANNOTATION} of VolumeAttachment {attachment} cannot be read, so that nothing says for certain where the \
          volume may be; if another version of the operator wrote it, run that version; else find out where the volume is attached, and run \
          kubectl annotate --overwrite volumeattachment {} '{VOLUME_ANNOTATION}={}'",
-        command_word(attachment, "NAME"), advised_note(None)
+        command_word(attachment, "NAME"),
+        advised_note(None)
     )]
     NoteUnreadable { attachment: Arc<str> },
     #[error(

@@ -415,10 +415,7 @@ fn a_note_is_kept_within_bounds() {
     let large = record(json!({"handle": "h".repeat(70_000)}));
     assert!(large.volume_note.is_none() && large.note_fault.is_some());
     let usual = record(json!({"handle": "h", "former": places(100)}));
-    assert_eq!(
-        (usual.note_fault, usual.volume_note.unwrap().former.len()),
-        (None, 100)
-    );
+    assert_eq!((usual.note_fault, usual.volume_note.unwrap().former.len()), (None, 100));
 }
 
 /// Ours is found in its place however many stand before it, and no more than the bound is kept.
