@@ -31,8 +31,7 @@ pub(crate) fn know_cause(span: &mut Span, cause: &ProvisionRefusal) {
         | ProvisionRefusal::VolumeGoing { volume: name }
         | ProvisionRefusal::VolumeUndecided { volume: name }
         | ProvisionRefusal::ClassNeeded { volume: name, .. }
-        | ProvisionRefusal::ClassReplaced { volume: name, .. }
-        | ProvisionRefusal::MarkerUnreadable { volume: name } => span.knows(None, [&**name]),
+        | ProvisionRefusal::ClassReplaced { volume: name, .. } => span.knows(None, [&**name]),
         ProvisionRefusal::SecretNotAllowed { secret, .. }
         | ProvisionRefusal::SecretMissing { secret }
         | ProvisionRefusal::SecretUnreadable { secret } => {

@@ -308,11 +308,6 @@ impl<'a, 's> Subject<'a, 's> {
     fn class(&self) -> Result<&StorageClass, ClaimDecision> {
         let (claim, driver) = (self.observed.claim, self.observed.driver);
         let is_uncertain = self.observed.creation.is_uncertain();
-        if is_uncertain && *self.marker == MarkerState::Unreadable {
-            let volume = self.name.into();
-            let cause = ProvisionRefusal::MarkerUnreadable { volume };
-            return Err(wait_for(ClaimReason::Invalid, cause));
-        }
         let class = match self.observed.class {
             Seen::Here(class) => class,
             Seen::Unknown => return Err(wait(ClaimReason::Syncing)),

@@ -29,7 +29,7 @@ pub fn claim_fingerprint(observed: &ObservedClaim<'_>) -> u64 {
     claim.release.as_ref().filter(|_| may_release).hash(&mut hasher);
     let is_of_another = matches!(
         MarkerState::of(claim, &observed.driver.name),
-        MarkerState::OfAnotherDriver(_) | MarkerState::Unreadable
+        MarkerState::OfAnotherDriver(_)
     );
     is_of_another.hash(&mut hasher);
     hash_annotations(claim, observed.class, &mut hasher);

@@ -69,24 +69,18 @@ pub struct Marker {
 pub enum MarkerState {
     /// No finalizer of ours. An annotation alone is no marker.
     Absent,
-    /// A marker of this driver; none where its annotation is missing, or does not say of which driver and claim it is.
+    /// A marker of this driver; none where its annotation is missing or cannot be read.
     Own(Option<Box<Marker>>),
     /// A marker that was written on another claim and before this one was made, as when a manifest is restored: it records nothing of this
     /// one, whichever driver it names.
     Copied,
-    /// A marker of this driver and claim which this version cannot read: it may be of a newer one, before a rollback. What the open call
-    /// was made with is not known.
-    Unreadable,
     /// A marker of this other driver.
     OfAnotherDriver(Box<str>),
 }
 
-/// What the marker of every version says.
 #[derive(Deserialize)]
-struct MarkerOwner {
+struct DriverOnly {
     driver: Box<str>,
-    #[serde(default)]
-    uid: serde_json::Value,
 }
 
 /// Since when the outcome of a call of a driver may be unknown, as the marker of the claim says.
@@ -102,9 +96,8 @@ impl MarkerState {
         }
         let text = claim.marker.as_deref().unwrap_or_default();
         let Ok(marker) = serde_json::from_str::<Marker>(text) else {
-            return match serde_json::from_str::<MarkerOwner>(text) {
-                Ok(owner) if *owner.driver != *driver => Self::OfAnotherDriver(owner.driver),
-                Ok(owner) if owner.uid == *claim.uid => Self::Unreadable,
+            return match serde_json::from_str(text) {
+                Ok(DriverOnly { driver: named }) if *named != *driver => Self::OfAnotherDriver(named),
                 _ => Self::Own(None),
             };
         };
@@ -131,24 +124,24 @@ impl MarkerState {
 
     /// Whether it is one of this driver, be it without an annotation that can be read.
     pub const fn is_own(&self) -> bool {
-        matches!(self, Self::Own(_) | Self::Copied | Self::Unreadable)
+        matches!(self, Self::Own(_) | Self::Copied)
     }
 
     /// Whether its annotation says that it is of this driver.
     pub const fn is_recorded(&self) -> bool {
-        matches!(self, Self::Own(Some(_)) | Self::Copied | Self::Unreadable)
+        matches!(self, Self::Own(Some(_)) | Self::Copied)
     }
 
     /// Whether a call of this driver may be open for the claim.
     pub const fn may_be_open(&self) -> bool {
-        matches!(self, Self::Own(_) | Self::Unreadable)
+        matches!(self, Self::Own(_))
     }
 
     /// What it records.
     pub fn recorded(&self) -> Option<&Marker> {
         match self {
             Self::Own(marker) => marker.as_deref(),
-            Self::Absent | Self::Copied | Self::Unreadable | Self::OfAnotherDriver(_) => None,
+            Self::Absent | Self::Copied | Self::OfAnotherDriver(_) => None,
         }
     }
 }

@@ -282,12 +282,6 @@ pub enum ProvisionRefusal {
     )]
     MarkerTooLarge(usize),
     #[error(
-        "the annotation attacher.csi.dev/provisioning cannot be read, so that nothing says with what CreateVolume for {volume} was called, \
-         whose outcome is unknown; if another version of the operator wrote it, run that version; or look for {volume} in the storage \
-         system, delete the PersistentVolumeClaim, and let it go with the annotation attacher.csi.dev/release"
-    )]
-    MarkerUnreadable { volume: Box<str> },
-    #[error(
         "the annotation attacher.csi.dev/provisioning is of driver {0}, which may have created a volume: wait until its provisioner takes it \
          off; if that is gone, look for the volume in its storage system and remove the finalizer attacher.csi.dev/provisioning"
     )]
@@ -329,7 +323,7 @@ impl ProvisionRefusal {
             Self::HandleShared { .. } => "handle_shared",
             Self::DeletionHeld { .. } => "deletion_held",
             Self::StillAttached { .. } => "still_attached",
-            Self::Untranslated { .. } | Self::MarkerUnreadable { .. } => "invalid_spec",
+            Self::Untranslated { .. } => "invalid_spec",
             Self::VolumeUnrecorded { .. } => "volume_unrecorded",
             Self::MarkerOfAnotherDriver(_) => "marker_of_another_driver",
             Self::ClassInTree { .. } | Self::DataSourceNotSupported { .. } | Self::AttributesClassNotSupported(_) => {

@@ -200,11 +200,6 @@ fn object(world: ClaimWorld, words: &str) -> ClaimWorld {
             recorded["first"] = json!({"zone": "a"});
             world.marked_with(&recorded)
         }
-        "newer marker" => {
-            let mut newer = marker_json();
-            newer["segment"] = json!([{"zone": "a"}]);
-            world.marked_with(&newer)
-        }
         "empty marker" => world.annotate(MARKER, ""),
         "no finalizer" => world.set("/metadata/finalizers", json!(["example.com/hold"])),
         "beta annotation" => world
@@ -417,7 +412,6 @@ fn rows_9_to_11_nobody_wants_it_or_the_role_ends() {
             9 refused, the driver is away | marked, refused, deleting, away
         LetGo: let go
             10a asked | marked, deleting, asked, stuck
-            10a asked, a marker that another version wrote | newer marker, deleting, asked, stuck
             10a asked, the driver is away | marked, deleting, asked, stuck, away
         LetGo: refuse release
             10a asked early | marked, deleting, asked
@@ -436,8 +430,6 @@ fn rows_9_to_11_nobody_wants_it_or_the_role_ends() {
         ClassReplaced: tell class_replaced
             10 the class is another one | marked, deleting, replaced class
             10 the class is another provisioner's by now | marked, deleting, another's class
-        Invalid: tell invalid_spec
-            10 a marker that another version wrote | newer marker, deleting
         ClassMissing: tell class_missing
             10 the class is gone for 10 s | marked, deleting, no class, waited for class
         DriverAway: wait
@@ -569,7 +561,6 @@ fn rows_12_to_15_what_is_missing_or_wrong() {
 }
 
 #[test]
-#[allow(clippy::too_many_lines, reason = "a table")]
 fn rows_16_to_20_topology_the_marker_and_the_call() {
     play(
         "
@@ -629,9 +620,6 @@ fn rows_16_to_20_topology_the_marker_and_the_call() {
         ClassReplaced: tell class_replaced
             20 after a restart, the class another one | marked, replaced class
             20 after a restart by another process, the class another one | marked, replaced class, of another process
-        Invalid: tell invalid_spec
-            20 a marker that another version wrote | newer marker
-            20 a marker that another version wrote, switched off | newer marker, disabled
         ",
     );
 }

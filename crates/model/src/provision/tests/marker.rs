@@ -272,25 +272,6 @@ fn a_restart_repeats_the_recorded_arguments() {
     }
 }
 
-/// As before a rollback: a call of this driver may be open for the claim, and what it was made with is not known.
-#[test]
-fn a_marker_of_another_version_is_that_of_an_open_call() {
-    for (key, value) in [
-        ("since", json!("yesterday")),
-        ("segment", json!(["zone"])),
-        ("prefix", json!(null)),
-    ] {
-        let mut marker = marker_json();
-        marker[key] = value;
-        let state = |world: ClaimWorld| MarkerState::of(&claim_of(&world.claim), DRIVER);
-        let newer = state(world().marked_with(&marker));
-        assert_eq!(newer, MarkerState::Unreadable, "{key}");
-        assert!(newer.is_recorded() && newer.is_own() && newer.may_be_open());
-        marker["uid"] = json!("of another claim");
-        assert_eq!(state(world().marked_with(&marker)), MarkerState::Own(None), "{key}");
-    }
-}
-
 #[test]
 fn whose_it_is() {
     let state = |world: ClaimWorld| MarkerState::of(&claim_of(&world.claim), DRIVER);
@@ -337,7 +318,9 @@ fn whose_it_is() {
     );
     for unread in [
         with("/uid", json!("of a claim that was made earlier")),
-        with("/uid", json!(7)),
+        with("/since", json!("yesterday")),
+        with("/segment", json!(["zone"])),
+        with("/prefix", json!(null)),
         state(world().marked().annotate(MARKER, "")),
         state(world().marked().annotate(MARKER, &"[".repeat(70_000))),
     ] {
