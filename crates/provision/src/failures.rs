@@ -22,16 +22,19 @@ pub(crate) fn kind_of(failure: &Failure) -> &'static str {
     })
 }
 
-/// Finds what a refusal names besides the object itself and its volume in the texts of a span, where it is not to be shown.
+/// Finds what a refusal names besides the object itself in the texts of a span, where it is not to be shown.
 pub(crate) fn know_cause(span: &mut Span, cause: &ProvisionRefusal) {
     match cause {
-        ProvisionRefusal::HandleShared { owner: name, .. }
-        | ProvisionRefusal::StillAttached { nodes: name, .. }
-        | ProvisionRefusal::NameTaken { volume: name }
-        | ProvisionRefusal::VolumeGoing { volume: name }
-        | ProvisionRefusal::VolumeUndecided { volume: name }
-        | ProvisionRefusal::ClassNeeded { volume: name, .. }
-        | ProvisionRefusal::ClassReplaced { volume: name, .. } => span.knows(None, [&**name]),
+        ProvisionRefusal::HandleShared { handle, owner: other }
+        | ProvisionRefusal::StillAttached { handle, nodes: other } => span.knows([&**handle], [&**other]),
+        ProvisionRefusal::DeletionHeld { handle } | ProvisionRefusal::VolumeUnrecorded { handle, .. } => {
+            span.knows([&**handle], []);
+        }
+        ProvisionRefusal::NameTaken { volume }
+        | ProvisionRefusal::VolumeGoing { volume }
+        | ProvisionRefusal::VolumeUndecided { volume }
+        | ProvisionRefusal::ClassNeeded { volume, .. }
+        | ProvisionRefusal::ClassReplaced { volume, .. } => span.knows(None, [&**volume]),
         ProvisionRefusal::SecretNotAllowed { secret, .. }
         | ProvisionRefusal::SecretMissing { secret }
         | ProvisionRefusal::SecretUnreadable { secret } => {
