@@ -6,13 +6,10 @@
 use std::borrow::Cow;
 
 use aws_lc_rs::digest::{SHA256, digest};
-use csi_attacher_model::decide::cut;
+use csi_attacher_model::decide::cut_forms;
 
 use super::attribute::AttrValue;
 use super::names::attr;
-
-/// Errors show no more of a handle or a node ID, in bytes: see [`shown_handle`](csi_attacher_model::decide::shown_handle).
-const MAX_SHOWN: usize = 256;
 
 /// Names shorter than this are replaced in a text only where they stand alone: a node `a` is not every `a`.
 const SHORTEST_ANYWHERE: usize = 4;
@@ -80,10 +77,7 @@ impl Redaction {
         for value in ids.chain(names).filter(|value| !value.is_empty() && !is_known(value)) {
             let shown = hash(value);
             // What is left of one that was cut stands for the whole.
-            let beginning = cut(value, MAX_SHOWN);
-            if beginning.len() < value.len() && !is_known(beginning) {
-                known.push((beginning.into(), shown.clone()));
-            }
+            known.extend(cut_forms(value).map(|form| (form, shown.clone())));
             known.push((value.into(), shown));
         }
         if known.is_empty() {
@@ -140,7 +134,7 @@ fn replace_alone(text: &str, value: &str, shown: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use csi_attacher_model::decide::shown_handle;
+    use csi_attacher_model::decide::{shown_handle, shown_within};
     use proptest::prelude::*;
 
     use super::*;
@@ -207,12 +201,13 @@ mod tests {
         let (long, other) = ("h".repeat(300), format!("{}é", "n".repeat(255)));
         let redaction = Redaction::new(true, true).unwrap().knowing([&*long], [&*other]);
         for (value, start) in [(&*long, "hh"), (&*other, "nn")] {
-            for shown in [value, &*shown_handle(value), cut(value, MAX_SHOWN)] {
+            let [shorter] = shown_within([value], 100);
+            for shown in [value, &*shown_handle(value), &*shorter] {
                 let text = redaction.text(&format!("volume {shown} is another one"));
                 assert!(text.contains(&hash(value)) && !text.contains(start), "{text}");
             }
         }
-        assert_eq!(redaction.learning([&*long, cut(&long, MAX_SHOWN)], None), None);
+        assert_eq!(redaction.learning([&*long], [&*other]), None);
     }
 
     /// Each step of an attempt says what it knows.

@@ -33,6 +33,9 @@ pub const MAX_WHOLE_ERROR: usize = 768;
 /// Most bytes of a handle in a text that goes on with what to do: that must not be what is cut off.
 const MAX_SHOWN_HANDLE: usize = 256;
 
+/// At how many bytes a name may be cut. Few, so that who hides names finds what is left of one that was cut.
+const SHOWN_LENGTHS: [usize; 5] = [MAX_SHOWN_HANDLE, 128, 64, 32, 0];
+
 /// What follows the beginning of a name that is not shown whole.
 const MORE: &str = "...";
 
@@ -49,8 +52,14 @@ pub fn shown_within<const N: usize>(names: [&str; N], room: usize) -> [Box<str>;
         _ => most + MORE.len(),
     };
     let fits = |most: &usize| names.iter().map(|name| size(name, *most)).sum::<usize>() <= room;
-    let most = (0..=MAX_SHOWN_HANDLE).rev().find(fits).unwrap_or_default();
+    let most = SHOWN_LENGTHS.into_iter().find(fits).unwrap_or_default();
     names.map(|name| shown(name, most))
+}
+
+/// What texts may show of a name that is cut in them, longest first.
+pub fn cut_forms(name: &str) -> impl Iterator<Item = Box<str>> {
+    let lengths = SHOWN_LENGTHS.into_iter().filter(|most| *most > 0 && *most < name.len());
+    lengths.map(|most| shown(name, most))
 }
 
 /// A text of at most [`MAX_WHOLE_ERROR`] bytes that ends with a command: the names in it are shortened to what the rest of it leaves, as

@@ -56,7 +56,7 @@ pub use command::{command_word, is_plain_command};
 pub use driver_facts::{Capabilities, DriverFacts, ReleaseWithoutCall};
 pub use fingerprint::{attachment_fingerprint, volume_fingerprint};
 pub use judge_release::{check_age, judge_release, on_other_machine, release_answer};
-pub use message::{MAX_ERROR_BYTES, MAX_WHOLE_ERROR, cut, plain, shown_error, shown_handle, shown_within};
+pub use message::{MAX_ERROR_BYTES, MAX_WHOLE_ERROR, cut, cut_forms, plain, shown_error, shown_handle, shown_within};
 pub use observed::{
     Claimant, DetachWait, Neighbours, NodeEntry, Observed, OrphanPolicy, Policy, PublishSecrets, SecretState,
 };

@@ -224,7 +224,9 @@ impl<'t> Reader<'t> {
         };
         // What begins after another character is read from there on, not from here.
         match encoding {
-            Encoding::Hex | Encoding::Base64(_) if reader.after_breaks(at) > at => reader.at = text.len(),
+            Encoding::Hex | Encoding::Base64(_) if text.get(at).is_some_and(|byte| BREAKS.contains(byte)) => {
+                reader.at = text.len();
+            }
             Encoding::Base64(others) => match reader.base64_digit() {
                 Some(digit) => {
                     reader.bits = digit & (0x3f >> others);
