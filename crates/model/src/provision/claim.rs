@@ -153,13 +153,11 @@ impl<'a, 's> Subject<'a, 's> {
 
     /// A marker stays only while a call may have made a volume, or is about to be made: where no call is open and the claim has to wait, it
     /// goes. For the next process it would be that of a call whose outcome nobody knows; and should what that has to be repeated with be
-    /// gone by then, the claim could not be deleted. Rows 12 to 17 of the specification leave the marker alone: that is for open calls, and
-    /// for those of which a volume may be left: the next process finds it out again, and tells it when the claim goes.
+    /// gone by then, the claim could not be deleted. Rows 12 to 17 of the specification leave the marker alone: that is for open calls.
     fn without_idle_marker(&self, decision: ClaimDecision) -> ClaimDecision {
         let is_idle = matches!(decision.action, ClaimAction::Wait(_) | ClaimAction::Refuse(_))
             && decision.reason != ClaimReason::Syncing
-            && !self.observed.creation.is_uncertain()
-            && !self.observed.may_be_left;
+            && !self.observed.creation.is_uncertain();
         if is_idle && self.marker.is_own() {
             return self.without_marker(decision.reason);
         }

@@ -137,8 +137,6 @@ pub struct ObservedClaim<'a> {
     pub creation: &'a Creation,
     /// Whether the driver said that a call with these inputs cannot succeed, so that it is not made again for a while.
     pub infeasible: bool,
-    /// Whether a volume may be there though the driver has ended the call for it.
-    pub may_be_left: bool,
     /// Whether the PersistentVolume could not be saved, the last time that it was tried.
     pub save_failed: bool,
     /// The driver.

@@ -12,13 +12,6 @@ use super::response::{AnsweredVolume, InvalidAnswer, NewVolume, VolumeFault};
 use crate::decide::Failure;
 use crate::objects::Claim;
 
-/// Why a volume may be there after a final answer. The specification lets such an answer end an open call as well ("Error classes of
-/// CreateVolume", which makes an exception for ALREADY_EXISTS only). But a driver that refused the arguments would have refused them the first
-/// time too: something outside of them has changed since, such as the contents of a Secret.
-const OPEN_CALL_REFUSED: &str = "the outcome of a call was unknown, and the driver refused its repetition";
-/// The same after ALREADY_EXISTS to a call that was not open: the UID of the claim is in the name of the volume.
-const NAME_EXISTS: &str = "the driver said that a volume of this name with other arguments exists";
-
 /// What became of a CreateVolume.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SettledCreate {
@@ -26,8 +19,6 @@ pub struct SettledCreate {
     pub creation: Creation,
     /// How the attempt ended.
     pub outcome: CreateOutcome,
-    /// Why there may be a volume though the call has ended without one; none where nothing says so.
-    pub left: Option<&'static str>,
 }
 
 /// How a CreateVolume ended.
@@ -72,8 +63,7 @@ pub fn created(
         Err(failure) => failure,
     };
     let is_of_another_call = was_doubtful.is_some() && !is_open_call(claim, plan);
-    let class = create_error(failure.code);
-    let (creation, outcome) = match class {
+    let (creation, outcome) = match create_error(failure.code) {
         CreateErrorClass::Uncertain => (uncertain(false), CreateOutcome::Uncertain),
         // A refusal of other arguments says nothing of the call that is open, as when the settings were changed before a restart. What they
         // brought is not what that is repeated with: it is planned anew, from settings that may be put back.
@@ -99,21 +89,7 @@ pub fn created(
         CreateErrorClass::Infeasible => (Creation::Refused, CreateOutcome::Infeasible),
         CreateErrorClass::Exhausted => (Creation::Refused, exhausted(plan, claim)),
     };
-    let is_over = creation == Creation::Refused;
-    SettledCreate {
-        creation,
-        outcome,
-        left: left(class, was_doubtful.is_some()).filter(|_| is_over),
-    }
-}
-
-/// Why a volume may be there after an error that has ended the call.
-fn left(class: CreateErrorClass, was_open: bool) -> Option<&'static str> {
-    match class {
-        CreateErrorClass::Infeasible | CreateErrorClass::Final if was_open => Some(OPEN_CALL_REFUSED),
-        CreateErrorClass::NameInUse => Some(NAME_EXISTS),
-        _ => None,
-    }
+    SettledCreate { creation, outcome }
 }
 
 fn answered(plan: &Arc<CreatePlan>, answer: Option<AnsweredVolume>, uncertain: Creation) -> SettledCreate {
@@ -121,12 +97,10 @@ fn answered(plan: &Arc<CreatePlan>, answer: Option<AnsweredVolume>, uncertain: C
         Ok(volume) => SettledCreate {
             outcome: volume.fault.map_or(CreateOutcome::Created, CreateOutcome::Faulty),
             creation: Creation::Created(Box::new(volume)),
-            left: None,
         },
         Err(invalid) => SettledCreate {
             creation: uncertain,
             outcome: CreateOutcome::InvalidAnswer(invalid),
-            left: None,
         },
     }
 }

@@ -173,7 +173,6 @@ impl ClaimAttempt {
             Pending::Mark => return None,
             // Somebody puts back what a marker said that is not there any more: it says nothing, and nobody waits for it.
             Pending::Unmark(_) if shown.is_some_and(|claim| MarkerState::is_left_over(&claim, &view.driver().name)) => {
-                self.tell_left();
                 return Some(Verdict::Done);
             }
             Pending::Unmark(told) => self.tell_end(told.map(|note| *note)),
@@ -181,10 +180,7 @@ impl ClaimAttempt {
                 self.release_refused(refusal);
                 return None;
             }
-            Pending::LetGo(words, name) => {
-                self.memory.leak_is_told = true;
-                self.notes.push(ClaimNote::LetGo(words, name));
-            }
+            Pending::LetGo(words, name) => self.notes.push(ClaimNote::LetGo(words, name)),
             Pending::Reschedule(node, cause) => self.notes.push(ClaimNote::Rescheduled(node, cause)),
             _ => {}
         }
@@ -220,13 +216,8 @@ impl ClaimAttempt {
         let unknown = Failure::plain("");
         let told = failure.as_ref().unwrap_or(&unknown);
         let before = self.memory.known_before_answer(before, failure.as_ref());
-        let SettledCreate {
-            creation,
-            outcome,
-            left,
-        } = created(&before, plan, answer.map_err(|()| told), &claim);
-        let creation = self.with_owner(creation);
-        self.memory.settle(&plan.name, creation, left);
+        let SettledCreate { creation, outcome } = created(&before, plan, answer.map_err(|()| told), &claim);
+        self.memory.creation = Some(self.with_owner(creation));
         let outcome = unless_wanted_elsewhere(view, plan, outcome);
         if matches!(outcome, CreateOutcome::Uncertain | CreateOutcome::OtherCallOpen) {
             // The driver may still work on it: whatever changed meanwhile waits for the backoff. But a claim that nobody wants any more does
@@ -392,11 +383,12 @@ impl ClaimAttempt {
         let is_refused = !error.is_transient();
         let (pause, is_told) = self.memory.save_pause(&error, view.now());
         self.notes.push(ClaimNote::SaveFailed(error, is_told.then_some(pause)));
-        if view.claim().here().is_none() && is_refused {
+        let is_leak = view.claim().here().is_none() && is_refused;
+        if is_leak && !std::mem::replace(&mut self.memory.leak_is_told, true) {
             let plan = self.memory.creation.as_ref().and_then(Creation::plan);
             let name = plan.map(|plan| plan.name.clone()).unwrap_or_default();
             let cause = "its PersistentVolumeClaim is gone, and its PersistentVolume cannot be saved";
-            self.tell_leak(name, cause);
+            self.notes.push(ClaimNote::PossiblyLeaked(name, cause));
         }
         Verdict::Rest(pause)
     }

@@ -52,8 +52,6 @@ pub struct ClaimMemory {
     pub(super) saved_since: Option<Timestamp>,
     /// A call that cannot succeed with its arguments.
     pub(super) infeasible: Option<Infeasible>,
-    /// The name of a volume that may be there though the driver has ended the call for it, and why.
-    pub(super) left: Option<(Box<str>, &'static str)>,
     /// The Secret of a call that the driver refused: a change of it may be the cure.
     pub(super) refused_with: Option<SecretReference>,
     /// Failures in a row to save the PersistentVolume.
@@ -184,16 +182,14 @@ impl ClaimMemory {
     }
 
     /// No node is selected for the claim. Nothing is remembered of one that was never called for, as the event that ends the wait is
-    /// enough; but that somebody else may have called for it is, or that a volume may be left, however long the wait.
+    /// enough; but that somebody else may have called for it is, however long the wait.
     pub(super) fn rest_for_consumer(&mut self) -> Verdict {
-        if !self.others_may_have_called && self.left.is_none() {
+        if !self.others_may_have_called {
             return Verdict::Done;
         }
         *self = Self {
             last: self.last.take(),
-            creation: self.creation.take().filter(|_| self.left.is_some()),
-            others_may_have_called: self.others_may_have_called,
-            left: self.left.take(),
+            others_may_have_called: true,
             ..Self::default()
         };
         Verdict::Rest(super::LONG_REST)
@@ -220,15 +216,12 @@ impl ClaimMemory {
     }
 
     /// What counts as known before a call that is answered now. A driver that lets nobody in makes no volume for anybody, and
-    /// whoever deletes the claim then need not wait for a person. What ends an open call ends that of somebody else too, and nothing says that
-    /// there was one: no volume is told to be left.
+    /// whoever deletes the claim then need not wait for a person.
     pub(super) fn known_before_answer(&mut self, before: Creation, failure: Option<&Failure>) -> Creation {
-        let class = failure.map(|failure| create_error(failure.code));
-        if class == Some(CreateErrorClass::NotAdmitted) {
+        if failure.is_some_and(|failure| create_error(failure.code) == CreateErrorClass::NotAdmitted) {
             return before;
         }
-        let is_end = matches!(class, Some(CreateErrorClass::Infeasible | CreateErrorClass::Final));
-        let others_may_have_called = std::mem::take(&mut self.others_may_have_called) && !is_end;
+        let others_may_have_called = std::mem::take(&mut self.others_may_have_called);
         match before {
             // What it was called with nobody knows.
             Creation::Never | Creation::Refused if others_may_have_called => {
@@ -236,16 +229,6 @@ impl ClaimMemory {
             }
             known => known,
         }
-    }
-
-    /// What is known after an answer. A volume that may be left is that which is answered one day; no error says that it is gone.
-    pub(super) fn settle(&mut self, name: &str, creation: Creation, left: Option<&'static str>) {
-        match left {
-            Some(cause) => self.left = Some((name.into(), cause)),
-            None if matches!(creation, Creation::Created(_)) => self.left = None,
-            None => {}
-        }
-        self.creation = Some(creation);
     }
 
     /// What was held against the claim counts no more: somebody asks for a retry, or what stood in the way may be gone.

@@ -335,16 +335,16 @@ impl ClaimAttempt {
             secret_of: self.secret_of.as_ref(),
             creation: &creation,
             infeasible: self.memory.infeasible.is_some(),
-            may_be_left: self.memory.left.is_some(),
             save_failed: self.memory.save_failures > 0,
             waited,
             ..neutral(view, &claim, &surroundings, &creation)
         });
         // The answer to taking the marker off may be lost as well. A volume that is known to be there is saved or undone.
-        if gone && !self.memory.unmark_lost && creation.uncertain_plan().is_some() {
+        let is_untold = gone && !self.memory.unmark_lost && creation.uncertain_plan().is_some();
+        if is_untold && !std::mem::replace(&mut self.memory.leak_is_told, true) {
             let cause =
                 "its PersistentVolumeClaim is gone while a call was open, so that only this process knows of it";
-            self.tell_leak(name.clone(), cause);
+            self.notes.push(ClaimNote::PossiblyLeaked(name.clone(), cause));
         }
         let is_unplanned = creation.is_uncertain() && creation.uncertain_plan().is_none();
         if !gone && is_unplanned && surroundings.ignores(&marker, class.as_deref().here()) {
@@ -412,8 +412,6 @@ impl ClaimAttempt {
         let is_saved = saved
             .here()
             .is_some_and(|volume| is_of_claim_and_driver(volume, claim, view.driver()));
-        // The PersistentVolume tells of the volume.
-        self.memory.left.take_if(|_| is_saved);
         // Once it is gone the claim is provisioned again, and that is told again.
         self.memory.is_told &= is_saved || self.memory.saved_since.is_none();
         let since = |since: &mut Option<Timestamp>, holds: bool| {
@@ -557,25 +555,11 @@ impl ClaimAttempt {
         }
     }
 
-    /// That nothing is done for the claim any more: told once, when the marker is off. No object tells of a volume that may be left then.
+    /// That nothing is done for the claim any more: told once, when the marker is off.
     fn tell_end(&mut self, end: Option<ClaimNote>) {
         if let Some(end) = end.filter(|_| !self.end_is_told) {
             self.end_is_told = true;
             self.notes.push(end);
-        }
-        self.tell_left();
-    }
-
-    fn tell_left(&mut self) {
-        if let Some((name, cause)) = self.memory.left.take() {
-            self.tell_leak(name, cause);
-        }
-    }
-
-    /// That no object tells of the volume any more: told once.
-    fn tell_leak(&mut self, name: Box<str>, cause: &'static str) {
-        if !std::mem::replace(&mut self.memory.leak_is_told, true) {
-            self.notes.push(ClaimNote::PossiblyLeaked(name, cause));
         }
     }
 

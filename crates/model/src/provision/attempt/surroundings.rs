@@ -130,7 +130,6 @@ pub(super) fn neutral<'a>(
         secret_of: None,
         creation,
         infeasible: false,
-        may_be_left: false,
         save_failed: false,
         driver: view.driver(),
         policy: view.policy(),

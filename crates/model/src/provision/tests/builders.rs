@@ -183,7 +183,6 @@ pub struct ClaimWorld {
     /// None is what the marker says.
     pub creation: Option<Creation>,
     pub infeasible: bool,
-    pub may_be_left: bool,
     pub save_failed: bool,
     pub driver: ProvisionerFacts,
     pub policy: ProvisionPolicy,
@@ -214,7 +213,6 @@ pub fn world() -> ClaimWorld {
         secret_was_wanted: false,
         creation: None,
         infeasible: false,
-        may_be_left: false,
         save_failed: false,
         driver: driver(),
         policy: policy(),
@@ -401,7 +399,6 @@ impl ClaimWorld {
             secret_of: secret_of.as_ref(),
             creation: &creation,
             infeasible: self.infeasible,
-            may_be_left: self.may_be_left,
             save_failed: self.save_failed,
             driver: &self.driver,
             policy: &self.policy,

@@ -158,7 +158,6 @@ fn observe(world: &mut ClaimWorld, words: &str) {
         "volume not read" => world.saved_is_live = false,
         "of another process" => world.marker_is_own = false,
         "infeasible" => world.infeasible = true,
-        "left" => world.may_be_left = true,
         "waited for binding" => world.waited.for_binding = true,
         "waited for node" => world.waited.for_node = true,
         "waited for class" => world.waited.for_class = true,
@@ -486,7 +485,6 @@ fn rows_12_to_15_what_is_missing_or_wrong() {
         "
         ClassMissing: wait
             12 no class | no class
-            12 no class, refused, and a volume may be left | marked, refused, no class, left
             12 no class, uncertain: the marker stays | marked, no class
             12 names no class, uncertain: the marker stays | marked, classless
         ClassMissing: tell class_missing
@@ -538,12 +536,10 @@ fn rows_12_to_15_what_is_missing_or_wrong() {
             14 selector, refused | marked, refused, selector
         Infeasible: wait
             14 cannot succeed | infeasible
-            14 cannot succeed, and a volume may be left: the marker stays | marked, refused, infeasible, left
         Infeasible: unmark
             14 cannot succeed, marked | marked, refused, infeasible
         Cancelled: unmark
             14 cannot succeed, in deletion | marked, refused, deleting, infeasible
-            14 the same, and a volume may be left | marked, refused, deleting, infeasible, left
         SecretMissing: unmark
             15 Secret missing, refused | secret missing, marked, refused
         LoadSecret: secret ns/s

@@ -161,28 +161,6 @@ fn what_an_answer_says_of_an_earlier_call() {
     assert!(settle(&world(), &Creation::Refused, None).creation.is_uncertain());
 }
 
-/// What is refused to the repetition of an open call may be what has changed since, outside of its arguments; and a volume with the UID of
-/// the claim in its name is that of the claim.
-#[test]
-fn after_which_final_answers_a_volume_may_be_left() {
-    let (open, never, refused) = (uncertain(&world()), Creation::Never, Creation::Refused);
-    let rows: [(&Creation, &[i32], bool); 6] = [
-        (&open, &[3, 5, 11, 15], true),
-        // Still open.
-        (&open, &[2, 4, 6, 7, 8, 9, 12, 13, 16], false),
-        (&never, &[6], true),
-        (&refused, &[6], true),
-        (&never, &[2, 3, 4, 5, 7, 8, 9, 11, 12, 13, 15, 16], false),
-        (&refused, &[3, 5, 11, 13, 15], false),
-    ];
-    for (before, codes, wanted) in rows {
-        for code in codes {
-            let settled = settle(&world(), before, Some(*code));
-            assert_eq!(settled.left.is_some(), wanted, "{before:?} {code}");
-        }
-    }
-}
-
 /// A claim that is in deletion, or was put on another node meanwhile, is not scheduled again.
 #[test]
 fn only_the_node_of_the_call_is_taken_off() {

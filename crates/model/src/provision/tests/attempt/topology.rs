@@ -617,18 +617,6 @@ fn a_topology_that_somebody_else_wrote_into_the_marker_is_told_once() {
     }
 }
 
-#[test]
-fn a_volume_that_may_be_left_is_remembered_while_its_claim_waits_for_a_consumer() {
-    let mut play = delayed();
-    called(&mut play, Some(6));
-    called(&mut play, Some(8));
-    assert!(!play.cluster.carries_marker(), "the node is taken off");
-    assert_eq!(play.told(ClaimNote::is_possible_leak), 0);
-    play.cluster.delete();
-    play.attempt(|_, _| None);
-    assert_eq!(play.told(ClaimNote::is_possible_leak), 1);
-}
-
 /// Somebody changed allowedTopologies.
 #[test]
 fn an_open_call_outside_of_the_allowed_topologies_waits_for_the_class() {
