@@ -222,13 +222,14 @@ impl Tasks<Provisioning> {
         watched.context.store.marked(driver).map(|marked| marked.max(open))
     }
 
-    /// Lists anew what [`Self::markers`] counts; resolves when that is done, at once where there is no task, and when the watches end before.
+    /// Lists anew what [`Self::markers`] counts; resolves when that is done, at once where there is no task, and when the watches end before or
+    /// the API server forbids a list: no marker could be taken off then either.
     pub fn relist(&self, name: &str) -> impl Future<Output = ()> + Send + use<> {
         let watched = self.get(name).and(self.watched());
         let watched = watched.map(|watched| (watched.context.store.clone(), watched.over.clone()));
         async move {
             if let Some((store, over)) = watched {
-                over.run_until_cancelled(store.lists().relist()).await;
+                over.run_until_cancelled(store.lists().clone().relist_permitted()).await;
             }
         }
     }
