@@ -34,7 +34,7 @@ pub const MAX_WHOLE_ERROR: usize = 768;
 const MAX_SHOWN_HANDLE: usize = 256;
 
 /// At how many bytes a name may be cut. Few, so that who hides names finds what is left of one that was cut.
-const SHOWN_LENGTHS: [usize; 5] = [MAX_SHOWN_HANDLE, 128, 64, 32, 0];
+const SHOWN_LENGTHS: [usize; 11] = [MAX_SHOWN_HANDLE, 192, 128, 96, 64, 48, 32, 24, 16, 12, 0];
 
 /// What follows the beginning of a name that is not shown whole.
 const MORE: &str = "...";

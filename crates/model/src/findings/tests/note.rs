@@ -66,7 +66,7 @@ fn volume_and_node_leave_room_for_the_message() {
             read.volume.unwrap().starts_with("hhh") && read.node.starts_with("nnn"),
             "{text}"
         );
-        assert_eq!(read.message.len(), message.len().min(MAX_WHOLE_ERROR), "{text}");
+        assert!(read.message.len() >= message.len().min(MAX_WHOLE_ERROR), "{text}");
     }
 }
 
