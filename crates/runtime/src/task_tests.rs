@@ -185,6 +185,23 @@ fn client_of_nobody() -> CsiClient {
     CsiClient::new(DriverConnection::new(&config.endpoint), Metrics::default())
 }
 
+/// A task without an election.
+fn task_of(role: Idle, config: watch::Receiver<Settings>, status: watch::Sender<DriverState>) -> DriverTask<Idle> {
+    DriverTask {
+        role,
+        name: "config".into(),
+        config,
+        election: None,
+        reservations: Reservations::default(),
+        known_as: Arc::default(),
+        lease_state: Arc::default(),
+        stop: CancellationToken::new(),
+        cut_off: CancellationToken::new(),
+        removed: Arc::default(),
+        status: DriverStateSender::new(status),
+    }
+}
+
 /// A task at work, and what it is given.
 struct Stage {
     settings: watch::Sender<Settings>,
@@ -208,17 +225,9 @@ impl Stage {
         let (sender, state) = watch::channel(DriverState::default());
         let (reservations, stop) = (Reservations::default(), CancellationToken::new());
         let task = DriverTask {
-            role: Idle::new(lists, &metrics),
-            name: "config".into(),
-            config,
-            election: None,
             reservations: reservations.clone(),
-            known_as: Arc::default(),
-            lease_state: Arc::default(),
             stop: stop.clone(),
-            cut_off: CancellationToken::new(),
-            removed: Arc::default(),
-            status: DriverStateSender::new(sender),
+            ..task_of(Idle::new(lists, &metrics), config, sender)
         };
         let begun = Arc::<AtomicUsize>::default();
         let access = Reached {
@@ -461,17 +470,8 @@ async fn a_candidate_that_has_ended_is_given_up() {
     let (_settings, config) = settings();
     let (metrics, (sender, _state)) = (Metrics::default(), watch::channel(DriverState::default()));
     let mut task = DriverTask {
-        role: Idle::new(Lists::new(&[], true), &metrics),
-        name: "config".into(),
-        config,
         election: Some(election.clone()),
-        reservations: Reservations::default(),
-        known_as: Arc::default(),
-        lease_state: Arc::default(),
-        stop: CancellationToken::new(),
-        cut_off: CancellationToken::new(),
-        removed: Arc::default(),
-        status: DriverStateSender::new(sender),
+        ..task_of(Idle::new(Lists::new(&[], true), &metrics), config, sender)
     };
     let driver = Reached {
         answers: Answers::Itself(client_of_nobody()),

@@ -89,18 +89,7 @@ async fn what_was_answered_is_saved_though_the_driver_is_away() {
 async fn a_persistent_volume_is_let_go_though_the_driver_is_away() {
     const FINALIZER: &str = "external-provisioner.volume.kubernetes.io/finalizer";
     let world = uncertain().await;
-    world.volume(json!({
-        "metadata": {
-            "name": "pv", "uid": "pv-uid", "finalizers": [FINALIZER],
-            "annotations": {"pv.kubernetes.io/provisioned-by": DRIVER},
-        },
-        "spec": {
-            "persistentVolumeReclaimPolicy": "Retain", "storageClassName": "good",
-            "csi": {"driver": DRIVER, "volumeHandle": "h"},
-            "claimRef": {"namespace": "web", "name": "old", "uid": "old-uid"},
-        },
-        "status": {"phase": "Released"},
-    }));
+    world.released("good", "Retain", &[FINALIZER]);
     pass(1).await;
     let volume = world.api.objects.lock()[&format!("{VOLUMES}pv")].clone();
     assert!(

@@ -569,6 +569,22 @@ impl World {
         finalizers.is_some_and(|list| list.contains(&json!(MARKER)))
     }
 
+    /// A PersistentVolume of the driver that nobody uses any more.
+    fn released(&self, class: &str, policy: &str, finalizers: &[&str]) {
+        self.volume(json!({
+            "metadata": {
+                "name": "pv", "uid": "pv-uid", "finalizers": finalizers,
+                "annotations": {"pv.kubernetes.io/provisioned-by": DRIVER},
+            },
+            "spec": {
+                "persistentVolumeReclaimPolicy": policy, "storageClassName": class,
+                "csi": {"driver": DRIVER, "volumeHandle": "h"},
+                "claimRef": {"namespace": "web", "name": "old", "uid": "old-uid"},
+            },
+            "status": {"phase": "Released"},
+        }));
+    }
+
     /// Makes a PersistentVolume, as the watch brings it.
     fn volume(&self, object: Value) {
         let path = format!("{VOLUMES}{}", object["metadata"]["name"].as_str().unwrap());

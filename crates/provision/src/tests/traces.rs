@@ -180,17 +180,7 @@ async fn only_the_end_of_the_config_ends_what_is_pending() {
 async fn attempts_to_delete_are_in_a_row() {
     let (receiver, mut world, guard) = working(|_| {}).await;
     world.driver.undo_failures.lock().extend([tonic::Code::Internal; 100]);
-    world.volume(json!({
-        "metadata": {
-            "name": "pv", "uid": "pv-uid", "annotations": {"pv.kubernetes.io/provisioned-by": DRIVER},
-        },
-        "spec": {
-            "persistentVolumeReclaimPolicy": "Delete", "storageClassName": "gold",
-            "csi": {"driver": DRIVER, "volumeHandle": "h"},
-            "claimRef": {"namespace": "web", "name": "old", "uid": "old-uid"},
-        },
-        "status": {"phase": "Released"},
-    }));
+    world.released("gold", "Delete", &[]);
     let of_deletion = "PersistentVolume.delete.attempt";
     receiver
         .wait_until(LIMIT, |spans| named(spans, of_deletion).count() > 1)

@@ -42,18 +42,11 @@ async fn a_connection_that_stands_and_takes_no_call_is_told_from_the_third_one_o
     let world = World::started(&json!({}));
     world.engine().resume(taking_no_call(&world), true);
     world.claim("a", "good");
-    world.volume(json!({
-        "metadata": {
-            "name": "pv", "uid": "pv-uid", "finalizers": ["external-provisioner.volume.kubernetes.io/finalizer"],
-            "annotations": {"pv.kubernetes.io/provisioned-by": DRIVER},
-        },
-        "spec": {
-            "persistentVolumeReclaimPolicy": "Delete", "storageClassName": "good",
-            "csi": {"driver": DRIVER, "volumeHandle": "h"},
-            "claimRef": {"namespace": "web", "name": "old", "uid": "old-uid"},
-        },
-        "status": {"phase": "Released"},
-    }));
+    world.released(
+        "good",
+        "Delete",
+        &["external-provisioner.volume.kubernetes.io/finalizer"],
+    );
     let told = || {
         [
             world.told("PersistentVolumeClaim", "a", "ProvisioningFailed"),
