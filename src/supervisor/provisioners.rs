@@ -31,7 +31,7 @@ use crate::driver::SharedContext;
 use crate::findings::FindingsHandle;
 use crate::health::Health;
 use crate::objects::{NodeLabelsWire, PersistentVolumeClaimWire, StorageClassWire};
-use crate::reflect::{Kind as _, reflect};
+use crate::reflect::{CachedKind, Sink, WatchedKind, reflect};
 use crate::runtime::DriverPhase;
 
 /// What provisioning needs besides what attaching has.
@@ -47,7 +47,12 @@ pub struct ProvisionSetup {
 
 impl ProvisionSetup {
     /// Runs the watch of a kind until the handle is dropped. If it ends before that, that is told.
-    fn run(&self, kind: &'static str, watch: impl Future<Output = ()> + Send + 'static) -> AbortOnDropHandle<()> {
+    fn watch<K, S: Sink>(&self, sink: S, health: &Health) -> AbortOnDropHandle<()>
+    where
+        K: WatchedKind<Record: CachedKind<S::Tables>>,
+    {
+        let kind = K::PLURAL;
+        let watch = reflect::<K, S>(self.client.clone(), sink, health.check(kind));
         let (watch, failed) = (AbortOnDropHandle::new(tokio::spawn(watch)), self.failed.clone());
         AbortOnDropHandle::new(tokio::spawn(async move {
             let ended = watch.await;
@@ -283,18 +288,10 @@ impl ProvisioningWatches {
         nodes.listen(store.node_listener());
         // The status of the AttacherConfigs says what cannot be watched. Readiness does not: attaching goes on.
         let health = Health::new();
-        let (kind, client) = (PersistentVolumeClaimWire::PLURAL, setup.client.clone());
-        let claims = reflect::<PersistentVolumeClaimWire, _>(client, store.clone(), health.check(kind));
-        let claims = setup.run(kind, claims);
-        let (kind, client) = (StorageClassWire::PLURAL, setup.client.clone());
-        let classes = reflect::<StorageClassWire, _>(client, store.clone(), health.check(kind));
-        let classes = setup.run(kind, classes);
+        let claims = setup.watch::<PersistentVolumeClaimWire, _>(store.clone(), &health);
+        let classes = setup.watch::<StorageClassWire, _>(store.clone(), &health);
         let for_nodes = setup.clone();
-        let start = move |nodes| {
-            let (kind, client) = (NodeLabelsWire::PLURAL, for_nodes.client.clone());
-            let watch = reflect::<NodeLabelsWire, _>(client, nodes, health.check(kind));
-            for_nodes.run(kind, watch)
-        };
+        let start = move |nodes| for_nodes.watch::<NodeLabelsWire, _>(nodes, &health);
         let over = CancellationToken::new();
         Self {
             context: provision::SharedContext {
