@@ -51,8 +51,7 @@ fn leading(driver: &DriverScene, now: Timestamp) -> Option<&LeaseRecord> {
         return None;
     }
     let holder = LeaseHolder::Replica(config.status.holder.clone()?);
-    let mut leases = driver.leases.found().into_iter().flatten();
-    leases.find(|lease| lease.holder == holder && lease.is_held(now))
+    driver.held_leases(now).find(|lease| lease.holder == holder)
 }
 
 /// Who holds a Lease, where no AttacherConfig has a say.
@@ -68,8 +67,7 @@ fn of_holder(lease: &LeaseRecord) -> Service {
 }
 
 fn without_config(driver: &DriverScene, now: Timestamp) -> Service {
-    let mut leases = driver.leases.found().into_iter().flatten();
-    if let Some(lease) = leases.find(|lease| lease.is_held(now)) {
+    if let Some(lease) = driver.held_leases(now).next() {
         return of_holder(lease);
     }
     if driver.config.is_unknown() || driver.leases.is_unknown() {
@@ -98,11 +96,7 @@ fn of_config(config: &ConfigRecord, driver: &DriverScene, now: Timestamp) -> Ser
     let of = |kind| config.condition(kind);
     let reach = of(ConditionType::DriverReachable).filter(|reach| reach.status == "False");
     let ready = of(ConditionType::Ready);
-    let lapsed = match &driver.leases {
-        Lookup::Found(leases) => !leases.iter().any(|lease| lease.is_held(now)),
-        Lookup::Missing => true,
-        Lookup::Unknown => false,
-    };
+    let lapsed = !driver.leases.is_unknown() && driver.held_leases(now).next().is_none();
     let is_ready = |ready: &ConditionRecord| {
         (ready.status == "True" && ready.reason != ConditionReason::Suspended.as_str()) || is_of_provisioning(ready)
     };
@@ -121,8 +115,7 @@ fn of_config(config: &ConfigRecord, driver: &DriverScene, now: Timestamp) -> Ser
     }
     let is_young = |ready: &ConditionRecord| ready.since.is_some_and(|since| age(since, now) <= patience(config));
     let starts = |ready: &ConditionRecord| is_starting(&ready.reason) && (!lapsed || is_young(ready));
-    let mut leases = driver.leases.found().into_iter().flatten();
-    if leases.any(|lease| lease.is_new(now)) || ready.as_ref().is_some_and(starts) {
+    if driver.known_leases().any(|lease| lease.is_new(now)) || ready.as_ref().is_some_and(starts) {
         let summary = format!("AttacherConfig {name} is not ready yet: {}", says(ready.as_ref()));
         let since = ready.and_then(|ready| ready.since);
         return problem(Diagnosis::new(Case::AttacherStarting, summary).since(since));
@@ -227,8 +220,7 @@ fn unreachable(config: &ConfigRecord, driver: &DriverScene, reach: &ConditionRec
 
 fn no_leader(config: &ConfigRecord, driver: &DriverScene, ready: Option<&ConditionRecord>) -> Diagnosis {
     let (name, says) = (&config.name, says(ready));
-    let leases = driver.leases.found().into_iter().flatten();
-    let last = leases.max_by_key(|lease| lease.renewed);
+    let last = driver.known_leases().max_by_key(|lease| lease.renewed);
     let since = last.map_or_else(|| ready.and_then(|ready| ready.since), |lease| lease.renewed);
     let summary = if driver.name.is_empty() {
         format!("no replica of the operator serves AttacherConfig {name}: {says}")

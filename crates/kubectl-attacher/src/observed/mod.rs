@@ -125,12 +125,21 @@ pub struct DriverScene {
 }
 
 impl DriverScene {
+    /// The Leases that are known; none where they could not be read.
+    pub fn known_leases(&self) -> impl Iterator<Item = &LeaseRecord> {
+        self.leases.found().into_iter().flatten()
+    }
+
+    /// Those that are held.
+    pub fn held_leases(&self, now: Timestamp) -> impl Iterator<Item = &LeaseRecord> {
+        self.known_leases().filter(move |lease| lease.is_held(now))
+    }
+
     /// The Leases that are held by who reads no AttacherConfig: a sidecar, or the operator in the place of one.
     pub fn held_by_others(&self, now: Timestamp) -> impl Iterator<Item = &LeaseRecord> {
         let is_of_other =
             |lease: &&LeaseRecord| matches!(lease.holder, LeaseHolder::DropIn(_) | LeaseHolder::Sidecar(_));
-        let leases = self.leases.found().into_iter().flatten();
-        leases.filter(is_of_other).filter(move |lease| lease.is_held(now))
+        self.held_leases(now).filter(is_of_other)
     }
 
     /// The AttacherConfig by which the driver is served: while another attacher has the Lease, its settings mean nothing.
