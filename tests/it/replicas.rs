@@ -10,7 +10,6 @@ mod traces;
 
 use csi_attacher_model::api::AttacherConfig;
 use csi_mock_driver::{CallRecord, CallResult, Method, MockHandle};
-use kube::Api;
 use serde_json::{Value, json};
 
 use crate::rig::{LIMIT, World, operator_options};
@@ -34,7 +33,7 @@ impl World {
 
     /// Waits until an AttacherConfig names this replica as the one that leads.
     async fn reported_holder(&self, config: &str, wanted: Option<&str>) -> Result<()> {
-        let api: Api<AttacherConfig> = Api::all(self.client.clone());
+        let api = self.fixtures.cluster::<AttacherConfig>();
         let is_reported = |config: Option<&AttacherConfig>| {
             let status = config.and_then(|config| config.status.as_ref());
             status.is_some_and(|status| status.holder.as_deref() == wanted)

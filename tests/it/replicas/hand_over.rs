@@ -20,10 +20,8 @@ const RUNNING: usize = 20;
 fn nameless() -> OperatorOptions {
     let mut options = operator_options();
     options.arguments.clear();
-    for variable in ["POD_NAME", "LOG_LEVEL", "LOG_FORMAT"] {
-        options = options.variable(variable, "");
-    }
-    options
+    let variables = ["POD_NAME", "LOG_LEVEL", "LOG_FORMAT"].into_iter();
+    variables.fold(options, |options, variable| options.variable(variable, ""))
 }
 
 #[tokio::test]
@@ -74,16 +72,14 @@ async fn told_to_stop_it_gives_its_lease_up_after_the_calls_in_flight() -> Resul
 /// The Lease went from the first replica, which is this process, to the second because it was given up; and no call was made
 /// outside the time of its caller.
 fn assert_handed_over(versions: &[LeaseSpec], calls: &[CallRecord], first: u32, second: &str) {
-    let (by_first, by_second): (Vec<&CallRecord>, Vec<&CallRecord>) =
-        calls.iter().partition(|call| call.caller_pid == Some(first));
+    let is_by_first = |call: &&CallRecord| call.caller_pid == Some(first);
+    let (by_first, by_second): (Vec<_>, Vec<_>) = calls.iter().partition(is_by_first);
     let counts = (by_first.len(), by_second.len());
     assert_eq!(counts, (RUNNING, RUNNING), "{first}: {calls:#?}");
-    let changes: Vec<_> = changes(versions)
-        .into_iter()
-        .map(|change| (change.from, change.to, change.released))
-        .collect();
-    let given_up = ("first".to_owned(), second.to_owned(), true);
-    assert_eq!(changes, [given_up], "{versions:#?}");
+    let changes = changes(versions);
+    let [only] = &changes[..] else { panic!("{changes:#?}") };
+    let told = (&*only.from, &*only.to, only.released);
+    assert_eq!(told, ("first", second, true), "{versions:#?}");
     let given_up = versions.iter().find(|version| version.holder_identity.is_none());
     let given_up = given_up.unwrap().renew_time.as_ref().unwrap().0;
     let late = |call: &&CallRecord| call.finished.is_none_or(|ended| ended > given_up);

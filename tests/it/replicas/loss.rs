@@ -1,5 +1,7 @@
 //! A replica that loses its driver or its Lease.
 
+use std::path::Path;
+
 use csi_attacher_model::api::names::lease_name;
 use csi_mock_driver::{Method, MockDriver};
 use jiff::{SignedDuration, Timestamp};
@@ -9,55 +11,48 @@ use super::{lasting, named};
 use crate::error_texts::configs::STANDBY;
 use crate::error_texts::index::assert_indexed;
 use crate::insight::told;
-use crate::rig::{World, merge, other};
+use crate::rig::{World, merge};
 use crate::support::Result;
-use crate::support::operator::{IDENTITY, apply_config, release_lease, wait_condition};
+use crate::support::operator::{IDENTITY, wait_condition};
 
 #[tokio::test]
 async fn the_lease_goes_to_a_replica_that_reaches_the_driver() -> Result<()> {
-    const NAME: &str = "near.csi.test";
     let world = World::own().await?;
-    world.fixtures.csi_node("near-node", NAME, "near-node-id").await?;
     // Each replica looks in a folder of its own; only one finds a driver.
-    let at = |name: &str| {
-        let folder = world.sockets.path().join(name);
-        std::fs::create_dir(&folder).unwrap();
+    let at = |name: &str, folder: &Path| {
         let mut options = named(name);
-        options.folder = Some(folder);
+        options.folder = Some(folder.to_owned());
         options
     };
-    let socket = |name: &str| world.sockets.path().join(name).join("csi.sock");
-    let (here, there) = (at("here"), at("there"));
-    let mock = MockDriver::builder(NAME).accept_any_volume();
-    let mock = mock.start(socket("there")).await?;
-    let _first = world.operator(here).await?;
-    release_lease(&world.client, IDENTITY, NAME).await?;
-    let mut spec = lasting();
-    spec["endpoint"] = json!("unix:///proc/self/cwd/csi.sock");
-    apply_config(&world.client, "near", spec).await?;
-    wait_condition(&world.client, "near", "DriverReachable", "False", None).await?;
-    let _second = world.operator(there).await?;
+    let (here, there) = (world.sockets.path().join("here"), world.sockets.path());
+    std::fs::create_dir(&here)?;
+    let _first = world.operator(at("here", &here)).await?;
+    let driver = world.unconfigured_driver("near", |builder| builder).await?;
+    let mut settings = lasting();
+    settings["endpoint"] = json!("unix:///proc/self/cwd/near.sock");
+    driver.configure(&settings).await?;
+    driver.wait("DriverReachable", "False", None).await?;
+    let _second = world.operator(at("there", there)).await?;
     world.reported_holder("near", Some("there")).await?;
-    wait_condition(&world.client, "near", "Ready", "True", Some("Running")).await?;
+    driver.wait("Ready", "True", Some("Running")).await?;
 
     // The one that sees no driver is silent while the other one works.
     world.writes_of("there", "near", 7).await?;
 
     // The driver moves to the other node.
-    mock.stop().await;
-    let moved = MockDriver::builder(NAME).accept_any_volume();
-    let moved = moved.start(socket("here")).await?;
-    world.holder(NAME, Some("here")).await?;
+    driver.stop().await;
+    let moved = MockDriver::builder(&driver.name).accept_any_volume();
+    let moved = moved.start(here.join("near.sock")).await?;
+    world.holder(&driver.name, Some("here")).await?;
     world.reported_holder("near", Some("here")).await?;
-    wait_condition(&world.client, "near", "Ready", "True", Some("Running")).await?;
+    driver.wait("Ready", "True", Some("Running")).await?;
     moved.stop().await;
-    world.holder(NAME, None).await?;
+    world.holder(&driver.name, None).await?;
     let shown = wait_condition(&world.client, "near", "DriverReachable", "False", None).await?;
     assert_eq!(shown.status.and_then(|status| status.holder), None);
     // Neither writes over the other when nobody leads.
-    mock.start_again().await.map_err(other)?;
-    world.holder(NAME, Some("there")).await?;
-    Ok(())
+    driver.start_again().await?;
+    world.holder(&driver.name, Some("there")).await.map(drop)
 }
 
 /// It has ended without releasing the Lease, some time ago by its own clock. That counts from when we see it.
@@ -92,8 +87,7 @@ async fn a_lease_that_a_sidecar_takes_stops_that_driver_until_it_is_over_and_no_
     // Nothing was written on it and no call was made for it before.
     let steps = taken.steps(&["taken-2"], "taken-2")?;
     let first = steps.iter().find(|step| !step.what.starts_with("get "));
-    let first = first.map(|step| step.at);
-    assert!(first >= Some(end), "{end}: {steps:#?}");
+    assert!(first.unwrap().at >= end, "{end}: {steps:#?}");
     taken.wait("Ready", "True", Some("Running")).await?;
     world.reported_holder("taken", Some(IDENTITY)).await?;
     assert_eq!(kept.mock.calls_of(Method::Probe).len(), 1);

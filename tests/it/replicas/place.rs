@@ -49,6 +49,7 @@ async fn a_change_of_the_namespaces_hands_over_with_a_call_in_flight() -> Result
     world.fixtures.wait_for_attached("moves-1").await?;
     driver.attach("moves-2").await?;
     assert_one_at_a_time(&driver.mock, 2);
+    let holder = |lease: &Lease| lease.spec.as_ref()?.holder_identity.clone();
     let is_held = |lease: Option<&Lease>| lease.and_then(holder).is_some();
     wait_for(elsewhere.clone(), &name, "held", LIMIT, is_held).await?;
     // And back.
@@ -58,8 +59,7 @@ async fn a_change_of_the_namespaces_hands_over_with_a_call_in_flight() -> Result
     assert_one_at_a_time(&driver.mock, 3);
 
     // No other replica takes what this one releases.
-    let mut suspended = lasting();
-    suspended["suspend"] = json!(true);
+    let suspended = json!({"suspend": true, "leaderElection": lasting()["leaderElection"]});
     driver.configure(&suspended).await?;
     driver.wait("Ready", "True", Some("Suspended")).await?;
     world.holder(&driver.name, None).await?;
@@ -68,10 +68,6 @@ async fn a_change_of_the_namespaces_hands_over_with_a_call_in_flight() -> Result
     driver.attach("moves-4").await?;
     world.fixtures.delete::<AttacherConfig>("moves").await?;
     world.holder(&driver.name, None).await.map(drop)
-}
-
-fn holder(lease: &Lease) -> Option<&str> {
-    lease.spec.as_ref()?.holder_identity.as_deref()
 }
 
 /// A former release recorded where its Lease is. It still has a call in flight under that Lease, and the spec names no namespace any more.

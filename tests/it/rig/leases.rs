@@ -74,22 +74,18 @@ impl World {
 
     /// Lets the operator hold these Leases in another namespace, as the chart does.
     pub async fn grant_leases(&self, namespace: &str, leases: &[String]) -> Result<()> {
-        let name = &leases[0];
+        let metadata = json!({"name": &leases[0], "namespace": namespace});
+        let create = json!({"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]});
+        let mut hold = create.clone();
+        hold["verbs"] = json!(["get", "list", "watch", "update"]);
+        hold["resourceNames"] = json!(leases);
         let role = json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
-            "metadata": {"name": name, "namespace": namespace},
-            "rules": [
-                {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
-                {
-                    "apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": leases,
-                    "verbs": ["get", "list", "watch", "update"],
-                },
-            ],
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": metadata,
+            "rules": [create, hold],
         });
         let binding = json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
-            "metadata": {"name": name, "namespace": namespace},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": metadata,
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": &leases[0]},
             "subjects": [{"kind": "ServiceAccount", "namespace": IDENTITY, "name": IDENTITY}],
         });
         let manifest = format!("{role}\n---\n{binding}\n");

@@ -4,12 +4,11 @@
 use csi_attacher_model::api::names::lease_name;
 use csi_mock_driver::{CallRecord, Method};
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::Api;
 
 use crate::drop_in::{ACCOUNT, DRIVER, Scene, end};
 use crate::replicas::moves;
 use crate::rig::{held, host, leads, stands_by};
-use crate::support::{Operator, Result, Sidecar};
+use crate::support::{Result, Sidecar};
 
 /// Of both. Short, as a killed sidecar's Lease has to run out, and yet longer than a busy machine holds up who renews it.
 const DURATIONS: [&str; 5] = [
@@ -25,17 +24,9 @@ async fn sidecar(scene: &Scene) -> Result<Sidecar> {
     Sidecar::start(&scene.world.cluster, &scene.world.socket("drop-in"), &DURATIONS).await
 }
 
-/// An operator that could work, were the Lease its own.
-async fn operator(scene: &Scene) -> Result<Operator> {
-    let own = ["--identity=operator", "--leader-election-labels=app:attacher"];
-    let operator = scene.start(&[&DURATIONS[..], &own].concat()).await?;
-    operator.wait_ready().await?;
-    Ok(operator)
-}
-
 /// Waits until the Lease is held by this process.
 async fn holder(scene: &Scene, wanted: &str) -> Result<Lease> {
-    let leases = Api::namespaced(scene.world.client.clone(), ACCOUNT.0);
+    let leases = scene.world.fixtures.namespaced(ACCOUNT.0);
     held(leases, &lease_name(DRIVER), Some(wanted)).await
 }
 
@@ -45,7 +36,9 @@ async fn sidecar_and_operator_exclude_each_other_by_the_lease() -> Result<()> {
     let host = host();
     let first = sidecar(&scene).await?;
     holder(&scene, &host).await?;
-    let mut operator = operator(&scene).await?;
+    let own = ["--identity=operator", "--leader-election-labels=app:attacher"];
+    let mut operator = scene.start(&[&DURATIONS[..], &own].concat()).await?;
+    operator.wait_ready().await?;
     scene.attach("lease-old").await?;
     scene.attach("lease-kept").await?;
     let log = operator.log_text();

@@ -102,19 +102,15 @@ impl History {
 
     /// Every version up to the one that there is now.
     pub async fn versions(&self, limit: Duration) -> Result<Vec<LeaseSpec>> {
-        let now = self.api.get(&self.name).await;
-        let (name, now, mut seen) = (&self.name, now?.spec, self.seen.clone());
+        let now = self.api.get(&self.name).await?.spec;
+        let (name, mut seen) = (&self.name, self.seen.clone());
         let has_now = seen.wait_for(|(versions, _)| versions.iter().any(|version| Some(version) == now.as_ref()));
-        let seen = tokio::time::timeout(limit, has_now)
-            .await
-            .ok()
-            .and_then(std::result::Result::ok);
-        let error = match seen.as_deref() {
-            Some((versions, 1)) => return Ok(versions.clone()),
-            Some((_, lists)) => format!("{name} was listed {lists} times; versions may be missing"),
-            None => format!("{name}: {now:?} was not seen"),
-        };
-        Err(Error::Other(error))
+        let seen = tokio::time::timeout(limit, has_now).await;
+        Err(Error::Other(match &seen {
+            Ok(Ok(seen)) if seen.1 == 1 => return Ok(seen.0.clone()),
+            Ok(Ok(seen)) => format!("{name} was listed {} times; versions may be missing", seen.1),
+            _ => format!("{name}: {now:?} was not seen"),
+        }))
     }
 }
 

@@ -36,11 +36,10 @@ pub enum Trouble {
     Terminating,
 }
 
+/// Leases and troubles by namespace.
 #[derive(Default)]
 pub struct State {
-    /// By namespace.
     leases: BTreeMap<String, Lease>,
-    /// By namespace.
     pub troubles: BTreeMap<String, Trouble>,
     /// No request is answered.
     pub down: bool,
@@ -56,14 +55,7 @@ impl ApiServer {
         let server = self.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
             let server = server.clone();
-            async move {
-                let answer = server.answer(request).await;
-                let slow = server.0.lock().slow;
-                if !slow.is_zero() {
-                    tokio::time::sleep(slow).await;
-                }
-                Ok::<_, std::io::Error>(answer)
-            }
+            async move { Ok::<_, std::io::Error>(server.answer(request).await) }
         });
         Client::new(service, "default")
     }
@@ -136,28 +128,25 @@ impl ApiServer {
         let ["apis", _, _, "namespaces", namespace, "leases", rest @ ..] = path.as_slice() else {
             panic!("{path:?}");
         };
-        self.0.lock().answer(&parts.method, namespace, rest, &body)
+        let answer = self.0.lock().answer(&parts.method, namespace, rest, &body);
+        let slow = self.0.lock().slow;
+        if !slow.is_zero() {
+            tokio::time::sleep(slow).await;
+        }
+        answer
     }
 }
 
 impl State {
     fn answer(&mut self, method: &Method, namespace: &str, rest: &[&str], body: &[u8]) -> Response<Body> {
-        let is_write = *method != Method::GET;
+        let (is_write, is_new) = (*method != Method::GET, *method == Method::POST);
         match self.troubles.get(namespace) {
             Some(Trouble::Forbidden) => return refused(StatusCode::FORBIDDEN, WITHOUT_RULE),
-            Some(Trouble::Proxy) => {
-                let text = Body::from(b"404 page not found".to_vec());
-                return Response::builder().status(StatusCode::NOT_FOUND).body(text).unwrap();
-            }
+            Some(Trouble::Proxy) => return respond(StatusCode::NOT_FOUND, b"404 page not found".to_vec()),
             Some(Trouble::ReadOnly) if is_write => return refused(StatusCode::FORBIDDEN, WITHOUT_RULE),
             Some(Trouble::Denied(code, message)) if is_write => return refused(*code, message),
-            Some(Trouble::Terminating) if *method == Method::POST => {
-                return refused(StatusCode::FORBIDDEN, TERMINATING);
-            }
-            Some(Trouble::Gone) if *method == Method::POST => {
-                let path = format!("/api/v1/namespaces/{namespace}");
-                return answer(StatusCode::NOT_FOUND, &not_found(&path));
-            }
+            Some(Trouble::Terminating) if is_new => return refused(StatusCode::FORBIDDEN, TERMINATING),
+            Some(Trouble::Gone) if is_new => return gone(&format!("/api/v1/namespaces/{namespace}")),
             _ => {}
         }
         let known = self.leases.get(namespace);
@@ -168,7 +157,7 @@ impl State {
                 self.reads += 1;
                 let Some(mut lease) = known.cloned() else {
                     let path = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}");
-                    return answer(StatusCode::NOT_FOUND, &not_found(&path));
+                    return gone(&path);
                 };
                 lease.metadata.name = Some((*name).to_owned());
                 answer(StatusCode::OK, &lease)
@@ -177,10 +166,9 @@ impl State {
                 self.writes += 1;
                 let lease: Lease = serde_json::from_slice(body).unwrap();
                 let known = known.map(|lease| lease.metadata.resource_version.clone());
-                match (method, known) {
-                    (&Method::POST, Some(_)) => refused(StatusCode::CONFLICT, "refused"),
-                    (&Method::PUT, None) => refused(StatusCode::NOT_FOUND, "refused"),
-                    (&Method::PUT, Some(known)) if known != lease.metadata.resource_version => {
+                match known {
+                    None if !is_new => refused(StatusCode::NOT_FOUND, "refused"),
+                    Some(known) if is_new || known != lease.metadata.resource_version => {
                         refused(StatusCode::CONFLICT, "refused")
                     }
                     _ => answer(StatusCode::OK, &self.store(namespace, lease)),
@@ -197,9 +185,16 @@ impl State {
     }
 }
 
+fn respond(code: StatusCode, body: Vec<u8>) -> Response<Body> {
+    Response::builder().status(code).body(Body::from(body)).unwrap()
+}
+
 fn answer(code: StatusCode, object: &impl serde::Serialize) -> Response<Body> {
-    let body = Body::from(serde_json::to_vec(object).unwrap());
-    Response::builder().status(code).body(body).unwrap()
+    respond(code, serde_json::to_vec(object).unwrap())
+}
+
+fn gone(path: &str) -> Response<Body> {
+    answer(StatusCode::NOT_FOUND, &not_found(path))
 }
 
 /// As Kubernetes says it of a right that is missing.

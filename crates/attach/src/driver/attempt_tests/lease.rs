@@ -11,20 +11,19 @@ use csi_attacher_model::attempt::Publish;
 use csi_attacher_testbed::ShiftedClock;
 use csi_mock_driver::{CallResult, Rule};
 
+/// A term of 10 s until the renew deadline and 15 s in all, which nobody renews.
 fn begun_by(clock: &ShiftedClock) -> Term {
     let (clock, timings) = (Clock::from(clock.source()), LeaseTimings::default());
-    let taken = clock.now();
-    Term::new(LeaseRules::default(), clock, timings, taken)
+    Term::new(LeaseRules::default(), clock.clone(), timings, clock.now())
 }
 
-/// A stage in a term of 10 s until the renew deadline and 15 s in all, which nobody renews. The clock is shifted by hand, and
-/// no test takes that long.
+/// A stage in such a term. The clock is shifted by hand, and no test takes that long.
 async fn led() -> (AttemptFixture, ShiftedClock, Term) {
     let clock = ShiftedClock::default();
     let term = begun_by(&clock);
     let stage = AttemptFixture::in_term(Some(term.clone()), Arc::default(), DRIVER, Tracer::disabled(), |spec| {
         spec.backoff.initial = "1h".parse().unwrap();
-        spec.backoff.max = "1h".parse().unwrap();
+        spec.backoff.max = spec.backoff.initial;
     });
     (stage.await, clock, term)
 }
@@ -73,6 +72,12 @@ async fn what_is_due_after_a_standstill_calls_and_writes_nothing() {
     // What comes to it by a watch changes nothing.
     stage.attachment("va1", "n1", &json!({}));
     stage.rests_without_the_lease("va1").await;
+    stage.put_volume(json!({
+        "metadata": {"name": "pv2", "uid": "pv2-uid", "finalizers": [FINALIZER], "deletionTimestamp": DELETED},
+        "spec": {"accessModes": ["ReadWriteMany"], "csi": {"driver": DRIVER, "volumeHandle": "h2"}},
+    }));
+    let volume = AttacherKey::Volume("pv2".into());
+    eventually(|| stage.engine.queue().is_held(&volume)).await;
     assert_eq!((stage.calls(UNPUBLISH), stage.patches()), (1, noted));
     assert_eq!(stage.driver.published().len(), 1);
     // That it may not work is no failure.
@@ -95,8 +100,7 @@ async fn a_call_that_is_cut_off_is_told_to_nobody() {
     assert_eq!(stage.driver.in_flight().now, 1, "it may end");
     term.end();
     stage.rests_without_the_lease("va0").await;
-    let ended = |outcome| move |call: &csi_mock_driver::CallRecord| call.outcome == outcome;
-    let cancelled = stage.driver.wait_for_call(ended(CallResult::Cancelled));
+    let cancelled = stage.driver.wait_for_call(|call| call.outcome == CallResult::Cancelled);
     tokio::time::timeout(LIMIT, cancelled).await.expect("in time");
     assert_eq!(stage.patches(), [("va0".to_owned(), 200)], "the claim and nothing else");
 }
@@ -113,14 +117,21 @@ pub(super) async fn vanished(stage: &AttemptFixture) {
     stage.vanishes();
 }
 
-/// Nothing names a volume whose attachment vanished, and this process alone knows of it.
+/// Nothing names a volume whose attachment vanished, and this process alone knows of it. To take it back is a call like those of the queue,
+/// and counts with them.
 #[tokio::test]
 async fn what_vanished_before_the_engine_ended_is_taken_back_by_the_next_one() {
     let (stage, _clock, term) = led().await;
+    stage.limit_calls_to_one();
     vanished(&stage).await;
+    for method in [PUBLISH, UNPUBLISH] {
+        stage.driver.script(Rule::on(method).delay(Duration::from_secs(1)));
+    }
     let stage = stage.after_a_cut_off(Some(term)).await;
-    stage.called(UNPUBLISH).await;
-    assert_eq!(stage.calls(UNPUBLISH), 1);
+    stage.attachment("va1", "n1", &json!({}));
+    let calls = || [UNPUBLISH, PUBLISH].map(|method| stage.calls(method));
+    eventually(|| calls() == [1, 2] && stage.driver.in_flight().now == 0).await;
+    assert_eq!(stage.driver.in_flight().peak, 1);
 }
 
 /// Another replica led, attached the volume at the same node for another attachment, and a pod uses it; then the API server went back to
@@ -162,13 +173,12 @@ async fn what_a_former_engine_left_is_kept_by_an_engine_that_ends_at_once() {
     for number in 0..3 {
         let (name, id) = (format!("va{number}"), format!("id{number}"));
         stage.attachment(&name, "n0", &json!({}));
-        let publish = Publish {
-            snapshot: stage.store.attachment(&name).unwrap(),
-            place: VolumeOnNode::new("h", &id).unwrap().into(),
-            secret: None,
-        };
         let left = UnfinishedPublish {
-            publish,
+            publish: Publish {
+                snapshot: stage.store.attachment(&name).unwrap(),
+                place: VolumeOnNode::new("h", &id).unwrap().into(),
+                secret: None,
+            },
             secrets: None,
             term: None,
         };
@@ -188,31 +198,6 @@ async fn what_a_former_engine_left_is_kept_by_an_engine_that_ends_at_once() {
     }
 }
 
-/// It is a call like those of the queue, and counts with them.
-#[tokio::test]
-async fn what_vanished_is_taken_back_within_the_limit_of_calls_at_once() {
-    let (stage, _clock, term) = led().await;
-    stage.limit_calls_to_one();
-    vanished(&stage).await;
-    for method in [PUBLISH, UNPUBLISH] {
-        stage.driver.script(Rule::on(method).delay(Duration::from_secs(1)));
-    }
-    let stage = stage.after_a_cut_off(Some(term)).await;
-    stage.attachment("va1", "n1", &json!({}));
-    eventually(|| stage.calls(UNPUBLISH) >= 1 && stage.calls(PUBLISH) >= 2 && stage.driver.in_flight().now == 0).await;
-    assert_eq!(stage.driver.in_flight().peak, 1);
-}
-
-#[tokio::test]
-async fn no_volume_is_released_after_a_standstill() {
-    let (stage, clock, _term) = led().await;
-    clock.boot_jumps(Duration::from_secs(10));
-    stage.volume(&json!({"finalizers": [FINALIZER], "deletionTimestamp": DELETED}));
-    let key = AttacherKey::Volume("pv1".into());
-    eventually(|| stage.engine.queue().is_held(&key)).await;
-    assert_eq!(stage.patches(), []);
-}
-
 /// The API server went back to an earlier attachment of the same name, which has the volume at the place. It writes no note of the volume.
 #[tokio::test]
 async fn what_an_earlier_attachment_of_the_name_has_is_not_detached() {
@@ -220,16 +205,15 @@ async fn what_an_earlier_attachment_of_the_name_has_is_not_detached() {
         let (stage, _clock, term) = led().await;
         vanished(&stage).await;
         let mut metadata = claimed("id0", false);
-        metadata["name"] = "va0".into();
-        metadata["uid"] = "second".into();
+        (metadata["name"], metadata["uid"]) = ("va0".into(), "second".into());
         let object = json!({
             "metadata": metadata, "status": {"attached": true},
             "spec": {"attacher": DRIVER, "nodeName": "n0", "source": {"persistentVolumeName": "pv1"}},
         });
-        let object = stage.api.put(format!("{ATTACHMENTS}va0"), object);
-        if !watch_is_behind {
-            let record = serde_json::from_value::<VolumeAttachmentWire>(object).unwrap();
-            stage.store.apply::<Attachment>(record.into());
+        if watch_is_behind {
+            stage.api.put(format!("{ATTACHMENTS}va0"), object);
+        } else {
+            stage.put_attachment("va0", object);
         }
         let stage = stage.after_a_cut_off(Some(term)).await;
         stage.takes_nothing_back(&format!("{watch_is_behind}")).await;

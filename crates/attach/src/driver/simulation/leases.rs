@@ -12,9 +12,9 @@ use tokio::time::Instant;
 use tower::BoxError;
 
 use super::answers::{Answer, Fate, Lie, fate, respond, respond_with};
-use super::cluster::{Kind, not_found, status, text};
+use super::cluster::{Change, Kind, not_found, status, text};
 use super::process::Process;
-use super::scenario::DRIVERS;
+use super::scenario::{DRIVERS, Scenario};
 use super::world::{State, World};
 use crate::api::names::lease_name;
 
@@ -44,63 +44,56 @@ struct Term {
 }
 
 impl Term {
-    fn is_over(&self) -> bool {
-        Instant::now() >= self.until
+    fn goes_on(&self) -> bool {
+        Instant::now() < self.until
     }
 }
 
-/// Who may work for which driver.
+/// Who may work for which driver, by the keys of Leases.
 #[derive(Default)]
-pub struct Terms {
-    /// By the keys of Leases.
-    terms: BTreeMap<String, Vec<Term>>,
-}
+pub struct Terms(BTreeMap<String, Vec<Term>>);
 
 impl Terms {
+    /// Those under a Lease that are not over.
+    fn under(&self, key: &str) -> impl Iterator<Item = &Term> {
+        self.0.get(key).into_iter().flatten().filter(|term| term.goes_on())
+    }
+
     /// The process that holds a Lease by what was stored last.
     pub fn holder(&self, key: &str) -> Option<usize> {
-        let term = self.terms.get(key)?.iter().find(|term| term.shown)?;
-        (!term.is_over()).then_some(term.process)
+        self.under(key).find(|term| term.shown).map(|term| term.process)
     }
 
     /// Whether a process may call a driver now whose Lease at this place it is to hold as well: it holds both, or somebody has deleted
     /// what it holds.
     pub fn allow(&self, process: usize, place: usize, driver: usize) -> bool {
-        [OWN, place].into_iter().all(|place| {
-            let terms = self.terms.get(&key(place, driver));
-            terms.is_some_and(|terms| terms.iter().any(|term| term.process == process && !term.is_over()))
-        })
+        let holds = |key: &str| self.under(key).any(|term| term.process == process);
+        holds(&key(OWN, driver)) && holds(&key(place, driver))
     }
 
     /// A process calls a driver. The Lease, if another process has called the driver under it and may still do so: that one may not know
     /// yet that somebody has deleted it.
     pub fn called(&mut self, process: usize, driver: usize) -> Option<String> {
         let key = key(OWN, driver);
-        let terms = self.terms.get_mut(&key)?;
-        terms.retain(|term| !term.is_over());
-        let mut beside = None;
-        for term in terms {
-            if term.process == process {
-                term.worked = true;
-            } else if term.worked {
-                beside = Some(key.clone());
-            }
+        let terms = self.0.get_mut(&key)?;
+        terms.retain(Term::goes_on);
+        for term in terms.iter_mut() {
+            term.worked |= term.process == process;
         }
-        beside
+        let beside = terms.iter().any(|term| term.process != process && term.worked);
+        beside.then_some(key)
     }
 
     /// A Lease was written; `made` if there was none.
     fn written(&mut self, process: Option<&Process>, key: &str, lease: &Value, made: bool) {
-        let terms = self.terms.entry(key.to_owned()).or_default();
-        terms.retain(|term| !term.is_over());
-        if made {
-            for term in terms.iter_mut() {
-                term.shown = false;
-            }
+        let terms = self.0.entry(key.to_owned()).or_default();
+        terms.retain(Term::goes_on);
+        for term in terms.iter_mut() {
+            term.shown &= !made;
         }
         let holder = text(lease, "/spec/holderIdentity");
         let process = process.filter(|process| process.name() == holder).map(Process::number);
-        let worked = process.is_some_and(|process| terms.iter().any(|term| term.process == process && term.worked));
+        let worked = terms.iter().any(|term| process == Some(term.process) && term.worked);
         terms.retain(|term| !term.shown && process != Some(term.process));
         if let Some(process) = process {
             let seconds = lease["spec"]["leaseDurationSeconds"].as_u64().unwrap_or(0);
@@ -123,26 +116,27 @@ pub struct Rival {
 
 impl Rival {
     pub fn new(state: &State, name: &'static str, driver: usize) -> Self {
-        let key = key(state.place, driver);
         Self {
             name,
-            key,
+            key: key(state.place, driver),
             holds: false,
         }
+    }
+
+    fn holder<'s>(&self, state: &'s State) -> Option<&'s str> {
+        let known = state.cluster.get(Kind::Lease, &self.key);
+        known.map(|known| text(known, "/spec/holderIdentity"))
     }
 
     /// Takes the Lease, or renews it; whether the rival leads. Where there are no Leases it does.
     pub fn leads(&mut self, state: &mut State) -> bool {
         let Some(lease) = state.scenario.lease else { return true };
-        let known = state.cluster.get(Kind::Lease, &self.key);
-        let holder = known.map(|known| text(known, "/spec/holderIdentity").to_owned());
         let mut changes = state.cluster.changes.iter().rev();
-        let last = changes
-            .find(|change| change.kind == Kind::Lease && text(&change.object, "/metadata/name") == self.key)
-            .map(|change| change.at);
+        let last = changes.find(|change| is_of(change, &self.key));
         // One that is gone is left alone for as long: its holder may not know yet.
-        let over = last.is_none_or(|last| last + lease.duration < Instant::now());
-        self.holds = holder.as_deref() == Some(self.name) || over || holder.is_some_and(|holder| holder.is_empty());
+        let over = last.is_none_or(|last| last.at + lease.duration < Instant::now());
+        let holder = self.holder(state);
+        self.holds = over || holder.is_some_and(|holder| holder.is_empty() || holder == self.name);
         if self.holds {
             self.store(state, self.name, lease.duration.as_secs());
         }
@@ -151,9 +145,7 @@ impl Rival {
 
     /// Ends, and may let go of the Lease.
     pub fn leave(self, state: &mut State) {
-        let known = state.cluster.get(Kind::Lease, &self.key);
-        let ours = known.is_some_and(|known| text(known, "/spec/holderIdentity") == self.name);
-        if self.holds && ours && state.rng.bool() {
+        if self.holds && self.holder(state) == Some(self.name) && state.rng.bool() {
             self.store(state, "", 1);
         }
     }
@@ -164,15 +156,6 @@ impl Rival {
     }
 }
 
-/// What is asked about a Lease.
-enum Asked {
-    Read,
-    Watch,
-    List,
-    Write(Value),
-    Create(Value),
-}
-
 /// Whether a request is about a Lease.
 pub fn is_about(request: &Request<Body>) -> bool {
     request.uri().path().starts_with(PATH)
@@ -180,30 +163,17 @@ pub fn is_about(request: &Request<Body>) -> bool {
 
 /// Answers a request about a Lease.
 pub async fn serve(world: World, process: Process, request: Request<Body>) -> Result<Answer, BoxError> {
-    let path = request.uri().path().strip_prefix(PATH).unwrap_or_default().to_owned();
-    let query = request.uri().query().unwrap_or_default().to_owned();
+    let (method, uri) = (request.method().clone(), request.uri().clone());
+    let query = uri.query().unwrap_or_default();
+    let path = uri.path().strip_prefix(PATH).unwrap_or_default();
     let (namespace, rest) = path.split_once("/leases").ok_or("no Lease")?;
-    let named = query.split('&').find_map(|part| {
-        let (_, name) = part.split_once("metadata.name%3D")?;
-        Some(name.to_owned())
-    });
-    let method = request.method().clone();
     let body = request.into_body().collect().await?.to_bytes();
-    let parsed = || serde_json::from_slice::<Value>(&body);
-    let name = match rest.strip_prefix('/') {
-        Some(name) => name.to_owned(),
-        None => named.unwrap_or_default(),
-    };
-    let asked = match method {
-        Method::GET if rest.starts_with('/') => Asked::Read,
-        Method::GET if query.contains("watch=true") => Asked::Watch,
-        Method::GET => Asked::List,
-        Method::PUT => Asked::Write(parsed()?),
-        _ => Asked::Create(parsed()?),
-    };
-    let name = match &asked {
-        Asked::Create(lease) => text(lease, "/metadata/name").to_owned(),
-        _ => name,
+    let lease: Option<Value> = (!body.is_empty()).then(|| serde_json::from_slice(&body)).transpose()?;
+    let lease = lease.unwrap_or_default();
+    let selected = query.split('&').find_map(|part| part.split_once("metadata.name%3D"));
+    let name = match (rest.strip_prefix('/'), selected) {
+        (Some(name), _) | (None, Some((_, name))) => name.to_owned(),
+        (None, None) => text(&lease, "/metadata/name").to_owned(),
     };
     let key = format!("{namespace}/{name}");
     if process.is_over() || world.is_over() {
@@ -211,8 +181,8 @@ pub async fn serve(world: World, process: Process, request: Request<Body>) -> Re
     }
     let (fate, before) = world.with(|state| (fate(state), state.millis(0..=20) + state.stalled_for()));
     tokio::time::sleep(before).await;
-    if let Asked::Watch = asked {
-        return watch(world, key, &query);
+    if query.contains("watch=true") {
+        return watch(world, key, query);
     }
     match fate {
         Fate::Lost(None) => return Err("connection reset".into()),
@@ -221,7 +191,11 @@ pub async fn serve(world: World, process: Process, request: Request<Body>) -> Re
         Fate::Untrue(lie, false) => return lie.respond(Kind::Lease, &name, None),
         _ => {}
     }
-    let (code, body) = world.with(|state| carry_out(state, &process, &key, &name, asked));
+    let is_list = method == Method::GET && rest.is_empty();
+    let (code, body) = world.with(|state| match is_list {
+        true => (200, list(state, &key)),
+        false => carry_out(state, &process, &key, &method, lease),
+    });
     match fate {
         Fate::Lost(_) => Err("connection reset".into()),
         Fate::Silent(_) => std::future::pending().await,
@@ -232,35 +206,39 @@ pub async fn serve(world: World, process: Process, request: Request<Body>) -> Re
     }
 }
 
-fn carry_out(state: &mut State, process: &Process, key: &str, name: &str, asked: Asked) -> (u16, Value) {
-    let stored = state.cluster.get(Kind::Lease, key).cloned();
-    let shown = |lease: &Value| {
-        let mut lease = lease.clone();
-        lease["metadata"]["name"] = name.into();
-        lease
-    };
-    match (asked, stored) {
-        (Asked::Read, Some(lease)) => (200, shown(&lease)),
-        (Asked::Read | Asked::Write(_), None) => (404, not_found(Kind::Lease, name)),
-        (Asked::Create(_), Some(_)) => (409, status(409, Kind::Lease, name, "already exists")),
-        (Asked::Write(lease), Some(stored))
-            if lease["metadata"]["resourceVersion"] != stored["metadata"]["resourceVersion"] =>
-        {
+/// The last part of a key.
+fn name_in(key: &str) -> &str {
+    key.rsplit('/').next().unwrap_or_default()
+}
+
+/// A Lease as it is read: its name is its key in here.
+fn shown(lease: &Value, key: &str) -> Value {
+    let mut lease = lease.clone();
+    lease["metadata"]["name"] = name_in(key).into();
+    lease
+}
+
+fn list(state: &State, key: &str) -> Value {
+    let stored = state.cluster.get(Kind::Lease, key);
+    let items: Vec<Value> = stored.into_iter().map(|lease| shown(lease, key)).collect();
+    let version = state.cluster.version().to_string();
+    json!({
+        "kind": "LeaseList", "apiVersion": "coordination.k8s.io/v1", "metadata": {"resourceVersion": version},
+        "items": items,
+    })
+}
+
+/// Reads, writes or creates a Lease.
+fn carry_out(state: &mut State, process: &Process, key: &str, method: &Method, lease: Value) -> (u16, Value) {
+    let (stored, name) = (state.cluster.get(Kind::Lease, key).cloned(), name_in(key));
+    match (method, stored) {
+        (&Method::GET, Some(lease)) => (200, shown(&lease, key)),
+        (&Method::GET | &Method::PUT, None) => (404, not_found(Kind::Lease, name)),
+        (&Method::POST, Some(_)) => (409, status(409, Kind::Lease, name, "already exists")),
+        (_, Some(stored)) if lease["metadata"]["resourceVersion"] != stored["metadata"]["resourceVersion"] => {
             (409, status(409, Kind::Lease, name, "the object has been modified"))
         }
-        (Asked::Create(lease) | Asked::Write(lease), _) => {
-            let stored = store(state, Some(process), key, lease);
-            (200, shown(&stored))
-        }
-        (Asked::List | Asked::Watch, stored) => {
-            let version = state.cluster.version().to_string();
-            let items: Vec<Value> = stored.iter().map(|lease| shown(lease)).collect();
-            let list = json!({
-                "kind": "LeaseList", "apiVersion": "coordination.k8s.io/v1", "metadata": {"resourceVersion": version},
-                "items": items,
-            });
-            (200, list)
-        }
+        _ => (200, shown(&store(state, Some(process), key, lease), key)),
     }
 }
 
@@ -278,29 +256,25 @@ pub fn release(state: &mut State) {
 }
 
 /// Stores a Lease as somebody wrote it; `process` when that is a replica.
-pub fn store(state: &mut State, process: Option<&Process>, key: &str, mut lease: Value) -> Value {
+fn store(state: &mut State, process: Option<&Process>, key: &str, mut lease: Value) -> Value {
     lease["metadata"]["name"] = key.into();
+    lease["metadata"]["uid"] = format!("lease of {key}").into();
     let made = !state.cluster.has(Kind::Lease, key);
-    if let Some(known) = state.cluster.get(Kind::Lease, key) {
-        lease["metadata"]["uid"] = known["metadata"]["uid"].clone();
-    } else {
-        lease["metadata"]["uid"] = format!("lease of {key}").into();
-    }
     let stored = Value::clone(&state.cluster.put(Kind::Lease, lease));
-    let holder = text(&stored, "/spec/holderIdentity");
-    if state
-        .terms
-        .holder(key)
-        .is_none_or(|known| process.map(Process::number) != Some(known))
-    {
+    let former = state.terms.holder(key);
+    if former.is_none() || former != process.map(Process::number) {
         // What another would have taken back is not known any more.
         state.must_undo.clear();
-        state
-            .journal
-            .note("lease", || format!("{key} belongs to {holder:?} now"));
+        let note = || format!("{key} belongs to {:?} now", text(&stored, "/spec/holderIdentity"));
+        state.journal.note("lease", note);
     }
     state.terms.written(process, key, &stored, made);
     stored
+}
+
+/// Whether a change is one of this Lease.
+fn is_of(change: &Change, key: &str) -> bool {
+    change.kind == Kind::Lease && text(&change.object, "/metadata/name") == key
 }
 
 /// The changes of one Lease, each a while after it happened.
@@ -308,22 +282,19 @@ fn watch(world: World, key: String, query: &str) -> Result<Answer, BoxError> {
     let from = query.split('&').find_map(|part| part.strip_prefix("resourceVersion="));
     let from: u64 = from.and_then(|text| text.parse().ok()).unwrap_or(0);
     let at = world.with(|state| {
-        let seen = |change: &&super::cluster::Change| change.version <= from;
+        let seen = |change: &&Change| change.version <= from;
         state.cluster.changes.iter().take_while(seen).count()
     });
     let changes = futures::stream::unfold((world, key, at), |(world, key, at)| async move {
-        let (next, change) = world
-            .wait_for(|state| {
-                let mut unread = state.cluster.changes.iter().enumerate().skip(at);
-                let found = unread
-                    .find(|(_, change)| change.kind == Kind::Lease && text(&change.object, "/metadata/name") == key);
-                found.map(|(index, change)| (index + 1, change.clone()))
-            })
-            .await;
+        let unread = |state: &mut State| {
+            let mut changes = state.cluster.changes.iter().enumerate().skip(at);
+            let found = changes.find(|(_, change)| is_of(change, &key));
+            found.map(|(index, change)| (index + 1, change.clone()))
+        };
+        let (next, change) = world.wait_for(unread).await;
         let lag = world.with(|state| state.millis(0..=200));
         tokio::time::sleep_until(change.at + lag).await;
-        let mut object = Value::clone(&change.object);
-        object["metadata"]["name"] = key.rsplit('/').next().unwrap_or_default().into();
+        let mut object = shown(&change.object, &key);
         object["kind"] = "Lease".into();
         object["apiVersion"] = "coordination.k8s.io/v1".into();
         let kind = if change.deleted { "DELETED" } else { "MODIFIED" };
@@ -333,62 +304,33 @@ fn watch(world: World, key: String, query: &str) -> Result<Answer, BoxError> {
     respond_with(200, StreamBody::new(changes).boxed_unsync())
 }
 
-mod tests {
-    use super::super::scenario::Scenario;
-    use super::*;
-
-    /// Two replicas, and the Leases of one driver at two places.
-    struct Rivals {
-        world: World,
-        replicas: [Process; 2],
-    }
-
-    impl Rivals {
-        fn new() -> Self {
-            let world = World::new(Scenario::of(1), false);
-            let replicas = [Process::new(&world, 0), Process::new(&world, 1)];
-            Self { world, replicas }
-        }
-
-        /// A replica stores that it holds a Lease, or that nobody does.
-        fn stores(&self, replica: usize, place: usize, holds: bool) {
-            let process = &self.replicas[replica];
-            let holder = if holds { process.name() } else { "" };
-            let spec = json!({"holderIdentity": holder, "leaseDurationSeconds": 15});
-            let lease = json!({"metadata": {}, "spec": spec});
-            self.world
-                .with(|state| store(state, Some(process), &key(place, 0), lease));
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn who_called_under_a_deleted_lease_is_in_the_way_until_it_is_over() {
-        let rivals = Rivals::new();
-        let calls = |replica| {
-            rivals.world.with(|state| {
-                assert!(state.terms.allow(replica, 0, 0), "{replica} does not hold both");
-                state.terms.called(replica, 0)
-            })
-        };
-        rivals.stores(0, OWN, true);
-        assert!(
-            !rivals.world.with(|state| state.terms.allow(0, 0, 0)),
-            "one is not enough"
-        );
-        rivals.stores(0, 0, true);
-        assert_eq!(calls(0), None);
-        rivals.stores(0, 0, false);
-        rivals
-            .world
-            .with(|state| state.cluster.delete(Kind::Lease, &key(OWN, 0)));
-        rivals.stores(1, OWN, true);
-        rivals.stores(1, 0, true);
-        assert_eq!(calls(1), Some(key(OWN, 0)));
-        tokio::time::advance(Duration::from_secs(14)).await;
-        rivals.stores(1, OWN, true);
-        rivals.stores(1, 0, true);
-        assert_eq!(calls(1), Some(key(OWN, 0)));
-        tokio::time::advance(Duration::from_secs(1)).await;
-        assert_eq!(calls(1), None);
+#[tokio::test(start_paused = true)]
+async fn who_called_under_a_deleted_lease_is_in_the_way_until_it_is_over() {
+    let world = World::new(Scenario::of(1), false);
+    let replicas = [0, 1].map(|number| Process::new(&world, number));
+    // That it holds the Lease of the first driver at a place, or that nobody does.
+    let stores = |replica: usize, place, holds| {
+        let process = &replicas[replica];
+        let holder = if holds { process.name() } else { "" };
+        let lease = json!({"metadata": {}, "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15}});
+        world.with(|state| store(state, Some(process), &key(place, 0), lease));
+    };
+    let is_allowed = |replica| world.with(|state| state.terms.allow(replica, 0, 0));
+    let calls = |replica| {
+        assert!(is_allowed(replica), "{replica} does not hold both");
+        world.with(|state| state.terms.called(replica, 0))
+    };
+    stores(0, OWN, true);
+    assert!(!is_allowed(0), "one is not enough");
+    stores(0, 0, true);
+    assert_eq!(calls(0), None);
+    stores(0, 0, false);
+    world.with(|state| state.cluster.delete(Kind::Lease, &key(OWN, 0)));
+    let own = Some(key(OWN, 0));
+    for (seconds, beside) in [(0, &own), (14, &own), (1, &None)] {
+        tokio::time::advance(Duration::from_secs(seconds)).await;
+        stores(1, OWN, true);
+        stores(1, 0, true);
+        assert_eq!(calls(1), *beside, "{seconds} s later");
     }
 }
