@@ -5,7 +5,6 @@ mod hand_over;
 mod loss;
 mod place;
 mod settings;
-mod standstill;
 mod traces;
 
 use csi_attacher_model::api::AttacherConfig;
