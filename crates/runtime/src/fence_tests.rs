@@ -187,7 +187,10 @@ async fn the_first_poll_after_a_standstill_cancels_and_does_nothing_before() {
         fenced.clock.boot_jumps(jump);
         answer.notify_one();
         assert_eq!((call.await, fenced.count()), (Err(CANCELLED), (1, 0)));
-        assert!(answer.notified().now_or_never().is_some(), "the call went on, and took the answer");
+        assert!(
+            answer.notified().now_or_never().is_some(),
+            "the call went on, and took the answer"
+        );
     }
     // One that was made and had not begun.
     let fenced = Fenced::taking(Some(Duration::ZERO));
