@@ -191,12 +191,10 @@ async fn run(arguments: &[String]) -> Result<()> {
         Some("why") => within(why::limit(), why::measure())
             .await
             .map(|report| println!("{report}")),
-        Some("failover") => {
-            let plan = failover_plan()?;
-            within(plan.limit(), fail_over(plan))
-                .await
-                .map(|report| println!("{report}"))
-        }
+        // Unlike a figure, a call that is made twice at a time or an attach that is lost is a failure.
+        Some("failover") => failover::run(failover_plan()?, progress)
+            .await
+            .map(|report| println!("{report}")),
         Some(word) => Err(Error::Other(format!("there is no benchmark {word:?}"))),
     }
 }
@@ -249,15 +247,6 @@ async fn measure_scene(scene: &Scene) -> SceneResult {
     let (begun, started) = (SceneResult::begin(scene.name, scene.about), Instant::now());
     let outcome = within(Duration::from_mins(scene.minutes), (scene.measure)()).await;
     begun.end(outcome, started.elapsed())
-}
-
-/// Unlike a figure, a call that is made twice at a time or an attach that is lost is a failure.
-async fn fail_over(plan: failover::Plan) -> Result<failover::Report> {
-    let report = failover::run(plan, progress).await?;
-    if report.is_sound() {
-        return Ok(report);
-    }
-    Err(Error::Other(report.to_string()))
 }
 
 /// Environment: `HANDOVERS` (200), of which every other one is a kill, `REPLICAS` (2), `MODE` (`config` or `flags`),

@@ -21,7 +21,7 @@ use crate::{progress, setting};
 /// What each replica watches besides Leases.
 const WATCHES: usize = 4;
 const LEASES: &str = "external-attacher-leader-";
-/// Two retry periods: by then a replica that waits has taken what it was going to take.
+/// Two retry periods.
 const SETTLED: Duration = Duration::from_secs(5);
 
 /// Leases by the replica that holds them.
@@ -39,19 +39,17 @@ pub async fn measure() -> Result<Vec<Row>> {
         replicas.push(start(&fleet, number).await?);
     }
     // The last ones wait for all Leases that the first took.
-    tokio::time::sleep(SETTLED).await;
-    let open = Usage::read(&fleet.bench.client)
-        .await?
-        .since(&fleet.before, &Usage::read(&fleet.bench.client).await?);
+    settled(&fleet, drivers).await?;
+    let now = Usage::read(&fleet.bench.client).await?;
+    let open = now.since(&fleet.before, &now);
     progress("replicas: rollout");
     // A surge of one, as a Deployment does it: the new replica is ready before an old one ends.
+    let mut rollout = Shares::new();
     for number in count..2 * count {
-        let next = start(&fleet, number).await?;
+        replicas.push(start(&fleet, number).await?);
         attacher::stop(replicas.remove(0)).await?;
-        held(&fleet, drivers).await?;
-        replicas.push(next);
+        rollout = settled(&fleet, drivers).await?;
     }
-    let rollout = settled(&fleet, drivers).await?;
     progress("replicas: one is away");
     attacher::stop(replicas.remove(0)).await?;
     let away = settled(&fleet, drivers).await?;
@@ -88,44 +86,33 @@ async fn start(fleet: &Fleet<()>, number: usize) -> Result<Operator> {
     Ok(operator)
 }
 
-async fn shares(fleet: &Fleet<()>) -> Result<Shares> {
+/// Waits until each driver has a leader, and who waits has taken what it was going to take.
+async fn settled(fleet: &Fleet<()>, drivers: usize) -> Result<Shares> {
     let api: Api<Lease> = Api::namespaced(fleet.bench.client.clone(), IDENTITY);
-    let mut shares = Shares::new();
-    for lease in api.list(&ListParams::default()).await? {
-        let of_driver = lease.metadata.name.is_some_and(|name| name.starts_with(LEASES));
-        let holder = lease.spec.and_then(|spec| spec.holder_identity);
-        if let Some(holder) = holder.filter(|holder| of_driver && !holder.is_empty()) {
-            *shares.entry(holder).or_default() += 1;
-        }
-    }
-    Ok(shares)
-}
-
-/// Waits until each driver has a leader.
-async fn held(fleet: &Fleet<()>, drivers: usize) -> Result<Shares> {
     let started = Instant::now();
     loop {
-        let shares = shares(fleet).await?;
+        tokio::time::sleep(SETTLED).await;
+        let mut shares = Shares::new();
+        for lease in api.list(&ListParams::default()).await? {
+            let of_driver = lease.metadata.name.is_some_and(|name| name.starts_with(LEASES));
+            let holder = lease.spec.and_then(|spec| spec.holder_identity);
+            if let Some(holder) = holder.filter(|holder| of_driver && !holder.is_empty()) {
+                *shares.entry(holder).or_default() += 1;
+            }
+        }
         if shares.values().sum::<usize>() == drivers {
             return Ok(shares);
         }
         if started.elapsed() > PHASE_LIMIT {
             return Err(Error::Other(format!("only {shares:?} of {drivers} Leases are held")));
         }
-        tokio::time::sleep(Duration::from_millis(100)).await;
     }
-}
-
-async fn settled(fleet: &Fleet<()>, drivers: usize) -> Result<Shares> {
-    held(fleet, drivers).await?;
-    tokio::time::sleep(SETTLED).await;
-    held(fleet, drivers).await
 }
 
 /// The shares, the largest first, with a nought for each replica that has none.
 fn text(shares: &Shares, replicas: usize) -> String {
     let mut all: Vec<usize> = shares.values().copied().collect();
     all.resize(replicas.max(all.len()), 0);
-    all.sort_unstable_by(|left, right| right.cmp(left));
-    all.iter().map(usize::to_string).collect::<Vec<_>>().join(" + ")
+    all.sort_unstable();
+    all.iter().rev().map(usize::to_string).collect::<Vec<_>>().join(" + ")
 }

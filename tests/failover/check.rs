@@ -5,7 +5,6 @@ use std::collections::{HashMap, HashSet};
 use csi_mock_driver::{CallRecord, Method};
 use jiff::Timestamp;
 
-#[derive(Clone, Debug, Default)]
 pub struct Found {
     pub calls: usize,
     pub replicas: usize,
@@ -16,20 +15,15 @@ pub struct Found {
     pub unknown: usize,
 }
 
+/// Whether it attaches or detaches.
+pub fn moves(call: &CallRecord) -> bool {
+    [Method::ControllerPublishVolume, Method::ControllerUnpublishVolume].contains(&call.method)
+}
+
 /// The calls that attach or detach a volume, in the order of their arrival.
 pub fn calls_at<'a>(calls: &'a [CallRecord], (volume, node): &(String, String)) -> Vec<&'a CallRecord> {
     let of_place = |call: &&CallRecord| call.volume.as_ref() == Some(volume) && call.node.as_ref() == Some(node);
     calls.iter().filter(|call| moves(call)).filter(of_place).collect()
-}
-
-pub fn ends_with_one_of(calls: &[&CallRecord], processes: &[u32]) -> bool {
-    let caller = calls.last().and_then(|call| call.caller_pid);
-    caller.is_some_and(|pid| processes.contains(&pid))
-}
-
-/// Whether it attaches or detaches.
-pub fn moves(call: &CallRecord) -> bool {
-    [Method::ControllerPublishVolume, Method::ControllerUnpublishVolume].contains(&call.method)
 }
 
 /// Looks at all calls, in the order of their arrival. `killed` are the processes of replicas that were killed, and when:
@@ -40,24 +34,23 @@ pub fn look(calls: &[CallRecord], killed: &HashMap<u32, Timestamp>) -> Found {
         let caller = call.caller_pid.and_then(|pid| killed.get(&pid));
         caller.map_or(finished, |killed| finished.min(*killed))
     };
-    let mut found = Found::default();
-    let mut last: HashMap<(&Option<String>, &Option<String>), Vec<&CallRecord>> = HashMap::new();
-    let mut replicas = HashSet::new();
-    for call in calls.iter().filter(|call| moves(call)) {
-        found.calls += 1;
-        let Some(pid) = call.caller_pid else {
-            found.unknown += 1;
-            continue;
-        };
-        replicas.insert(pid);
-        let earlier = last.entry((&call.volume, &call.node)).or_default();
+    let calls: Vec<&CallRecord> = calls.iter().filter(|call| moves(call)).collect();
+    let mut overlaps = Vec::new();
+    let mut places: HashMap<_, Vec<&CallRecord>> = HashMap::new();
+    for call in &calls {
+        let earlier = places.entry((&call.volume, &call.node)).or_default();
         for other in earlier.iter().filter(|other| other.caller_pid != call.caller_pid) {
             if end(other) > call.started && end(call) > other.started {
-                found.overlaps.push(format!("{other:?} and {call:?}"));
+                overlaps.push(format!("{other:?} and {call:?}"));
             }
         }
         earlier.push(call);
     }
-    found.replicas = replicas.len();
-    found
+    let callers: Vec<u32> = calls.iter().filter_map(|call| call.caller_pid).collect();
+    Found {
+        calls: calls.len(),
+        replicas: callers.iter().collect::<HashSet<_>>().len(),
+        overlaps,
+        unknown: calls.len() - callers.len(),
+    }
 }

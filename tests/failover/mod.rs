@@ -14,11 +14,13 @@ mod scene;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tokio_util::sync::CancellationToken;
+
 pub use report::Report;
 use scene::Scene;
 
-use crate::support::Result;
 use crate::support::lease::changes;
+use crate::support::{Error, Result};
 
 /// How replicas are told which driver they serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,33 +66,32 @@ const LEASE_DURATION: Duration = Duration::from_secs(3);
 const RENEW_DEADLINE: Duration = Duration::from_secs(2);
 const RETRY_PERIOD: Duration = Duration::from_millis(500);
 
-impl Plan {
-    fn end(&self, round: usize) -> End {
-        if round % self.kill_every == self.kill_every - 1 {
-            End::Killed
-        } else {
-            End::Told
-        }
+/// Does it. `progress` is told of each round. Something that is lost, or done twice at a time, is an error.
+pub async fn run(plan: Plan, progress: impl Fn(&str)) -> Result<Report> {
+    let round = LEASE_DURATION * 2 + Duration::from_secs(20);
+    let limit = Duration::from_mins(5) + round * u32::try_from(plan.rounds).unwrap_or(u32::MAX);
+    let report = tokio::time::timeout(limit, Box::pin(hand_over(plan, progress))).await;
+    let report = report.map_err(|_| Error::Other(format!("not done within {limit:?}")))??;
+    if report.is_sound() {
+        return Ok(report);
     }
-
-    /// How long all of it may take.
-    pub fn limit(&self) -> Duration {
-        let round = LEASE_DURATION * 2 + Duration::from_secs(20);
-        Duration::from_mins(5) + round * u32::try_from(self.rounds).unwrap_or(u32::MAX)
-    }
+    Err(Error::Other(report.to_string()))
 }
 
-/// Does it. `progress` is told of each round.
-pub async fn run(plan: Plan, progress: impl Fn(&str)) -> Result<Report> {
+async fn hand_over(plan: Plan, progress: impl Fn(&str)) -> Result<Report> {
     let mut scene = Box::pin(Scene::set(plan.clone())).await?;
-    let load = load::Load::start(scene.client.clone(), plan.volumes);
-    load.wait_busy().await?;
-    for round in 0..plan.rounds {
-        let end = plan.end(round);
+    let (stop, client) = (CancellationToken::new(), scene.fixtures.client().clone());
+    let load = tokio::spawn(load::work(client, plan.volumes, stop.clone()));
+    let busy = tokio::time::timeout(scene::LIMIT * 2, scene.driver.wait_for_calls(20, check::moves)).await;
+    busy.map_err(|_| Error::Other("the load did not begin".to_owned()))?;
+    for round in 1..=plan.rounds {
+        let is_kill = round.is_multiple_of(plan.kill_every);
+        let end = if is_kill { End::Killed } else { End::Told };
         let took = scene.replace_leader(end).await?;
-        progress(&format!("round {} of {}: {end:?}, {took:?}", round + 1, plan.rounds));
+        progress(&format!("round {round} of {}: {end:?}, {took:?}", plan.rounds));
     }
-    let settled = scene.settle(&load.stop().await?).await?;
+    stop.cancel();
+    let settled = scene.settle(&load.await??).await;
     Ok(Report {
         plan,
         settled,

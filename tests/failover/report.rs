@@ -24,28 +24,30 @@ pub struct Report {
 
 impl Report {
     /// Whether nothing was lost and nothing done twice at a time; the times do not count.
-    pub fn is_sound(&self) -> bool {
-        self.found.calls > 0 && self.found.unknown == 0 && self.complaints().is_empty()
+    pub(super) fn is_sound(&self) -> bool {
+        let is_known = self.found.calls > 0 && self.found.unknown == 0;
+        is_known && self.complaints().iter().all(|(_, found)| found.is_empty())
     }
 
     /// All that is not sound, in words.
-    fn complaints(&self) -> Vec<String> {
-        let early = self.early().into_iter().map(|change| format!("{change:?}"));
-        let kept = self.kept().into_iter();
-        let kept = kept.map(|ended| format!("{ended:?} of {:?}", self.changes));
-        let others = self.found.overlaps.iter().chain(&self.settled.wrong).cloned();
-        early.chain(kept).chain(others).collect()
+    fn complaints(&self) -> [(&'static str, Vec<String>); 4] {
+        [
+            ("calls that overlap", self.found.overlaps.clone()),
+            ("Leases taken too early", self.early()),
+            ("Leases not handed on as asked", self.kept()),
+            ("volumes not where wanted", self.settled.wrong.clone()),
+        ]
     }
 
     /// Changes of the holder by which somebody worked before the former one's time was over.
-    fn early(&self) -> Vec<&Change> {
+    fn early(&self) -> Vec<String> {
         let early = self.changes.iter().filter(|change| change.is_early(LEASE_DURATION));
-        early.collect()
+        early.map(|change| format!("{change:?}")).collect()
     }
 
     /// Replicas whose Lease went on in another way than their end asks for: told to stop they give it up, unless they have lost
     /// it before, and killed they leave it to run out.
-    fn kept(&self) -> Vec<&Ended> {
+    fn kept(&self) -> Vec<String> {
         let as_asked = |ended: &&Ended| {
             let mut last = self.changes.iter().rev().filter(|change| change.from == ended.name);
             match (ended.end, last.next()) {
@@ -54,23 +56,20 @@ impl Report {
                 (End::Killed, Some(change)) => !change.released,
             }
         };
-        self.ended.iter().filter(|ended| !as_asked(ended)).collect()
+        let kept = self.ended.iter().filter(|ended| !as_asked(ended));
+        kept.map(|ended| format!("{ended:?} of {:?}", self.changes)).collect()
     }
-}
 
-impl Report {
     /// A row of the times from the signal to the successor's first call.
     fn row(&self, formatter: &mut fmt::Formatter<'_>, what: &str, end: End, bar: &str) -> fmt::Result {
         let of_end = self.ended.iter().filter(|ended| ended.end == end);
         let mut sorted: Vec<Duration> = of_end.map(|ended| ended.took).collect();
         sorted.sort();
-        let at = |percent: usize| {
-            let index = (sorted.len() * percent / 100).min(sorted.len().saturating_sub(1));
-            sorted.get(index).map_or(0.0, Duration::as_secs_f64)
-        };
         write!(formatter, "{what:<32} {:>6}", sorted.len())?;
         for percent in [0, 50, 90, 99, 100] {
-            write!(formatter, " {:>7.3}", at(percent))?;
+            let index = (sorted.len() * percent / 100).min(sorted.len().saturating_sub(1));
+            let seconds = sorted.get(index).map_or(0.0, Duration::as_secs_f64);
+            write!(formatter, " {seconds:>7.3}")?;
         }
         writeln!(formatter, "  {bar}")
     }
@@ -89,26 +88,22 @@ impl fmt::Display for Report {
             "{rounds} rounds, {replicas} replicas ({mode}), {volumes} volumes, {PER_SECOND} attaches and detaches a second, calls \
              of {from:?} to {to:?}; leaseDuration {LEASE_DURATION:?}, retryPeriod {RETRY_PERIOD:?}"
         )?;
-        let titles = ["min", "p50", "p90", "p99", "max"].map(|title| format!("{title:>7}"));
-        let (what, titles) = ("seconds until the next's call", titles.join(" "));
-        writeln!(formatter, "{what:<32} rounds {titles}  bar")?;
+        let titles = "seconds until the next's call    rounds     min     p50     p90     p99     max  bar";
+        writeln!(formatter, "{titles}")?;
         self.row(formatter, "from SIGTERM", End::Told, &format!("p99 < {TOLD_BAR:?}"))?;
         // Until the Lease runs out, and the next look at it.
         let bar = format!("max < {:?}", LEASE_DURATION + RETRY_PERIOD);
         self.row(formatter, "from SIGKILL", End::Killed, &bar)?;
-        for (what, number, bar) in [
-            ("calls that attach or detach", found.calls, ""),
-            ("replicas that made them", found.replicas, ""),
-            ("calls that overlap", found.overlaps.len(), "  0"),
-            ("Leases taken too early", self.early().len(), "  0"),
-            ("Leases not handed on as asked", self.kept().len(), "  0"),
-            ("volumes not where wanted", self.settled.wrong.len(), "  0"),
-            ("volumes nobody can know of", self.settled.unknown.len(), ""),
-        ] {
-            writeln!(formatter, "{what:<32} {number:>6}{bar}")?;
-        }
         let complaints = self.complaints();
-        let mut first = complaints.iter().take(20);
+        let line = |what: &str, number: usize| format!("{what:<32} {number:>6}");
+        writeln!(formatter, "{}", line("calls that attach or detach", found.calls))?;
+        writeln!(formatter, "{}", line("replicas that made them", found.replicas))?;
+        for (what, found) in &complaints {
+            writeln!(formatter, "{}  0", line(what, found.len()))?;
+        }
+        let unknown = line("volumes nobody can know of", self.settled.unknown);
+        writeln!(formatter, "{unknown}")?;
+        let mut first = complaints.iter().flat_map(|(_, found)| found).take(20);
         first.try_for_each(|text| writeln!(formatter, "{text}"))
     }
 }

@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use csi_mock_driver::{MockDriver, MockHandle, Rule};
+use csi_mock_driver::{MockDriver, MockDriverBuilder, MockHandle, Rule};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::{Api, Client};
+use kube::Api;
 use serde_json::json;
 
-use super::load::{Outcome, name, node};
+use super::load::{DRIVER, NODES, Outcome, name, node};
 use super::{CALL, End, LEASE_DURATION, Mode, Plan, RENEW_DEADLINE, RETRY_PERIOD, check};
 use crate::support::lease::History;
 use crate::support::operator::{self, IDENTITY, apply_config, release_lease};
@@ -18,10 +18,7 @@ use crate::support::rbac::Account;
 use crate::support::wait::wait_for;
 use crate::support::{ControlPlane, Error, Fixtures, Operator, OperatorOptions, Options, Refusals, Result, Volume};
 
-pub const DRIVER: &str = "failover.csi.test";
 const LEASE_NAME: &str = "external-attacher-leader-failover-csi-test";
-/// Nodes that volumes are attached to.
-pub const NODES: usize = 10;
 /// The sidecar's rights, for replicas that are configured by flags.
 const DROP_IN_RBAC: &str = include_str!("../../config/samples/drop-in-rbac.yaml");
 /// Namespace and name of the ServiceAccount in it.
@@ -61,31 +58,30 @@ impl Ended {
 }
 
 /// How the volumes are at the end.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Settled {
     /// What is not where it is wanted, in words.
     pub wrong: Vec<String>,
-    /// What is published and nobody can know: the API server lost the finalizer that was added during a deletion, and the replica
+    /// How much is published and nobody can know: the API server lost the finalizer that was added during a deletion, and the replica
     /// that published was gone before it could take the volume back (ARCHITECTURE, rule 20).
-    pub unknown: Vec<String>,
+    pub unknown: usize,
 }
 
 /// Everything of a run.
 pub struct Scene {
-    pub client: Client,
     // In this order: replicas before the driver and the API server.
     replicas: Vec<Replica>,
     pub driver: MockHandle,
     plan: Plan,
     kubeconfig: PathBuf,
-    started: usize,
+    /// How each replica is started.
+    options: OperatorOptions,
     pub ended: Vec<Ended>,
+    leases: Api<Lease>,
     pub history: History,
-    fixtures: Fixtures,
+    pub fixtures: Fixtures,
     _refusals: Option<Refusals>,
     _cluster: ControlPlane,
-    /// Where the driver is.
-    socket: String,
     _folder: tempfile::TempDir,
 }
 
@@ -110,78 +106,51 @@ impl Scene {
             let volume = Volume::new(&name(number), DRIVER, &name(number));
             fixtures.persistent_volume(&volume).await?;
         }
-        let kubeconfig = match plan.mode {
+        // The Lease is where the account is.
+        let (namespace, account) = match plan.mode {
             Mode::Flags => {
                 cluster.apply_yaml(DROP_IN_RBAC).await?;
-                cluster.kubeconfig_for_service_account(DROP_IN.0, DROP_IN.1).await?
+                DROP_IN
             }
             Mode::Config => {
                 operator::install(&cluster).await?;
-                cluster.kubeconfig_for_service_account(IDENTITY, IDENTITY).await?
+                (IDENTITY, IDENTITY)
             }
         };
-        let refusals = plan.audited.then(|| refusals(&cluster)).transpose()?;
-        let namespace = namespace(plan.mode);
-        let history = History::start(Api::namespaced(client.clone(), namespace), LEASE_NAME);
+        let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
         let mut scene = Self {
-            client,
             replicas: Vec::new(),
             driver,
-            plan,
-            kubeconfig,
-            started: 0,
+            kubeconfig: cluster.kubeconfig_for_service_account(namespace, account).await?,
+            options: options_of(&plan, &socket),
             ended: Vec::new(),
-            history,
+            history: History::start(leases.clone(), LEASE_NAME),
+            leases,
             fixtures,
-            _refusals: refusals,
+            _refusals: plan.audited.then(|| refusals(&cluster)).transpose()?,
             _cluster: cluster,
-            socket,
             _folder: folder,
+            plan,
         };
         if scene.plan.mode == Mode::Config {
-            release_lease(&scene.client, namespace, DRIVER).await?;
-            apply_config(&scene.client, "failover", scene.spec()).await?;
+            release_lease(&client, namespace, DRIVER).await?;
+            let times = json!({
+                "leaseDuration": format!("{LEASE_DURATION:?}"), "renewDeadline": format!("{RENEW_DEADLINE:?}"),
+                "retryPeriod": format!("{RETRY_PERIOD:?}"),
+            });
+            let spec = json!({"endpoint": format!("unix://{socket}"), "leaderElection": times});
+            apply_config(&client, "failover", spec).await?;
         }
         scene.fill_up().await?;
         Ok(scene)
     }
 
-    fn spec(&self) -> serde_json::Value {
-        json!({
-            "endpoint": format!("unix://{}", self.socket),
-            "leaderElection": {
-                "leaseDuration": milliseconds(LEASE_DURATION),
-                "renewDeadline": milliseconds(RENEW_DEADLINE),
-                "retryPeriod": milliseconds(RETRY_PERIOD),
-            },
-        })
-    }
-
-    fn options(&self, identity: &str) -> OperatorOptions {
-        let options = OperatorOptions::new(&self.plan.binary).argument(format!("--identity={identity}"));
-        if self.plan.mode == Mode::Config {
-            return options;
-        }
-        let mut options = options
-            .argument(format!("--csi-address={}", self.socket))
-            .argument("--leader-election")
-            .argument(format!("--leader-election-namespace={}", namespace(self.plan.mode)));
-        for (flag, time) in [
-            ("lease-duration", LEASE_DURATION),
-            ("renew-deadline", RENEW_DEADLINE),
-            ("retry-period", RETRY_PERIOD),
-        ] {
-            options = options.argument(format!("--leader-election-{flag}={}", milliseconds(time)));
-        }
-        options
-    }
-
     /// Starts replicas until there are enough, and waits until they could work.
     async fn fill_up(&mut self) -> Result<()> {
         while self.replicas.len() < self.plan.replicas {
-            self.started += 1;
-            let name = format!("replica-{}", self.started);
-            let process = Operator::start_with(&self.kubeconfig, self.options(&name))?;
+            let name = format!("replica-{}", self.ended.len() + self.replicas.len() + 1);
+            let options = self.options.clone().argument(format!("--identity={name}"));
+            let process = Operator::start_with(&self.kubeconfig, options)?;
             process.wait_ready().await?;
             let pid = process.pid()?;
             self.replicas.push(Replica { name, pid, process });
@@ -191,14 +160,13 @@ impl Scene {
 
     /// Waits until one of the replicas that run holds the Lease, and tells its place.
     async fn leader(&self) -> Result<usize> {
-        let leases: Api<Lease> = Api::namespaced(self.client.clone(), namespace(self.plan.mode));
         let names: Vec<String> = self.replicas.iter().map(|replica| replica.name.clone()).collect();
         let holder = |lease: Option<&Lease>| {
             let holder = lease?.spec.as_ref()?.holder_identity.clone()?;
             names.iter().position(|name| *name == holder)
         };
         let is_held = |lease: Option<&Lease>| holder(lease).is_some();
-        let held = wait_for(leases, LEASE_NAME, "held by a replica", LIMIT, is_held).await?;
+        let held = wait_for(self.leases.clone(), LEASE_NAME, "held by a replica", LIMIT, is_held).await?;
         holder(held.as_ref()).ok_or_else(|| Error::Other("nobody leads".to_owned()))
     }
 
@@ -207,11 +175,7 @@ impl Scene {
         let mut leader = self.replicas.remove(self.leader().await?);
         let others: Vec<u32> = self.replicas.iter().map(|replica| replica.pid).collect();
         let signalled = Timestamp::now();
-        let signal = match end {
-            End::Told => "TERM",
-            End::Killed => "KILL",
-        };
-        leader.process.signal(signal)?;
+        leader.process.signal(if end == End::Told { "TERM" } else { "KILL" })?;
         let sent = Timestamp::now();
         let first = self.driver.wait_for_call(move |call| {
             check::moves(call) && call.started >= signalled && call.caller_pid.is_some_and(|pid| others.contains(&pid))
@@ -220,16 +184,16 @@ impl Scene {
         let first = tokio::time::timeout(limit, first).await;
         let first = first.map_err(|_| Error::Other(format!("no successor works after {limit:?} ({end:?})")))?;
         let status = leader.process.wait_ended(LIMIT).await?;
+        let log = leader.process.log_text();
         if end == End::Told && !status.success() {
-            let log = leader.process.log_text();
             return Err(Error::Other(format!("{} ended with {status}:\n{log}", leader.name)));
         }
         let took = Duration::try_from(first.started.duration_since(signalled)).unwrap_or_default();
         self.ended.push(Ended {
-            took,
-            lost_the_lease: leader.process.log_text().contains("lost the Lease"),
             name: leader.name,
             end,
+            took,
+            lost_the_lease: log.contains("lost the Lease"),
             pid: leader.pid,
             signalled: sent,
         });
@@ -238,7 +202,7 @@ impl Scene {
     }
 
     /// Waits until everything is where it is wanted.
-    pub async fn settle(&self, load: &Outcome) -> Result<Settled> {
+    pub async fn settle(&self, load: &Outcome) -> Settled {
         let mut late = Vec::new();
         for number in 0..self.plan.volumes {
             let name = name(number);
@@ -247,18 +211,16 @@ impl Scene {
             } else {
                 self.fixtures.wait_for_attachment_gone(&name).await
             };
-            if let Err(error) = outcome {
-                late.push(error.to_string());
-            }
+            late.extend(outcome.err().map(|error| error.to_string()));
         }
         if self.ended.iter().any(Ended::left_without_a_word) {
             // What it called for last the driver may do a while after its end.
             let is_right = |_: &MockHandle| self.look(load).wrong.is_empty();
             drop(tokio::time::timeout(LIMIT, self.driver.wait_until(is_right)).await);
         }
-        let settled = self.look(load);
-        late.extend(settled.wrong);
-        Ok(Settled { wrong: late, ..settled })
+        let mut settled = self.look(load);
+        settled.wrong.extend(late);
+        settled
     }
 
     /// How the volumes are at the driver.
@@ -268,20 +230,19 @@ impl Scene {
         let gone = self.ended.iter().filter(|ended| ended.left_without_a_word());
         let gone: Vec<u32> = gone.map(|ended| ended.pid).collect();
         for number in 0..self.plan.volumes {
+            let (wanted, lost) = (load.wanted.contains(&number), load.lost_finalizer.contains(&number));
             let place = (name(number), format!("id-{}", number % NODES));
-            let wanted = load.wanted.contains(&number);
             if wanted == published.contains(&place) {
                 continue;
             }
-            let (calls, lost) = (check::calls_at(&calls, &place), load.lost_finalizer.contains(&number));
-            if !wanted && lost && check::ends_with_one_of(&calls, &gone) {
-                settled.unknown.push(place.0);
+            let calls = check::calls_at(&calls, &place);
+            let last = calls.last().and_then(|call| call.caller_pid);
+            if !wanted && lost && last.is_some_and(|pid| gone.contains(&pid)) {
+                settled.unknown += 1;
                 continue;
             }
-            let facts = format!("its finalizer was lost: {lost}; calls: {calls:#?}");
-            let replaced = &self.ended;
-            let text = format!("{place:?} is wanted: {wanted}; {facts}; replaced: {replaced:?}");
-            settled.wrong.push(text);
+            let facts = format!("its finalizer was lost: {lost}; calls: {calls:#?}; replaced: {:?}", self.ended);
+            settled.wrong.push(format!("{place:?} is wanted: {wanted}; {facts}"));
         }
         settled
     }
@@ -293,16 +254,31 @@ impl Scene {
     }
 }
 
-fn driver(plan: &Plan) -> csi_mock_driver::MockDriverBuilder {
+/// How each replica is started, but for its name.
+fn options_of(plan: &Plan, socket: &str) -> OperatorOptions {
+    let mut options = OperatorOptions::new(&plan.binary);
+    if plan.mode == Mode::Flags {
+        options.arguments.extend([
+            format!("--csi-address={socket}"),
+            "--leader-election".to_owned(),
+            format!("--leader-election-namespace={}", DROP_IN.0),
+            format!("--leader-election-lease-duration={LEASE_DURATION:?}"),
+            format!("--leader-election-renew-deadline={RENEW_DEADLINE:?}"),
+            format!("--leader-election-retry-period={RETRY_PERIOD:?}"),
+        ]);
+    }
+    options
+}
+
+fn driver(plan: &Plan) -> MockDriverBuilder {
     // More than any run makes: a call that is forgotten is not checked.
-    let mut builder = MockDriver::builder(DRIVER).accept_any_volume().keep_calls(1_000_000);
-    for number in 0..plan.volumes {
+    let builder = MockDriver::builder(DRIVER).accept_any_volume().keep_calls(1_000_000);
+    (0..plan.volumes).fold(builder, |builder, number| {
         // Each volume has its own duration, between the two that were asked for.
         let share = (number % DELAYS) as f64 / (DELAYS - 1) as f64;
         let delay = CALL[0] + CALL[1].saturating_sub(CALL[0]).mul_f64(share);
-        builder = builder.rule(Rule::any().volume(name(number)).delay(delay));
-    }
-    builder
+        builder.rule(Rule::any().volume(name(number)).delay(delay))
+    })
 }
 
 /// Looks back at what replicas of either mode were refused.
@@ -312,16 +288,4 @@ fn refusals(cluster: &ControlPlane) -> Result<Refusals> {
         name: DROP_IN.1.to_owned(),
     };
     Refusals::of(cluster)?.and_of_sidecar(account, DROP_IN_RBAC)
-}
-
-/// Where the Lease is.
-fn namespace(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Flags => DROP_IN.0,
-        Mode::Config => IDENTITY,
-    }
-}
-
-fn milliseconds(time: Duration) -> String {
-    format!("{}ms", time.as_millis())
 }

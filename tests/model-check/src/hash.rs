@@ -130,3 +130,10 @@ impl<T> Numbered<T> {
         &self.values[number as usize - 1]
     }
 }
+
+impl<T: Hash> Numbered<T> {
+    /// The number of a value.
+    pub fn of(&mut self, value: T) -> u32 {
+        self.number(fingerprint(&value), || value)
+    }
+}

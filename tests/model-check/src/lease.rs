@@ -10,16 +10,15 @@ mod key;
 mod steps;
 #[cfg(test)]
 mod tests;
-mod values;
 
 use std::time::Duration;
 
-use csi_attacher_kube::lease::{ElectionState, LeaseRules, Moment, rest};
+use csi_attacher_kube::lease::{ElectionState, LeaderElectionRecord as Record, LeaseRules, Moment, rest};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
 use crate::explorer::{Next, Told, World, Wrong};
-use values::Values;
+use crate::hash::Numbered;
 
 /// A moment in ticks, and whatever else is counted.
 type Tick = u16;
@@ -36,47 +35,24 @@ const DEADLINE: Tick = 2;
 const OWN: usize = 0;
 /// The Lease of the sidecar, in another namespace.
 const SIDECAR: usize = 1;
-/// Both, by their number.
 const LEASES: [&str; 2] = ["the own Lease", "the sidecar's Lease"];
-/// The names of the replicas.
 const REPLICAS: [&str; 2] = ["r0", "r1"];
-/// Two replicas call at once.
-pub const ONE_AT_WORK: &str = "no call by a replica before the calls of another one are over";
-/// A replica and a sidecar call at once.
-pub const NOT_BESIDE_A_SIDECAR: &str = "no call by a replica beside a sidecar whose Lease it is to hold";
 
-/// What an operator leaves out of the rules.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the words for each say it")]
-pub enum LeaseFlaw {
-    None,
-    OneClock,
-    CreatorWorks,
-    CreatorOfIdleWorks,
-    CreatedIsOurs,
-    CountsFromSending,
-    OwnAlone,
-    ListAlone,
-    GoesOn,
-    GivesUpEarly,
-}
+const ONE_AT_WORK: &str = "no call by a replica before the calls of another one are over";
+const NOT_BESIDE_A_SIDECAR: &str = "no call by a replica beside a sidecar whose Lease it is to hold";
 
-impl LeaseFlaw {
-    const fn what(self) -> &'static str {
-        match self {
-            Self::None => "does nothing wrong",
-            Self::OneClock => "does not look at CLOCK_BOOTTIME",
-            Self::CreatorWorks => "works at once when it creates a Lease",
-            Self::CreatorOfIdleWorks => "works at once when it creates a Lease and no object carries the finalizer",
-            Self::CreatedIsOurs => "counts a Lease as its own that an old request of its own created",
-            Self::CountsFromSending => "counts the duration of a Lease that it creates from the request",
-            Self::OwnAlone => "does not hold the Leases of sidecars",
-            Self::ListAlone => "does not hold its own Lease while its list names others",
-            Self::GoesOn => "goes on when it could not renew one Lease of several",
-            Self::GivesUpEarly => "gives the sidecar's Lease up before its calls are over",
-        }
-    }
-}
+/// What an operator leaves out of the rules, in words; none does nothing wrong.
+type LeaseFlaw = Option<&'static str>;
+
+const ONE_CLOCK: LeaseFlaw = Some("does not look at CLOCK_BOOTTIME");
+const CREATOR_WORKS: LeaseFlaw = Some("works at once when it creates a Lease");
+const CREATOR_OF_IDLE: LeaseFlaw = Some("works at once when it creates a Lease and no object carries the finalizer");
+const CREATED_IS_OURS: LeaseFlaw = Some("counts a Lease as its own that an old request of its own created");
+const COUNTS_FROM_SENDING: LeaseFlaw = Some("counts the duration of a Lease that it creates from the request");
+const OWN_ALONE: LeaseFlaw = Some("does not hold the Leases of sidecars");
+const LIST_ALONE: LeaseFlaw = Some("does not hold its own Lease while its list names others");
+const GOES_ON: LeaseFlaw = Some("goes on when it could not renew one Lease of several");
+const GIVES_UP_EARLY: LeaseFlaw = Some("gives the sidecar's Lease up before its calls are over");
 
 /// What can go wrong, besides that somebody deletes a Lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +76,7 @@ const PAIRS: [(&[LeaseFault], u8); 6] = [
 ];
 
 /// What the world is like.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct LeaseSetting {
     /// What it is.
     pub name: &'static str,
@@ -110,49 +86,51 @@ pub struct LeaseSetting {
     pub kinds: &'static [LeaseFault],
     /// How many of the faults may be that somebody deletes a Lease.
     pub deletes: u8,
-    /// How often the list of namespaces changes.
-    pub changes: u8,
     /// How many replicas act: one or two.
     pub replicas: usize,
-    /// Whether the list names the namespace of the sidecar when the history begins.
-    pub listed: bool,
     /// Whether there is a sidecar.
     pub sidecar: bool,
+    /// What is wrong with the operator.
+    pub flaw: LeaseFlaw,
+    /// Whether the list names the namespace of the sidecar when the history begins.
+    pub listed: bool,
+    /// How often the list of namespaces changes.
+    pub changes: u8,
     /// Whether requests about a Lease are under way for some time, by the number of the Lease. Else they are answered at once.
     pub slow: [bool; 2],
     /// Whether a Lease may be renewed at any time before that is due: all Leases of a process are renewed together.
     pub renews_early: bool,
-    /// What is wrong with the operator.
-    pub flaw: LeaseFlaw,
 }
 
 impl LeaseSetting {
     /// Two replicas without a sidecar, whose requests take time, with so many faults, of which so many may be deletions.
-    pub fn of_replicas(faults: u8, deletes: u8) -> Self {
+    fn of_replicas(faults: u8, deletes: u8) -> Self {
         Self {
-            name: "",
             faults,
             kinds: &[LeaseFault::Dies, LeaseFault::Suspended, LeaseFault::Unanswered],
             deletes,
-            changes: 0,
             replicas: 2,
-            listed: false,
-            sidecar: false,
             slow: [true; 2],
             renews_early: true,
-            flaw: LeaseFlaw::None,
+            ..Self::default()
         }
     }
 
     /// Two replicas and a sidecar, whose requests are answered at once.
     fn with_a_sidecar(faults: u8, deletes: u8) -> Self {
         Self {
-            listed: true,
             sidecar: true,
+            listed: true,
             slow: [false; 2],
             renews_early: false,
             ..Self::of_replicas(faults, deletes)
         }
+    }
+
+    /// The same with a list that changes so often.
+    fn changing(mut self, listed: bool, changes: u8) -> Self {
+        (self.listed, self.changes) = (listed, changes);
+        self
     }
 }
 
@@ -165,7 +143,7 @@ struct LeaseWrite {
     over: Option<u32>,
 }
 
-/// A state.
+/// A state. Records and elections are in it by number.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LeaseState {
     now: Tick,
@@ -179,14 +157,16 @@ pub struct LeaseState {
     deletes: u8,
     late: Vec<LeaseWrite>,
     replicas: [Replica; 2],
-    sidecar: Option<Sidecar>,
+    sidecar: Option<Candidate>,
+    /// Whether the sidecar took what somebody had deleted while a replica held it. It does not wait, as client-go does not.
+    excused: bool,
     /// Whether somebody deleted the sidecar's Lease while a replica held it, and no replica has created it since.
     robbed: bool,
     /// Whether an object carries the driver's finalizer. Only the flaw that asks for it reads it.
     claimed: bool,
 }
 
-/// What a replica knows of one Lease.
+/// What somebody knows of one Lease. A sidecar looks and has its answer in one step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Candidate {
     election: u32,
@@ -207,19 +187,11 @@ struct Replica {
     candidates: [Candidate; 2],
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Sidecar {
-    election: u32,
-    /// When it renewed its Lease last.
-    term: Option<Tick>,
-    /// Whether it took what somebody had deleted while a replica held it. It does not wait, as client-go does not.
-    excused: bool,
-}
-
-impl Sidecar {
-    /// Whether it works: it exits when it could not renew its Lease in time.
-    fn works(&self, now: Tick) -> bool {
-        self.term.is_some_and(|term| now - term < DEADLINE)
+impl LeaseState {
+    /// Whether the sidecar works: it exits when it could not renew its Lease in time.
+    fn sidecar_works(&self) -> bool {
+        let renewed = self.sidecar.and_then(|sidecar| sidecar.term);
+        renewed.is_some_and(|(_, renewed)| self.now - renewed < DEADLINE)
     }
 }
 
@@ -227,7 +199,8 @@ impl Sidecar {
 pub struct LeaseWorld {
     setting: LeaseSetting,
     base: Instant,
-    values: Values,
+    records: Numbered<Record>,
+    elections: Numbered<ElectionState>,
     words: Option<Vec<String>>,
 }
 
@@ -237,7 +210,8 @@ impl LeaseWorld {
         Self {
             setting,
             base: Instant::now() + Duration::from_hours(1),
-            values: Values::default(),
+            records: Numbered::default(),
+            elections: Numbered::default(),
             words: None,
         }
     }
@@ -251,7 +225,7 @@ impl LeaseWorld {
     }
 
     fn moment(&self, (monotonic, boot): Clocks) -> Moment {
-        let is_blind = self.setting.flaw == LeaseFlaw::OneClock;
+        let is_blind = self.setting.flaw == ONE_CLOCK;
         Moment {
             monotonic: self.instant(monotonic),
             boot: TICK * u32::from(if is_blind { monotonic } else { boot }),
@@ -288,8 +262,8 @@ impl LeaseWorld {
     /// Whether a replica works under a Lease.
     fn needs(&self, replica: &Replica, lease: usize) -> bool {
         match self.setting.flaw {
-            LeaseFlaw::OwnAlone => lease == OWN,
-            LeaseFlaw::ListAlone => (lease == SIDECAR) == replica.listed,
+            OWN_ALONE => lease == OWN,
+            LIST_ALONE => (lease == SIDECAR) == replica.listed,
             _ => lease == OWN || replica.listed,
         }
     }
@@ -301,37 +275,30 @@ impl LeaseWorld {
         let left = |lease: usize| {
             let left = self.left(state, number, lease, time);
             let has_lost_it = replica.candidates[lease].term.is_some() && left == 0;
-            let goes_on = self.setting.flaw == LeaseFlaw::GoesOn && lease == SIDECAR && has_lost_it;
+            let goes_on = self.setting.flaw == GOES_ON && lease == SIDECAR && has_lost_it;
             (self.needs(replica, lease) && !goes_on).then_some(left)
         };
         (OWN..=SIDECAR).filter_map(left).min().is_some_and(|left| left > 0)
     }
 
-    /// The election of somebody who has just started and competes.
-    fn started(&mut self, name: &str, creators_wait: bool) -> u32 {
+    /// Somebody who has just started, competes, and knows nothing.
+    fn started(&mut self, name: &str, creators_wait: bool) -> Candidate {
         let rules = LeaseRules {
             creators_wait,
             ..LeaseRules::default()
         };
         let mut election = ElectionState::new(name.to_owned(), TICK * u32::from(LASTS), rules);
         election.stand();
-        self.values.of_election(election)
-    }
-
-    fn started_sidecar(&mut self) -> u32 {
-        self.started("s", false)
-    }
-
-    /// A replica starts, and knows nothing.
-    fn start(&mut self, state: &mut LeaseState, number: usize) {
-        let flaw = self.setting.flaw;
-        let creators_wait = flaw != LeaseFlaw::CreatorWorks && flaw != LeaseFlaw::CreatorOfIdleWorks;
-        let candidate = Candidate {
-            election: self.started(REPLICAS[number], creators_wait),
+        Candidate {
+            election: self.elections.of(election),
             ..Candidate::default()
-        };
+        }
+    }
+
+    fn start(&mut self, state: &mut LeaseState, number: usize) {
+        let creators_wait = ![CREATOR_WORKS, CREATOR_OF_IDLE].contains(&self.setting.flaw);
+        state.replicas[number].candidates = [self.started(REPLICAS[number], creators_wait); 2];
         state.replicas[number].listed = state.listed;
-        state.replicas[number].candidates = [candidate; 2];
     }
 
     /// Two that may begin calls, or one that may while a call of the other may still last.
@@ -339,13 +306,12 @@ impl LeaseWorld {
         let starts = |number: usize| self.works(state, number, DEADLINE);
         let runs = |number: usize| self.works(state, number, LASTS);
         // Whether the flaw is one when nothing is ever attached is not asked.
-        let counts = self.setting.flaw != LeaseFlaw::CreatorOfIdleWorks || state.claimed;
+        let counts = self.setting.flaw != CREATOR_OF_IDLE || state.claimed;
         if counts && ((starts(0) && runs(1)) || (starts(1) && runs(0))) {
             return Some(ONE_AT_WORK);
         }
         let beside = |number: usize| state.replicas[number].listed && runs(number);
-        let sidecar = state.sidecar.filter(|sidecar| sidecar.works(state.now));
-        let is_wrong = sidecar.is_some_and(|sidecar| !sidecar.excused) && (beside(0) || beside(1));
+        let is_wrong = state.sidecar_works() && !state.excused && (beside(0) || beside(1));
         is_wrong.then_some(NOT_BESIDE_A_SIDECAR)
     }
 }
@@ -359,16 +325,12 @@ impl World for LeaseWorld {
             changes: self.setting.changes,
             faults: self.setting.faults,
             deletes: self.setting.deletes,
+            sidecar: self.setting.sidecar.then(|| self.started("s", false)),
             ..LeaseState::default()
         };
         for number in 0..REPLICAS.len() {
             self.start(&mut state, number);
         }
-        state.sidecar = self.setting.sidecar.then(|| Sidecar {
-            election: self.started_sidecar(),
-            term: None,
-            excused: false,
-        });
         state
     }
 
@@ -389,43 +351,30 @@ impl Told for LeaseWorld {
 
 /// The worlds of the Lease, small or large.
 pub fn settings(large: bool) -> Vec<LeaseSetting> {
-    let own = |name, faults, deletes| LeaseSetting {
-        name,
-        ..LeaseSetting::of_replicas(if large { 4 } else { faults }, deletes)
+    let named = |name, world| LeaseSetting { name, ..world };
+    let own = |name, faults, deletes| {
+        let faults = if large { 4 } else { faults };
+        named(name, LeaseSetting::of_replicas(faults, deletes))
     };
     // A replica that works holds its own Lease, so that the worlds of that say that two never work at once, whatever the list names.
-    let sidecar = LeaseSetting {
-        name: "one replica and a sidecar",
-        changes: 1,
+    let one = LeaseSetting {
         replicas: 1,
         slow: [false, true],
         ..LeaseSetting::with_a_sidecar(u8::from(large) + 1, 2)
     };
-    let added = LeaseSetting {
-        name: "one replica, the sidecar's namespace is added",
-        changes: 2,
-        listed: false,
-        ..sidecar
-    };
-    let two = LeaseSetting {
-        name: "two replicas and a sidecar",
-        ..LeaseSetting::with_a_sidecar(0, 1)
-    };
-    let two_and_a_change = LeaseSetting {
-        name: "two replicas, the list changes",
-        changes: 1,
-        listed: false,
-        ..two
-    };
+    let two = LeaseSetting::with_a_sidecar(0, 1);
     let mut settings = vec![
         own("the own Lease stays", 2, 0),
         own("the own Lease is deleted", 2, 1),
         // Two deletions, and a request that arrives late.
         own("the own Lease is deleted twice", 3, 2),
-        sidecar,
-        added,
+        named("one replica and a sidecar", one.changing(true, 1)),
+        named("one replica, the sidecar's namespace is added", one.changing(false, 2)),
     ];
-    for world in [two, two_and_a_change] {
+    for world in [
+        named("two replicas and a sidecar", two),
+        named("two replicas, the list changes", two.changing(false, 1)),
+    ] {
         let with_two_faults = |(kinds, deletes)| LeaseSetting {
             faults: 2,
             kinds,
@@ -443,23 +392,20 @@ pub fn settings(large: bool) -> Vec<LeaseSetting> {
 
 /// The operators that lead wrongly.
 pub fn mutants() -> Vec<Wrong<LeaseSetting>> {
-    let wrong = |flaw: LeaseFlaw, world, violates| Wrong::new(flaw.what(), LeaseSetting { flaw, ..world }, violates);
+    let wrong = |flaw: LeaseFlaw, world, violates| {
+        Wrong::new(flaw.unwrap_or_default(), LeaseSetting { flaw, ..world }, violates)
+    };
     let own = LeaseSetting::of_replicas;
     let beside = LeaseSetting::with_a_sidecar(0, 0);
-    let added = LeaseSetting {
-        changes: 1,
-        listed: false,
-        ..beside
-    };
     vec![
-        wrong(LeaseFlaw::OneClock, own(1, 0), &[ONE_AT_WORK]),
-        wrong(LeaseFlaw::CreatorWorks, own(1, 1), &[ONE_AT_WORK]),
-        wrong(LeaseFlaw::CreatorOfIdleWorks, own(1, 1), &[ONE_AT_WORK]),
-        wrong(LeaseFlaw::CreatedIsOurs, own(3, 2), &[ONE_AT_WORK]),
-        wrong(LeaseFlaw::CountsFromSending, own(1, 1), &[ONE_AT_WORK]),
-        wrong(LeaseFlaw::OwnAlone, beside, &[NOT_BESIDE_A_SIDECAR]),
-        wrong(LeaseFlaw::ListAlone, added, &[ONE_AT_WORK]),
-        wrong(LeaseFlaw::GoesOn, beside, &[NOT_BESIDE_A_SIDECAR]),
-        wrong(LeaseFlaw::GivesUpEarly, beside, &[NOT_BESIDE_A_SIDECAR]),
+        wrong(ONE_CLOCK, own(1, 0), &[ONE_AT_WORK]),
+        wrong(CREATOR_WORKS, own(1, 1), &[ONE_AT_WORK]),
+        wrong(CREATOR_OF_IDLE, own(1, 1), &[ONE_AT_WORK]),
+        wrong(CREATED_IS_OURS, own(3, 2), &[ONE_AT_WORK]),
+        wrong(COUNTS_FROM_SENDING, own(1, 1), &[ONE_AT_WORK]),
+        wrong(OWN_ALONE, beside, &[NOT_BESIDE_A_SIDECAR]),
+        wrong(LIST_ALONE, beside.changing(false, 1), &[ONE_AT_WORK]),
+        wrong(GOES_ON, beside, &[NOT_BESIDE_A_SIDECAR]),
+        wrong(GIVES_UP_EARLY, beside, &[NOT_BESIDE_A_SIDECAR]),
     ]
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::core::{self as volumes, Core, Setting};
 use crate::explorer::{Counterexample, Limits, Told, Wrong, explore, story};
-use crate::lease::{self, LeaseFlaw, LeaseSetting, LeaseWorld};
+use crate::lease::{self, LeaseSetting, LeaseWorld};
 use crate::parallel::{all_good, cores};
 use crate::provision::{self, ProvisionSetting, Provisioner};
 
@@ -104,8 +104,7 @@ impl Listed for LeaseSetting {
     }
 
     fn right_world(&self) -> Option<LeaseWorld> {
-        let flaw = LeaseFlaw::None;
-        Some(LeaseWorld::new(Self { flaw, ..*self }))
+        Some(LeaseWorld::new(Self { flaw: None, ..*self }))
     }
 
     fn row(&self) -> Row {

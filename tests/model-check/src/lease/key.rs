@@ -9,11 +9,13 @@
 //! * What is set again before a rule reads it is left out. So is a write that cannot succeed any more.
 //! * The names of the two replicas are exchanged when that gives the smaller key.
 
-use csi_attacher_kube::lease::LeaderElectionRecord;
+use csi_attacher_kube::lease::ElectionState;
 use csi_attacher_model::api::names::NEW_LEASE_HOLDER;
 use tokio::time::Instant;
 
-use super::{LASTS, LeaseFlaw, LeaseState, LeaseWorld, LeaseWrite, OWN, REPLICAS, SIDECAR, TICK};
+use super::{
+    COUNTS_FROM_SENDING, GOES_ON, LASTS, LeaseState, LeaseWorld, LeaseWrite, OWN, REPLICAS, Record, SIDECAR, TICK,
+};
 use crate::hash::fingerprint;
 
 /// Says what is in a state.
@@ -27,11 +29,9 @@ struct Encoder<'a> {
 impl LeaseWorld {
     /// The key of a state.
     pub(super) fn key(&self, state: &LeaseState) -> u128 {
-        let key = |order| {
-            let world = self;
-            Encoder { world, state, order }.key()
-        };
-        key([0, 1]).min(key([1, 0]))
+        let world = self;
+        let keys = [[0, 1], [1, 0]].map(|order| Encoder { world, state, order }.key());
+        keys[0].min(keys[1])
     }
 
     /// Whether a write can still be carried out at some moment.
@@ -42,8 +42,13 @@ impl LeaseWorld {
 }
 
 /// The number of the replica that holds a Lease.
-pub(super) fn holder_of(record: &LeaderElectionRecord) -> Option<usize> {
+pub(super) fn holder_of(record: &Record) -> Option<usize> {
     REPLICAS.iter().position(|name| *name == record.holder)
+}
+
+/// Whether a record is the one that was seen last.
+pub(super) fn is_known(election: &ElectionState, record: &Record) -> bool {
+    election.known().is_some_and(|known| known.record == *record)
 }
 
 /// How many ticks ago something was by one clock, as far as it matters.
@@ -68,10 +73,8 @@ impl Encoder<'_> {
         late.dedup_by(|one, other| one == other && one.1);
         let replica = |number: usize| {
             let replica = &state.replicas[number];
-            let candidate = |lease| {
-                let is_needed = self.world.needs(replica, lease);
-                is_needed.then(|| self.candidate(number, lease))
-            };
+            let is_needed = |lease| self.world.needs(replica, lease);
+            let candidate = |lease| is_needed(lease).then(|| self.candidate(number, lease));
             (replica.listed, [OWN, SIDECAR].map(candidate))
         };
         let leases = ([OWN, SIDECAR].map(lease), late, state.robbed, state.claimed);
@@ -79,7 +82,7 @@ impl Encoder<'_> {
     }
 
     /// Who holds a Lease by a record, and whether it created the Lease.
-    fn holder(&self, record: &LeaderElectionRecord) -> u8 {
+    fn holder(&self, record: &Record) -> u8 {
         match (holder_of(record), &*record.holder) {
             (Some(replica), _) => 1 + u8::from(self.order[0] != replica) + 8 * u8::from(record.transitions == 0),
             (None, "") => 0,
@@ -89,36 +92,35 @@ impl Encoder<'_> {
     }
 
     /// A record that can be read: who holds the Lease, and who knows the record and has written it.
-    fn record(&self, lease: usize, record: u32) -> [u8; 4] {
-        let (values, state) = (&self.world.values, self.state);
-        let holder = holder_of(values.record(record));
+    fn record(&self, lease: usize, number: u32) -> [u8; 4] {
+        let (world, state) = (self.world, self.state);
+        let record = world.records.get(number);
+        let holder = holder_of(record);
         let knows = |election: u32, is_holder: bool| {
-            let election = values.election(election);
-            let is_attempted = is_holder && election.attempted.contains(&record);
-            u8::from(election.known == Some(record)) << 1 | u8::from(is_attempted)
+            let election = world.elections.get(election);
+            let is_attempted = is_holder && election.attempted().any(|own| own == record);
+            u8::from(is_known(election, record)) << 1 | u8::from(is_attempted)
         };
-        let of_replica = |number: usize| {
+        let [one, other] = self.order.map(|number| {
             let candidate = &state.replicas[number].candidates[lease];
             knows(candidate.election, holder == Some(number))
-        };
-        let [one, other] = self.order.map(of_replica);
+        });
         let sidecar = state.sidecar.filter(|_| lease == SIDECAR);
         let of_sidecar = sidecar.map_or(0, |sidecar| knows(sidecar.election, holder.is_none()));
-        [self.holder(values.record(record)), one, other, of_sidecar]
+        [self.holder(record), one, other, of_sidecar]
     }
 
     fn election(&self, election: u32, now: Instant) -> u128 {
-        let values = &self.world.values;
-        let election = values.election(election);
-        let known = election.known.zip(election.state.known()).map(|(number, known)| {
-            let holder = self.holder(values.record(number));
-            let is_ours = election.state.is_ours(false);
+        let election = self.world.elections.get(election);
+        let known = election.known().map(|known| {
+            let holder = self.holder(&known.record);
+            let is_ours = election.is_ours(false);
             // Nothing is waited for when it is ours, and it stays so as long as it is known.
-            let stays_ours = is_ours && election.attempted.contains(&number);
+            let stays_ours = is_ours && election.attempted().any(|own| *own == known.record);
             let age = (holder != 0 && !stays_ours).then(|| age(now, known.since));
-            (holder, known.exists, is_ours, election.state.is_ours(true), age)
+            (holder, known.exists, is_ours, election.is_ours(true), age)
         });
-        fingerprint(&(election.state.has_looked(), known))
+        fingerprint(&(election.has_looked(), known))
     }
 
     fn candidate(&self, number: usize, lease: usize) -> u128 {
@@ -132,14 +134,14 @@ impl Encoder<'_> {
         let request = candidate.request.map(|(write, sent)| {
             LeaseWorld::can_succeed(state, &write).then(|| {
                 let record = self.record(lease, write.record);
-                let is_by_sending = world.setting.flaw == LeaseFlaw::CountsFromSending;
+                let is_by_sending = world.setting.flaw == COUNTS_FROM_SENDING;
                 let age_by_sending = is_by_sending.then(|| age(now, world.instant(sent.0)));
                 let age = begins_a_term.then(|| age_of(sent));
                 (record, write.over.is_some(), age, age_by_sending)
             })
         });
         // One that is over ends with the next answer, and is no other than none when there is nothing to answer.
-        let ends = request.flatten().is_some() || world.setting.flaw == LeaseFlaw::GoesOn;
+        let ends = request.flatten().is_some() || world.setting.flaw == GOES_ON;
         let term = candidate.term.map(age_of).filter(|age| *age < LASTS || ends);
         fingerprint(&(known, self.election(candidate.election, now), request, term))
     }
@@ -147,8 +149,9 @@ impl Encoder<'_> {
     fn sidecar(&self) -> Option<u128> {
         let (sidecar, now) = (self.state.sidecar?, self.state.now);
         // When it could not renew its Lease in time it starts again.
-        let term = sidecar.term.map(|term| sidecar.works(now).then(|| now - term));
+        let works = self.state.sidecar_works();
+        let term = sidecar.term.map(|(_, renewed)| works.then(|| now - renewed));
         let election = self.election(sidecar.election, self.world.instant(now));
-        Some(fingerprint(&(sidecar.excused, election, term)))
+        Some(fingerprint(&(self.state.excused, election, term)))
     }
 }

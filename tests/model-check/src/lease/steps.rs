@@ -1,11 +1,12 @@
 //! What can happen to the Leases.
 
-use csi_attacher_kube::lease::{ElectionState, LeaderElectionRecord, LeaseAction};
+use csi_attacher_kube::lease::{ElectionState, LeaseAction};
 use csi_attacher_model::api::names::NEW_LEASE_HOLDER;
 
-use super::key::holder_of;
+use super::key::{holder_of, is_known};
 use super::{
-    Candidate, DEADLINE, LASTS, LEASES, LeaseFault, LeaseFlaw, LeaseState, LeaseWorld, LeaseWrite, OWN, SIDECAR,
+    COUNTS_FROM_SENDING, CREATED_IS_OURS, CREATOR_OF_IDLE, Candidate, DEADLINE, GIVES_UP_EARLY, LASTS, LEASES,
+    LeaseFault, LeaseState, LeaseWorld, LeaseWrite, OWN, Record, SIDECAR,
 };
 use crate::explorer::Next;
 
@@ -25,10 +26,7 @@ impl LeaseWorld {
         late.retain(|write| Self::can_succeed(&next, write));
         late.sort_unstable();
         next.late = late;
-        let robbed = self.a_replica_may_think_it_holds(&next);
-        if let Some(sidecar) = &mut next.sidecar {
-            sidecar.excused &= robbed;
-        }
+        next.excused &= next.sidecar.is_some() && self.a_replica_may_think_it_holds(&next);
         if next == *state {
             return;
         }
@@ -50,11 +48,11 @@ impl LeaseWorld {
             self.steps_of(state, number, found);
         }
         // It renews its Lease once in a retry period.
-        if state.sidecar.is_some_and(|sidecar| sidecar.term != Some(state.now)) {
+        if state.sidecar.is_some_and(|sidecar| sidecar.term != Some((state.now, state.now))) {
             let words = || "the sidecar reads its Lease, and takes or renews it if it may".to_owned();
             self.step(state, found, words, Self::sidecar_tries);
         }
-        if state.sidecar.is_some_and(|sidecar| sidecar.works(state.now)) {
+        if state.sidecar_works() {
             let words = || "the sidecar ends and releases its Lease".to_owned();
             self.step(state, found, words, Self::sidecar_ends);
         }
@@ -73,7 +71,7 @@ impl LeaseWorld {
             });
         }
         let one_works = || (0..2).any(|number| self.works(state, number, DEADLINE));
-        if self.setting.flaw == LeaseFlaw::CreatorOfIdleWorks && one_works() {
+        if self.setting.flaw == CREATOR_OF_IDLE && one_works() {
             let words = || "a replica puts the finalizer on an object, or takes it off the last one".to_owned();
             self.step(state, found, words, |_, state| state.claimed = !state.claimed);
         }
@@ -116,7 +114,7 @@ impl LeaseWorld {
                     state.deletes -= 1;
                     let deleted = state.leases[lease].take();
                     if lease == SIDECAR {
-                        state.robbed = deleted.is_some_and(|record| holder_of(world.values.record(record)).is_some());
+                        state.robbed = deleted.is_some_and(|record| holder_of(world.records.get(record)).is_some());
                     }
                 });
             }
@@ -132,7 +130,8 @@ impl LeaseWorld {
         let words = || format!("FAULT: no answer to the write of {} by r{number}", LEASES[lease]);
         self.step(state, found, words, |world, state| {
             if begins {
-                world.act(state, number, lease);
+                world.read(state, number, lease);
+                world.write(state, number, lease);
                 state.replicas[number].candidates[lease].known = None;
             }
             let request = state.replicas[number].candidates[lease].request.take();
@@ -167,7 +166,8 @@ impl LeaseWorld {
                 // That a write comes later than the look changes nothing: when the Lease was changed meanwhile, it fails.
                 let words = || format!("r{number} looks at {name}, and writes it if it may");
                 self.step(state, found, words, |world, state| {
-                    world.act(state, number, lease);
+                    world.read(state, number, lease);
+                    world.write(state, number, lease);
                     world.served(state, number, lease);
                     // It is read again before it is written.
                     state.replicas[number].candidates[lease].known = None;
@@ -198,22 +198,17 @@ impl LeaseWorld {
 
     /// Whether a replica gives a Lease up before its calls are over.
     fn is_early(&self, lease: usize) -> bool {
-        lease == SIDECAR && self.setting.flaw == LeaseFlaw::GivesUpEarly
-    }
-
-    fn act(&mut self, state: &mut LeaseState, number: usize, lease: usize) {
-        self.read(state, number, lease);
-        self.write(state, number, lease);
+        lease == SIDECAR && self.setting.flaw == GIVES_UP_EARLY
     }
 
     /// What a replica would write into a Lease now. The sidecar's Lease is created by any replica, and taken by the one that holds the
     /// own Lease.
-    fn record_to_write(&self, state: &LeaseState, number: usize, lease: usize) -> Option<LeaderElectionRecord> {
+    fn record_to_write(&self, state: &LeaseState, number: usize, lease: usize) -> Option<Record> {
         let candidate = &state.replicas[number].candidates[lease];
         let holds = self.holds(state, number, lease);
         let (now, wall) = (self.now(state, number).monotonic, Self::wall(state));
-        let election = &self.values.election(candidate.election).state;
-        let mistakes = self.setting.flaw == LeaseFlaw::CreatedIsOurs && election.is_ours(true);
+        let election = self.elections.get(candidate.election);
+        let mistakes = self.setting.flaw == CREATED_IS_OURS && election.is_ours(true);
         let renewed = election.renewed_record(now, wall, holds).filter(|_| holds);
         let next = election.next(now, wall, holds || mistakes);
         let mut record = match (renewed, next) {
@@ -221,7 +216,7 @@ impl LeaseWorld {
             (None, LeaseAction::Wait { .. }) => return None,
         };
         let creates = candidate.known == Some(None);
-        if self.setting.flaw == LeaseFlaw::CreatorOfIdleWorks && creates && !holds && state.claimed {
+        if self.setting.flaw == CREATOR_OF_IDLE && creates && !holds && state.claimed {
             NEW_LEASE_HOLDER.clone_into(&mut record.holder);
         }
         let lacks_own = self.needs(&state.replicas[number], OWN) && !self.holds(state, number, OWN);
@@ -229,25 +224,25 @@ impl LeaseWorld {
         (!waits).then_some(record)
     }
 
-    fn stored(&self, state: &LeaseState, lease: usize) -> Option<LeaderElectionRecord> {
-        let stored = state.leases[lease]?;
-        Some(self.values.record(stored).clone())
+    fn stored(&self, state: &LeaseState, lease: usize) -> Option<Record> {
+        state.leases[lease].map(|record| self.records.get(record).clone())
     }
 
     /// A write that is sent.
-    fn sent(
-        &mut self,
-        state: &mut LeaseState,
-        lease: usize,
-        record: LeaderElectionRecord,
-        over: Option<u32>,
-    ) -> LeaseWrite {
+    fn sent(&mut self, state: &mut LeaseState, lease: usize, record: Record, over: Option<u32>) -> LeaseWrite {
         state.written += 1;
         LeaseWrite {
             lease: lease as u8,
-            record: self.values.of_record(record),
+            record: self.records.of(record),
             over,
         }
+    }
+
+    /// An election after a change.
+    fn changed(&mut self, election: u32, change: impl FnOnce(&mut ElectionState)) -> u32 {
+        let mut election = self.elections.get(election).clone();
+        change(&mut election);
+        self.elections.of(election)
     }
 
     /// As `LeaderElector::read`, and what `renew` makes of it.
@@ -256,10 +251,9 @@ impl LeaseWorld {
         let holds = self.holds(state, number, lease);
         let (now, wall) = (self.now(state, number).monotonic, Self::wall(state));
         let candidate = &mut state.replicas[number].candidates[lease];
-        let observe = |election: &mut ElectionState| election.observe(record, now);
-        candidate.election = self.values.changed(candidate.election, observe);
+        candidate.election = self.changed(candidate.election, |election| election.observe(record, now));
         candidate.known = Some(version);
-        let election = &self.values.election(candidate.election).state;
+        let election = self.elections.get(candidate.election);
         let waits = matches!(election.next(now, wall, holds), LeaseAction::Wait { .. });
         if (version.is_some() && !election.is_ours(holds)) || waits {
             candidate.term = None;
@@ -273,8 +267,7 @@ impl LeaseWorld {
         };
         let (clocks, holds) = (Self::clocks(state, number), self.holds(state, number, lease));
         let candidate = state.replicas[number].candidates[lease];
-        let attempts = |election: &mut ElectionState| election.attempts(&record);
-        let election = self.values.changed(candidate.election, attempts);
+        let election = self.changed(candidate.election, |election| election.attempts(&record));
         let write = self.sent(state, lease, record, candidate.known.flatten());
         state.replicas[number].candidates[lease] = Candidate {
             election,
@@ -293,17 +286,15 @@ impl LeaseWorld {
             state.replicas[number].candidates[lease].known = None;
             return;
         }
-        let record = self.values.record(write.record).clone();
+        let record = self.records.get(write.record).clone();
         let is_new = record.holder == NEW_LEASE_HOLDER;
-        let since = if self.setting.flaw == LeaseFlaw::CountsFromSending {
-            self.instant(sent.0)
-        } else {
-            self.now(state, number).monotonic
+        let since = match self.setting.flaw {
+            COUNTS_FROM_SENDING => self.instant(sent.0),
+            _ => self.now(state, number).monotonic,
         };
         let in_time = self.holds(state, number, lease);
         let candidate = &mut state.replicas[number].candidates[lease];
-        let written = |election: &mut ElectionState| election.record_written(record, since);
-        candidate.election = self.values.changed(candidate.election, written);
+        candidate.election = self.changed(candidate.election, |election| election.record_written(record, since));
         candidate.known = Some(Some(write.record));
         let goes_on = candidate.term.is_none() || in_time;
         candidate.term = (goes_on && !is_new).then_some(sent);
@@ -314,12 +305,12 @@ impl LeaseWorld {
         let held = self.holds(state, number, lease);
         let candidate = state.replicas[number].candidates[lease];
         state.late.extend(candidate.request.map(|(write, _)| write));
-        let election = self.values.election(candidate.election);
-        let record = election.state.release_record(Self::wall(state), held);
+        let election = self.elections.get(candidate.election);
+        let record = election.release_record(Self::wall(state), held);
         let over = if self.setting.slow[lease] {
             candidate.known.flatten()
         } else {
-            state.leases[lease].filter(|stored| election.known == Some(*stored))
+            state.leases[lease].filter(|stored| is_known(election, self.records.get(*stored)))
         };
         if let (Some(record), Some(_)) = (record, over) {
             let write = self.sent(state, lease, record, over);
@@ -349,28 +340,28 @@ impl LeaseWorld {
     fn sidecar_tries(&mut self, state: &mut LeaseState) {
         let (over, now, wall) = (state.leases[SIDECAR], self.instant(state.now), Self::wall(state));
         let Some(mut sidecar) = state.sidecar else { return };
-        let works = sidecar.works(state.now);
+        let works = state.sidecar_works();
         if sidecar.term.is_some() && !works {
             // It has exited, and starts again.
-            (sidecar.election, sidecar.term) = (self.started_sidecar(), None);
+            sidecar = self.started("s", false);
         }
-        let mut election = self.values.election(sidecar.election).state.clone();
+        let mut election = self.elections.get(sidecar.election).clone();
         election.observe(self.stored(state, SIDECAR), now);
         if let LeaseAction::Create(record) | LeaseAction::Write(record) = election.next(now, wall, works) {
             let write = self.sent(state, SIDECAR, record.clone(), over);
             election.record_written(record, now);
-            sidecar.term = Some(state.now);
-            sidecar.excused |= state.robbed;
+            sidecar.term = Some((state.now, state.now));
+            state.excused |= state.robbed;
             store(state, write);
         }
-        sidecar.election = self.values.of_election(election);
+        sidecar.election = self.elections.of(election);
         state.sidecar = Some(sidecar);
     }
 
     fn sidecar_ends(&mut self, state: &mut LeaseState) {
         let Some(sidecar) = state.sidecar.take() else { return };
         let over = state.leases[SIDECAR];
-        let mut election = self.values.election(sidecar.election).state.clone();
+        let mut election = self.elections.get(sidecar.election).clone();
         election.observe(self.stored(state, SIDECAR), self.instant(state.now));
         if let Some(record) = election.release_record(Self::wall(state), false) {
             let write = self.sent(state, SIDECAR, record, over);

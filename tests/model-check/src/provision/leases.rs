@@ -102,9 +102,8 @@ impl Provisioner {
             let mut done = state.clone();
             done.late.remove(number);
             let (answer, violation) = self.carry_out(&mut done, *late);
-            self.push(found, done, Calm::Acts, violation, || {
-                format!("late: {late:?}: {answer:?}")
-            });
+            let words = || format!("late: {late:?}: {answer:?}");
+            self.push(found, done, Calm::Acts, violation, words);
         }
     }
 }

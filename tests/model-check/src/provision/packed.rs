@@ -1,9 +1,7 @@
 //! States in little room: their parts are numbers of what is kept once.
 
-use std::hash::Hash;
-
 use super::state::{Engine, Held, History, Late, SLOTS, State};
-use crate::hash::{Numbered, fingerprint};
+use crate::hash::Numbered;
 
 /// A state. Equal ones have equal numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -31,11 +29,11 @@ impl Parts {
     /// A state in little room.
     pub fn pack(&mut self, state: State) -> Packed {
         Packed {
-            history: state.history.map(|history| kept(&mut self.histories, history)),
-            engine: kept(&mut self.engines, state.engine),
-            ghost: kept(&mut self.engines, state.ghost),
-            late: kept(&mut self.late, state.late),
-            driver: kept(&mut self.driver, state.driver),
+            history: state.history.map(|history| self.histories.of(history)),
+            engine: self.engines.of(state.engine),
+            ghost: self.engines.of(state.ghost),
+            late: self.late.of(state.late),
+            driver: self.driver.of(state.driver),
             told: state.told,
             wishes: state.wishes,
             faults: state.faults,
@@ -55,8 +53,4 @@ impl Parts {
             faults: packed.faults,
         }
     }
-}
-
-fn kept<T: Hash>(all: &mut Numbered<T>, value: T) -> u32 {
-    all.number(fingerprint(&value), || value)
 }
