@@ -236,12 +236,15 @@ impl Scene {
                 continue;
             }
             let calls = check::calls_at(&calls, &place);
-            let last = calls.last().and_then(|call| call.caller_pid);
-            if !wanted && lost && last.is_some_and(|pid| gone.contains(&pid)) {
+            let final_caller = calls.last().and_then(|call| call.caller_pid);
+            if !wanted && lost && final_caller.is_some_and(|pid| gone.contains(&pid)) {
                 settled.unknown += 1;
                 continue;
             }
-            let facts = format!("its finalizer was lost: {lost}; calls: {calls:#?}; replaced: {:?}", self.ended);
+            let facts = format!(
+                "its finalizer was lost: {lost}; calls: {calls:#?}; replaced: {:?}",
+                self.ended
+            );
             settled.wrong.push(format!("{place:?} is wanted: {wanted}; {facts}"));
         }
         settled

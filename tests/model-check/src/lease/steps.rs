@@ -48,7 +48,10 @@ impl LeaseWorld {
             self.steps_of(state, number, found);
         }
         // It renews its Lease once in a retry period.
-        if state.sidecar.is_some_and(|sidecar| sidecar.term != Some((state.now, state.now))) {
+        if state
+            .sidecar
+            .is_some_and(|sidecar| sidecar.term != Some((state.now, state.now)))
+        {
             let words = || "the sidecar reads its Lease, and takes or renews it if it may".to_owned();
             self.step(state, found, words, Self::sidecar_tries);
         }
