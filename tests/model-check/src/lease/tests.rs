@@ -91,8 +91,8 @@ fn what_can_follow_depends_on_the_key_alone() {
         for (sidecar, changes, deletes) in [(false, 0, 0), (false, 0, 2), (true, 0, 1), (true, 2, 2)] {
             let setting = |slow| LeaseSetting {
                 sidecar,
-                slow,
                 flaw,
+                slow,
                 ..LeaseSetting::of_replicas(2, deletes).changing(sidecar && changes == 0, changes)
             };
             settings.extend([[true; 2], [false; 2]].map(setting));
