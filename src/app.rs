@@ -31,7 +31,7 @@ use crate::driver::SharedContext;
 use crate::events::EventRecorder;
 use crate::findings::{self, FindingsScanner};
 use crate::health::Health;
-use crate::lease::{HolderNote, LeaderElectionConfig, LeaderElections, LeaseHealth, LeaseTimings};
+use crate::lease::{LeaderElectionConfig, LeaderElections, LeaseHealth, LeaseTimings};
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::open_files;
 use crate::reflect::reflect;
@@ -251,7 +251,7 @@ async fn operate(
     let drivers = match mode {
         Mode::Configs => {
             let mut elections = leader_elections(&config, options, BTreeMap::new(), observed)?;
-            elections.note = HolderNote::Reports;
+            elections.reports = true;
             let failed = CancellationToken::new();
             let watches = failed.clone().cancelled_owned();
             running.tasks.spawn("provisioning-watches", watches);
@@ -322,8 +322,8 @@ fn single_election(
     election: LeaderElectionOptions,
     observed: &Observability,
 ) -> Result<LeaderElectionConfig, StartError> {
-    let mut elections = leader_elections(config, options, election.labels, observed)?.in_place_of_a_sidecar();
-    elections.note = HolderNote::DropIn;
+    let mut elections = leader_elections(config, options, election.labels, observed)?;
+    elections.rules.creators_wait = false;
     Ok(elections.config_for(&election.namespace, election.timing))
 }
 

@@ -58,7 +58,7 @@ impl TaskKind for Attaching {
         _former: Option<AttachTask>,
     ) -> Option<NewTask<AttachRole, AttachTask>> {
         let election = self.election.config_for(config);
-        let election = election.map(|election| election.after(config.former_lease.as_deref().unwrap_or_default()));
+        let election = election.map(|election| election.after(config.former_lease.as_deref()));
         let own = AttachTask {
             queue: Arc::default(),
             saturation: Saturation::default(),

@@ -150,11 +150,9 @@ impl Supervisor {
     /// Competes for the permission to write the status of drivers that no replica leads. Nothing is called under it, so that a
     /// Lease that is created is held at once, and it does not count when Leases are spread over replicas.
     fn compete_for_status(&self) -> LeaderElectionHandle {
-        let elections = LeaderElections {
-            shares: LeaseShares::default(),
-            ..self.elections.clone()
-        }
-        .in_place_of_a_sidecar();
+        let mut elections = self.elections.clone();
+        elections.shares = LeaseShares::default();
+        elections.rules.creators_wait = false;
         let config = elections.config_for("", LeaseTimings::default());
         LeaderElectionHandle::start(config, STATUS_LEASE.to_owned(), self.metrics.metrics.clone())
     }
@@ -373,8 +371,9 @@ impl Supervisor {
         let running = &mut self.writes;
         let cached = drivers.context.store.generation();
         // Where the Lease is refused somebody has to say so.
-        let status_lease = self.status_lease.as_ref();
-        let for_nobody = status_lease.is_some_and(|lease| lease.is_leader() || lease.permission_error().is_some());
+        let status_lease = self.status_lease.as_ref().map(LeaderElectionHandle::status);
+        let for_nobody =
+            status_lease.is_some_and(|lease| lease.state.term().is_some() || lease.permission_error.is_some());
         for (name, entry) in &mut self.objects {
             if !leaving::has_status(drivers, name, entry) {
                 continue;

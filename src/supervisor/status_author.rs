@@ -33,9 +33,9 @@ impl From<&LeaderState> for DriverLeader {
         match state {
             LeaderState::Leading(_) => Self::Ours,
             LeaderState::Unknown => Self::Unknown,
-            _ if state.holder().is_some_and(|holder| holder.reports) => Self::Other,
+            _ if state.replica().is_some() => Self::Other,
             LeaderState::OwnHeld { .. } | LeaderState::HeldForAnother => Self::Next,
-            LeaderState::Observing { .. } | LeaderState::Waiting { .. } | LeaderState::Lost { .. } => Self::Nobody,
+            LeaderState::Observing { .. } | LeaderState::Waiting { .. } | LeaderState::Lost => Self::Nobody,
         }
     }
 }
@@ -43,12 +43,10 @@ impl From<&LeaderState> for DriverLeader {
 /// What is remembered of one AttacherConfig.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StatusAuthor {
-    /// When this replica last led, if it was the last that is known to have led.
-    led_at: Option<Instant>,
+    /// Whether this replica was the last that is known to have led, and when that one last led.
+    last: Option<(bool, Instant)>,
     /// Since when it is not known who leads, or this replica waits for the Lease.
     open_since: Option<Instant>,
-    /// When another replica was last known to lead.
-    other_led_at: Option<Instant>,
 }
 
 impl StatusAuthor {
@@ -66,25 +64,20 @@ impl StatusAuthor {
         let waits = matches!(phase, Some(DriverPhase::Standby { .. }));
         let is_open = waits || lead == DriverLeader::Unknown;
         self.open_since = is_open.then(|| self.open_since.unwrap_or(now));
-        match lead {
-            DriverLeader::Ours => {
-                (self.led_at, self.other_led_at) = (Some(now), None);
-                return !waits;
-            }
-            DriverLeader::Other => {
-                (self.led_at, self.other_led_at) = (None, Some(now));
-                return false;
-            }
-            DriverLeader::Next | DriverLeader::Nobody | DriverLeader::Unknown => {}
+        if matches!(lead, DriverLeader::Ours | DriverLeader::Other) {
+            let is_ours = lead == DriverLeader::Ours;
+            self.last = Some((is_ours, now));
+            return is_ours && !waits;
         }
-        let is_over = |since: Option<Instant>| since.is_none_or(|since| now >= since + HANDOVER_TIMEOUT);
-        let has_just_led = !is_over(self.led_at);
+        let is_recent = |since: Instant| now < since + HANDOVER_TIMEOUT;
+        let has_led = self.last.is_some_and(|(is_ours, _)| is_ours);
+        let one_has_just_led = self.last.is_some_and(|(_, at)| is_recent(at));
         let is_author = if phase == Some(&DriverPhase::Stopped) {
             // Only a replica that led reports that it ends.
-            self.led_at.is_some()
+            has_led
         } else {
-            for_nobody || has_just_led || lead == DriverLeader::Next
+            for_nobody || (has_led && one_has_just_led) || lead == DriverLeader::Next
         };
-        is_author && is_over(self.open_since) && is_over(self.other_led_at)
+        is_author && !self.open_since.is_some_and(is_recent) && (has_led || !one_has_just_led)
     }
 }

@@ -15,7 +15,7 @@ use super::plan::requires_restart;
 use super::status_author::DriverLeader;
 use crate::api::DriverConfig;
 use crate::api::condition::ConditionReason;
-use crate::lease::{LeaderElectionConfig, LeaderState};
+use crate::lease::{CandidateStatus, LeaderElectionConfig};
 use crate::runtime::reservation::Reservations;
 use crate::runtime::{DriverPhase, DriverState, DriverStateSender, DriverTask, Role};
 
@@ -67,7 +67,7 @@ pub(super) struct RunningTask<X> {
     pub known_as: Arc<watch::Sender<Option<Name>>>,
     /// The namespace of its Lease; none without an election.
     pub lease_namespace: Option<String>,
-    lease_state: Arc<Mutex<Option<watch::Receiver<LeaderState>>>>,
+    lease_status: Arc<Mutex<Option<watch::Receiver<CandidateStatus>>>>,
     pub own: X,
     stop: CancellationToken,
     removed: Arc<AtomicBool>,
@@ -195,7 +195,7 @@ impl<K: TaskKind> Tasks<K> {
         status_seen.mark_changed();
         let (stop, removed) = (CancellationToken::new(), Arc::new(AtomicBool::new(false)));
         let lease_namespace = new.election.as_ref().map(|election| election.namespace.clone());
-        let lease_state = Arc::default();
+        let lease_status = Arc::default();
         let task = DriverTask {
             role: new.role,
             name: Name::from(name),
@@ -203,7 +203,7 @@ impl<K: TaskKind> Tasks<K> {
             election: new.election,
             reservations: self.reservations.clone(),
             known_as: Arc::clone(&known_as),
-            lease_state: Arc::clone(&lease_state),
+            lease_status: Arc::clone(&lease_status),
             stop: stop.clone(),
             cut_off: self.cut_off.clone(),
             removed: removed.clone(),
@@ -218,7 +218,7 @@ impl<K: TaskKind> Tasks<K> {
             status: status_seen,
             known_as,
             lease_namespace,
-            lease_state,
+            lease_status,
             own: new.own,
             stop,
             removed,
@@ -256,7 +256,7 @@ impl<K: TaskKind> Tasks<K> {
             return;
         }
         if let Some((name, running)) = name.and_then(|name| self.running.remove_entry(&name)) {
-            *running.lease_state.lock() = None;
+            *running.lease_status.lock() = None;
             self.kind.ended(&running.own);
             if !running.is_ending {
                 self.running.insert(name, running.after_fault());
@@ -319,8 +319,8 @@ impl<X> RunningTask<X> {
         if self.lease_namespace.is_none() {
             return DriverLeader::Ours;
         }
-        match &*self.lease_state.lock() {
-            Some(state) => DriverLeader::from(&*state.borrow()),
+        match &*self.lease_status.lock() {
+            Some(status) => DriverLeader::from(&status.borrow().state),
             // It is about to read the Lease.
             None if is_known => DriverLeader::Unknown,
             None => DriverLeader::Nobody,

@@ -22,7 +22,7 @@ use crate::decide::DriverFacts;
 use crate::engine::{Engine, Work as _};
 use crate::fence::FencedClient;
 use crate::leadership::Leadership;
-use crate::lease::{LeaderElectionConfig, LeaderElectionHandle, LeaderState};
+use crate::lease::{CandidateStatus, LeaderElectionConfig, LeaderElectionHandle};
 use crate::pending::or_never;
 use crate::reflect::Lists;
 use crate::reservation::{Reservation, ReservationState, Reservations};
@@ -49,7 +49,7 @@ pub struct DriverTask<R> {
     /// The name of the driver before it has answered, when it is known from somewhere.
     pub known_as: Arc<watch::Sender<Option<Arc<str>>>>,
     /// Where the candidate for the Lease can be followed while there is one.
-    pub lease_state: Arc<Mutex<Option<watch::Receiver<LeaderState>>>>,
+    pub lease_status: Arc<Mutex<Option<watch::Receiver<CandidateStatus>>>>,
     /// Tells the task to finish.
     pub stop: CancellationToken,
     /// Cancels the calls that still run when there is no more time for them to finish.
@@ -532,7 +532,7 @@ impl<R: Role> DriverTask<R> {
         if held.candidate.is_none() {
             let candidate =
                 LeaderElectionHandle::observe(election, self.role.lease(driver), self.role.metrics().clone());
-            *self.lease_state.lock() = Some(candidate.subscribe());
+            *self.lease_status.lock() = Some(candidate.subscribe());
             held.candidate = Some(candidate);
         }
     }
@@ -615,9 +615,9 @@ impl<R: Role> DriverTask<R> {
                 return false;
             }
             candidate.start_acquiring();
-            let lease_state = candidate.state();
+            let seen = candidate.status();
             // Of the same look: the Lease may be lost at any moment, and without a term nothing would be checked.
-            held.term = lease_state.term().cloned();
+            held.term = seen.state.term().cloned();
             if held.has_engine_of_another_term() {
                 self.warn(
                     &reached.handshake.plugin.name,
@@ -630,9 +630,7 @@ impl<R: Role> DriverTask<R> {
             if held.term.is_some() {
                 return true;
             }
-            let holder = lease_state.holder();
-            let refusal = candidate.permission_error();
-            self.status.phase(match (holder, &refusal) {
+            self.status.phase(match (seen.state.holder(), &seen.permission_error) {
                 (None, Some(message)) => DriverPhase::Stalled {
                     reason: ConditionReason::LeaseForbidden,
                     message: message.clone(),
@@ -643,15 +641,14 @@ impl<R: Role> DriverTask<R> {
                 },
                 (holder, _) => DriverPhase::Standby {
                     holder: holder.map(|holder| holder.identity.clone()),
-                    namespace: self.elsewhere(lease_state.namespace()),
+                    namespace: self.elsewhere(seen.state.namespace()),
                 },
             });
             let connection = reached.client.connection();
             let changed = async {
                 tokio::select! {
                     biased;
-                    () = candidate.differs_from(&lease_state) => {}
-                    () = candidate.permission_error_differs_from(refusal.as_deref()) => {}
+                    () = candidate.differs_from(&seen) => {}
                     () = connection.lost() => {}
                     () = held.reservation_lost() => {}
                 }

@@ -194,7 +194,7 @@ fn task_of(role: Idle, config: watch::Receiver<Settings>, status: watch::Sender<
         election: None,
         reservations: Reservations::default(),
         known_as: Arc::default(),
-        lease_state: Arc::default(),
+        lease_status: Arc::default(),
         stop: CancellationToken::new(),
         cut_off: CancellationToken::new(),
         removed: Arc::default(),

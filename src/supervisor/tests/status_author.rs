@@ -149,7 +149,7 @@ fn only_a_holder_that_reports_is_another_leader() {
         (own_held(false), Next),
         // A former release, or one of another namespace, which may lead under that Lease.
         (own_held(true), Other),
-        (LeaderState::Lost { until: Instant::now() }, Nobody),
+        (LeaderState::Lost, Nobody),
     ];
     for (lease_state, lead) in rows {
         assert_eq!(DriverLeader::from(&lease_state), lead, "{lease_state:?}");

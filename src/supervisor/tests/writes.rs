@@ -17,7 +17,7 @@ use crate::api::{AttacherConfigObject, AttacherConfigStatus};
 use crate::apiserver::{RequestDeadlines, Requests};
 use crate::cache::Store;
 use crate::health::Health;
-use crate::lease::{HolderNote, LeaderElections, MomentSource};
+use crate::lease::{LeaderElections, MomentSource};
 use crate::supervisor::writer::StatusWriter;
 use crate::supervisor::{LAST_WRITES, Supervisor};
 
@@ -35,7 +35,7 @@ fn silent_client() -> Client {
 
 pub(super) fn supervisor() -> Supervisor {
     let office = LeaderElections {
-        note: HolderNote::Reports,
+        reports: true,
         ..LeaderElections::new(silent_client(), "me".to_owned())
     };
     let mut supervisor = Supervisor::new(context(Store::default()), office);

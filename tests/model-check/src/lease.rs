@@ -288,7 +288,7 @@ impl LeaseWorld {
             ..LeaseRules::default()
         };
         let mut election = ElectionState::new(name.to_owned(), TICK * u32::from(LASTS), rules);
-        election.stand();
+        election.competes = true;
         Candidate {
             election: self.elections.of(election),
             ..Candidate::default()

@@ -85,7 +85,7 @@ impl Stage {
         let (duration, renewed) = (Duration::from_secs(15), Duration::from_secs(10));
         let timing = LeaseTimings::new(duration, renewed, Duration::from_millis(50)).unwrap();
         let election = LeaderElections {
-            note: csi_attacher_kube::lease::HolderNote::Reports,
+            reports: true,
             clock: clock.source().into(),
             ..LeaderElections::new(leases.client(), "ours".to_owned())
         }
@@ -101,7 +101,7 @@ impl Stage {
             election: Some(election.clone()),
             reservations: Reservations::default(),
             known_as: Arc::default(),
-            lease_state: Arc::default(),
+            lease_status: Arc::default(),
             stop: CancellationToken::new(),
             cut_off: CancellationToken::new(),
             removed: Arc::default(),
@@ -295,7 +295,7 @@ async fn an_engine_does_not_go_on_in_another_term() {
     let candidate = stage.held.candidate.as_ref().unwrap();
     timeout(LIMIT, async {
         while !candidate.is_leader() {
-            candidate.differs_from(&candidate.state()).await;
+            candidate.differs_from(&candidate.status()).await;
         }
     })
     .await

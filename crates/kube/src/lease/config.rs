@@ -10,28 +10,6 @@ use super::health::LeaseHealth;
 use super::settings::{self, LeaseTimings};
 use super::shares::LeaseShares;
 use super::state::Membership;
-use crate::api::names::{LEASE_DROP_IN_ANNOTATION, LEASE_HOLDER_ANNOTATION};
-
-/// What the holder of a Lease writes on it about itself, as an annotation with its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HolderNote {
-    /// Nothing, as a sidecar.
-    None,
-    /// That it writes the status of the AttacherConfig.
-    Reports,
-    /// That it is the operator in the place of a sidecar.
-    DropIn,
-}
-
-impl HolderNote {
-    pub(super) const fn annotation(self) -> Option<&'static str> {
-        match self {
-            Self::None => None,
-            Self::Reports => Some(LEASE_HOLDER_ANNOTATION),
-            Self::DropIn => Some(LEASE_DROP_IN_ANNOTATION),
-        }
-    }
-}
 
 /// What all elections of a process share.
 #[derive(Clone)]
@@ -43,8 +21,9 @@ pub struct LeaderElections {
     pub identity: String,
     /// Labels to put on a Lease when it is written; others on it stay.
     pub labels: BTreeMap<String, String>,
-    /// What the holder writes on the Lease about itself.
-    pub note: HolderNote,
+    /// Whether this process writes the status of AttacherConfigs; if not, it is in the place of a sidecar. An annotation on the Leases that
+    /// it holds says which of the two it is.
+    pub reports: bool,
     /// Where held Leases are shown.
     pub health: LeaseHealth,
     /// How free Leases spread over the replicas.
@@ -56,25 +35,18 @@ pub struct LeaderElections {
 }
 
 impl LeaderElections {
-    /// Those of a process of this name, with nothing else said: no labels, no note, by the clocks of the machine.
+    /// Those of a process of this name that writes no status, without labels, by the clocks of the machine.
     pub fn new(client: Client, identity: String) -> Self {
         Self {
             client,
             identity,
             labels: BTreeMap::new(),
-            note: HolderNote::None,
+            reports: false,
             health: LeaseHealth::default(),
             shares: LeaseShares::default(),
             clock: Clock::default(),
             rules: LeaseRules::default(),
         }
-    }
-
-    /// The same, of a process in the place of a sidecar, which works under a Lease that it creates at once.
-    #[must_use]
-    pub fn in_place_of_a_sidecar(mut self) -> Self {
-        self.rules.creators_wait = false;
-        self
     }
 
     /// An election in this namespace; empty means that of the pod.
@@ -112,24 +84,16 @@ impl LeaderElectionConfig {
 
     /// The same, of a driver that a former release serves under the Lease in this namespace, or did.
     #[must_use]
-    pub fn after(self, former: &str) -> Self {
-        self.and(former, Membership::Former)
+    pub fn after(self, former: Option<&str>) -> Self {
+        former
+            .into_iter()
+            .fold(self, |config, former| config.and(former, Membership::Former))
     }
 
     fn and(mut self, namespace: &str, membership: Membership) -> Self {
-        let is_held = *namespace == self.namespace || self.others.iter().any(|(other, _)| other == namespace);
-        if !namespace.is_empty() && !is_held {
+        if namespace != self.namespace && self.others.iter().all(|(other, _)| other != namespace) {
             self.others.push((namespace.to_owned(), membership));
         }
         self
-    }
-
-    /// The election for the Lease in another namespace alone.
-    pub(super) fn in_namespace(&self, namespace: &str) -> Self {
-        Self {
-            namespace: namespace.to_owned(),
-            others: Vec::new(),
-            ..self.clone()
-        }
     }
 }

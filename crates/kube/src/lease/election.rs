@@ -15,8 +15,8 @@ use tokio::time::Instant;
 use super::record::LeaderElectionRecord;
 use crate::api::names::NEW_LEASE_HOLDER;
 
-/// One rule each. All are true in production; the drop-in mode creates Leases as the sidecar does. Tests hand in an election without one
-/// of them, to show that it is needed.
+/// One rule each. All are true in production; the drop-in mode creates Leases as the sidecar does. Tests leave one of them out, to show
+/// that it is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LeaseRules {
     /// Who creates a Lease outside of a term waits until it has run out: the holder of a Lease that was deleted may not know.
@@ -34,21 +34,23 @@ impl Default for LeaseRules {
     }
 }
 
+/// So many writes may be on their way whose end is not known.
+const MAX_OWN_WRITES: usize = 16;
+
 /// What one candidate knows of the Lease, and what follows from that.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ElectionState {
+    /// Whether the candidate competes. If not, a Lease that names it may be held by another candidate of this process.
+    pub competes: bool,
     identity: String,
     duration: Duration,
     known: Option<ObservedRecord>,
-    /// What this candidate wrote, or may have written, since the record that it took over.
-    own_writes: VecDeque<LeaderElectionRecord>,
-    competes: bool,
+    /// The renew times of what this candidate wrote, or may have written, since the record that it took over: each write of a holder has a
+    /// time of its own.
+    own_writes: VecDeque<Option<Timestamp>>,
     has_looked: bool,
     rules: LeaseRules,
 }
-
-/// So many writes may be on their way whose end is not known.
-const MAX_OWN_WRITES: usize = 16;
 
 /// What was seen of a Lease.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -69,6 +71,11 @@ impl ObservedRecord {
             exists: true,
         }
     }
+
+    /// When it ends if it is not renewed.
+    pub fn until(&self) -> Instant {
+        self.since + self.record.duration()
+    }
 }
 
 /// What to do about the Lease.
@@ -76,8 +83,6 @@ impl ObservedRecord {
 pub enum LeaseAction {
     /// It belongs to another, at least until this time.
     Wait {
-        /// Whose it is, by the name in the Lease.
-        holder: String,
         /// When it ends if it is not renewed.
         until: Instant,
     },
@@ -91,24 +96,14 @@ impl ElectionState {
     /// A candidate of this name, for a Lease of this duration, that knows nothing yet.
     pub fn new(identity: String, duration: Duration, rules: LeaseRules) -> Self {
         Self {
+            competes: false,
             identity,
             duration,
             known: None,
             own_writes: VecDeque::new(),
-            competes: false,
             has_looked: false,
             rules,
         }
-    }
-
-    /// The candidate competes from now on.
-    pub fn stand(&mut self) {
-        self.competes = true;
-    }
-
-    /// The candidate does not compete any more. A Lease that names it may be held by another candidate of this process.
-    pub fn withdraw(&mut self) {
-        self.competes = false;
     }
 
     /// Takes in what was read. The time counts from when a record was first seen as it is: a holder is alive when it
@@ -119,7 +114,7 @@ impl ElectionState {
         if !std::mem::replace(&mut self.has_looked, true)
             && let Some(record) = seen.as_ref().filter(|record| record.holder == self.identity)
         {
-            self.own_writes.push_back(record.clone());
+            self.own_writes.push_back(record.renewed);
         }
         match (seen, &mut self.known) {
             (None, Some(known)) if !ours && !known.record.holder.is_empty() => {
@@ -139,15 +134,16 @@ impl ElectionState {
             if self.own_writes.len() >= MAX_OWN_WRITES {
                 self.own_writes.pop_front();
             }
-            self.own_writes.push_back(record.as_stored());
+            // As it is read again: times in a Lease have microseconds.
+            let stored = |time: Timestamp| Timestamp::from_microsecond(time.as_microsecond()).unwrap_or(time);
+            self.own_writes.push_back(record.renewed.map(stored));
         }
     }
 
     /// Takes in what the API server made of our own write.
     pub fn record_written(&mut self, record: LeaderElectionRecord, now: Instant) {
         if self.competes {
-            self.own_writes.clear();
-            self.own_writes.push_back(record.clone());
+            self.own_writes = VecDeque::from([record.renewed]);
         }
         self.known = Some(ObservedRecord::new(record, now));
     }
@@ -162,9 +158,10 @@ impl ElectionState {
         self.known.as_ref()
     }
 
-    /// What this candidate wrote, or may have written, since the record that it took over.
-    pub fn attempted(&self) -> impl Iterator<Item = &LeaderElectionRecord> {
-        self.own_writes.iter()
+    /// Whether this candidate wrote a record that names it, or may have written it, since the one that it took over. One with the time of
+    /// ours is ours, whatever else somebody has edited in it.
+    pub fn has_written(&self, record: &LeaderElectionRecord) -> bool {
+        self.own_writes.contains(&record.renewed)
     }
 
     /// Whether the Lease is ours, `holds` says whether we are in a term. Outside of a term a record that created the Lease is not: the
@@ -174,20 +171,21 @@ impl ElectionState {
         self.is_written_by_us() && (holds || !self.known.as_ref().is_some_and(is_created))
     }
 
-    /// Whether the known record names us, and was not written by somebody else of our name. Each write of a holder has a time of its own: one
-    /// with the time of ours is ours, whatever else somebody has edited in it.
+    /// Whether the known record names us, and was not written by somebody else of our name.
     fn is_written_by_us(&self) -> bool {
-        let Some(known) = &self.known else { return false };
-        let by_us = || self.attempted().any(|own| own.renewed == known.record.renewed);
-        known.record.holder == self.identity && (!self.competes || by_us())
+        let Some(ObservedRecord { record, .. }) = &self.known else {
+            return false;
+        };
+        record.holder == self.identity && (!self.competes || self.has_written(record))
     }
 
     /// When the Lease was renewed, if it names us and is not ours. Another process of our name holds it then, or the API server went back to a
     /// record from before our own: the former alone is renewed again. The times of two processes cannot be compared.
     pub fn renewed_in_our_name(&self) -> Option<Timestamp> {
-        let names_us = self.holder() == Some(&self.identity) && !self.is_written_by_us();
-        let known = self.known.as_ref().filter(|_| names_us)?;
-        known.record.renewed
+        let record = &self.known.as_ref()?.record;
+        record
+            .renewed
+            .filter(|_| record.holder == self.identity && !self.is_written_by_us())
     }
 
     /// Who holds the Lease, as far as known.
@@ -196,26 +194,17 @@ impl ElectionState {
         Some(known.record.holder.as_str()).filter(|holder| !holder.is_empty())
     }
 
-    /// Who holds the Lease at this moment, which did not run out.
-    pub fn current_holder(&self, now: Instant) -> Option<&str> {
-        let known = self.known.as_ref()?;
-        self.holder().filter(|_| known.since + known.record.duration() > now)
-    }
-
     /// What to do about the Lease at this moment, `clock` by the clock of the machine; `holds` says whether we are in a term.
     pub fn next(&self, now: Instant, clock: Timestamp, holds: bool) -> LeaseAction {
         let Some(known) = &self.known else {
             return LeaseAction::Create(self.first_record(clock, holds));
         };
-        let (record, until) = (&known.record, known.since + known.record.duration());
+        let (record, until) = (&known.record, known.until());
         if self.is_ours(holds) {
             return LeaseAction::Write(self.renewal(clock, record));
         }
         if !record.holder.is_empty() && until > now {
-            return LeaseAction::Wait {
-                holder: record.holder.clone(),
-                until,
-            };
+            return LeaseAction::Wait { until };
         }
         if !known.exists {
             return LeaseAction::Create(self.first_record(clock, holds));
@@ -226,8 +215,8 @@ impl ElectionState {
     /// The renewal that may be written without reading first: while the Lease is ours and did not run out.
     pub fn renewed_record(&self, now: Instant, clock: Timestamp, holds: bool) -> Option<LeaderElectionRecord> {
         let known = self.known.as_ref()?;
-        let valid = known.exists && known.since + known.record.duration() > now;
-        (self.is_ours(holds) && valid).then(|| self.renewal(clock, &known.record))
+        let is_valid = known.exists && known.until() > now;
+        (is_valid && self.is_ours(holds)).then(|| self.renewal(clock, &known.record))
     }
 
     /// The record that gives the Lease up: nobody's, and over in a second. None while it is not ours; `held` says whether we were in a term.
@@ -242,8 +231,7 @@ impl ElectionState {
         })
     }
 
-    /// The record that creates the Lease. In a term it is ours. Outside of one nobody holds it: the former one was deleted, and its holder
-    /// may not know.
+    /// The record that creates the Lease: ours in a term, and nobody's outside of one.
     fn first_record(&self, clock: Timestamp, holds: bool) -> LeaderElectionRecord {
         let mut record = self.record(clock, Some(clock), 0);
         if self.rules.creators_wait && !holds {

@@ -1,6 +1,7 @@
 //! What a candidate does: watches the Lease, takes it, renews it, releases it. Each request has a deadline.
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt};
@@ -11,14 +12,14 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{debug, error, info, warn};
 
-use super::config::{HolderNote, LeaderElectionConfig};
+use super::config::LeaderElectionConfig;
 use super::election::{ElectionState, LeaseAction};
 use super::health::LeaseHealthEntry;
 use super::record::LeaderElectionRecord;
 use super::shares::LeaseShareGuard;
-use super::state::{ElectorCommand, LeaderState, LeaseHolder, Membership, PermissionErrors};
+use super::state::{CandidateStatus, ElectorCommand, LeaderState, LeaseHolder, Membership, change};
 use super::{Moment, Term};
-use crate::api::names::{LEASE_HOLDER_ANNOTATION, NEW_LEASE_HOLDER};
+use crate::api::names::{LEASE_DROP_IN_ANNOTATION, LEASE_HOLDER_ANNOTATION, NEW_LEASE_HOLDER};
 use crate::apiserver::{ApiError, Requests};
 use crate::clock;
 use crate::error_chain::chain;
@@ -33,66 +34,55 @@ const MAX_RENEWAL_PAUSE: Duration = Duration::from_secs(1);
 /// What the API server says of a namespace in which nothing can be created any more.
 const IS_TERMINATED: &str = "because it is being terminated";
 
-/// How a try to renew ended.
-enum RenewResult {
-    /// It is renewed by a request begun at this time.
-    Done(Moment),
-    /// Somebody else has it, or may have had it.
-    Taken,
-    /// Not known; to be tried again.
-    Failed,
-}
-
 pub(super) struct LeaderElector {
     config: LeaderElectionConfig,
+    namespace: String,
+    /// What it is among the candidates of one driver.
+    member: Membership,
     name: String,
     metrics: Metrics,
-    health: LeaseHealthEntry,
-    state: watch::Sender<LeaderState>,
+    health: Arc<LeaseHealthEntry>,
+    shown: watch::Sender<CandidateStatus>,
     election: ElectionState,
     /// The Lease as it was last read or written; its resource version makes a write fail that comes too late.
     known: Option<Lease>,
     /// Whether a write was begun whose end is not known.
     write_unconfirmed: bool,
     /// Since when nobody can hold the Lease.
-    useless_since: Option<Instant>,
-    /// What it is among the candidates of one driver.
-    member: Membership,
+    needless_since: Option<Instant>,
     /// Whether another process of our name renews the Lease.
     namesake: bool,
     /// The Lease as one that is held or about to be taken.
     share: Option<LeaseShareGuard>,
     /// The last term in which the Lease was held.
     term: Option<Term>,
-    permissions: PermissionErrors,
 }
 
 impl LeaderElector {
-    /// A candidate for the Lease in the namespace of `config`.
+    /// A candidate for the Lease of this name in one namespace of `config`.
     pub fn new(
         config: LeaderElectionConfig,
+        (namespace, member): (String, Membership),
         name: String,
         metrics: Metrics,
-        member: Membership,
-        state: watch::Sender<LeaderState>,
-        permissions: PermissionErrors,
+        shown: watch::Sender<CandidateStatus>,
     ) -> Self {
         let shared = &config.shared;
         Self {
             election: ElectionState::new(shared.identity.clone(), config.timing.lease_duration, shared.rules),
             health: shared.health.candidate(&name),
-            state,
             config,
+            namespace,
+            member,
             name,
             metrics,
+            shown,
             known: None,
             write_unconfirmed: false,
-            useless_since: None,
-            member,
+            needless_since: None,
             namesake: false,
             share: None,
             term: None,
-            permissions,
         }
     }
 
@@ -100,37 +90,35 @@ impl LeaderElector {
     pub async fn run(mut self, mut commands: watch::Receiver<ElectorCommand>) {
         loop {
             let command = *commands.borrow_and_update();
-            match command {
-                ElectorCommand::Stop => return,
-                ElectorCommand::Observe | ElectorCommand::Prepare => tokio::select! {
-                    biased;
-                    () = self.watch_holder(command == ElectorCommand::Prepare) => {}
-                    changed = commands.changed() => if changed.is_err() {
-                        return;
-                    }
-                },
-                ElectorCommand::Acquire => {
-                    self.election.stand();
-                    let commanded = tokio::select! {
-                        biased;
-                        () = self.acquire_and_renew() => true,
-                        next = commands.wait_for(|next| *next != ElectorCommand::Acquire) => next.is_ok(),
-                    };
-                    if !commanded {
-                        return;
-                    }
-                    self.release().await;
-                    self.share = None;
-                    self.election.withdraw();
-                    self.health.remove();
-                    self.show_holder();
+            let work = async {
+                match command {
+                    ElectorCommand::Observe => self.watch_holder(false).await,
+                    ElectorCommand::Prepare => self.watch_holder(true).await,
+                    ElectorCommand::Acquire => self.acquire_and_renew().await,
+                    ElectorCommand::Stop => {}
                 }
+            };
+            let is_commanded = tokio::select! {
+                biased;
+                () = work => false,
+                next = commands.wait_for(|next| *next != command) => next.is_ok(),
+            };
+            if !is_commanded {
+                return;
+            }
+            if command == ElectorCommand::Acquire {
+                self.release().await;
+                self.share = None;
+                self.election.competes = false;
+                self.health.remove();
+                self.show_holder();
             }
         }
     }
 
     /// Competes until cut off.
     async fn acquire_and_renew(&mut self) {
+        self.election.competes = true;
         self.show_waiting();
         loop {
             let term = self.acquire().await;
@@ -140,19 +128,14 @@ impl LeaderElector {
             }
             self.term = Some(term.clone());
             if term.may_start() {
-                debug!(
-                    lease = self.name,
-                    namespace = self.config.namespace,
-                    "holding the Lease"
-                );
                 self.show(LeaderState::Leading(term.clone()));
             }
             self.renew_until_lost(&term).await;
             self.share = None;
-            let (namespace, holder) = (&self.config.namespace, self.election.holder());
+            self.health.remove();
+            let (namespace, holder) = (&self.namespace, self.election.holder());
             warn!(lease = self.name, namespace, holder, "lost the Lease");
-            let until = Instant::now() + term.until_end();
-            self.show(LeaderState::Lost { until });
+            self.show(LeaderState::Lost);
         }
     }
 
@@ -177,8 +160,10 @@ impl LeaderElector {
             {
                 done = self.write(record).await.map(drop);
             }
-            if let Err(error) = self.unless_needless(done) {
-                let namespace = &self.config.namespace;
+            if let Err(error) = done
+                && !self.is_needless(&error)
+            {
+                let namespace = &self.namespace;
                 debug!(lease = self.name, namespace, %error, "cannot read or create the Lease; retrying");
             }
             next_check = self.next_check();
@@ -191,7 +176,7 @@ impl LeaderElector {
     /// The Lease at each change of it. Not every sidecar may watch; reading now and then does as well, only later.
     fn watch(&self) -> impl Stream<Item = Option<Lease>> + Send + use<> {
         let name = self.name.clone();
-        let api = Api::<LeaseWire>::namespaced(self.config.shared.client.clone(), &self.config.namespace);
+        let api = Api::<LeaseWire>::namespaced(self.config.shared.client.clone(), &self.namespace);
         let watched = watcher::watch_object(api, &name).default_backoff();
         let leases = watched.filter_map(move |event| {
             let event = event.inspect_err(|error| debug!(lease = name, error = chain(error), "cannot watch the Lease"));
@@ -201,16 +186,19 @@ impl LeaderElector {
     }
 
     fn show(&self, state: LeaderState) {
-        if matches!(state, LeaderState::Lost { .. }) {
-            self.health.remove();
-        }
-        state.show_in(&self.state);
+        change(&self.shown, |shown| shown.state = state);
+    }
+
+    /// Shows why the Lease may not be read or written; nothing when it was written, or is not ours to be written.
+    fn show_permission_error(&self, error: Option<String>) {
+        change(&self.shown, |shown| shown.permission_error = error);
     }
 
     /// Shows who holds the Lease, for one that does not compete.
     fn show_holder(&self) {
         let ours = &self.config.shared.identity;
-        let is_ours = self.election.current_holder(Instant::now()) == Some(ours) && self.noted_holder() == Some(ours);
+        let held = self.election.known().filter(|known| known.until() > Instant::now());
+        let is_ours = held.is_some_and(|known| known.record.holder == *ours) && self.noted_holder() == Some(ours);
         // That of a sidecar says nothing of the other AttacherConfigs.
         self.show(if is_ours && self.member == Membership::Own {
             LeaderState::HeldForAnother
@@ -222,24 +210,22 @@ impl LeaderElector {
 
     /// Shows for whom it waits; a Lease that was lost stays shown as lost until its time is over.
     fn show_waiting(&self) {
-        let still_lost = matches!(*self.state.borrow(), LeaderState::Lost { until } if until > Instant::now());
-        if !still_lost {
+        let may_run = self.term.as_ref().is_some_and(Term::may_run);
+        if !may_run || self.shown.borrow().state != LeaderState::Lost {
             let holder = self.other_holder();
             self.show(LeaderState::Waiting { holder });
         }
     }
 
     fn warn(&self, error: &ApiError, message: &'static str) {
-        let (lease, namespace) = (&self.name, &self.config.namespace);
+        let (lease, namespace) = (&self.name, &self.namespace);
         warn!(lease, namespace, %error, message);
     }
 
     /// Who else holds the Lease, as far as known.
     fn other_holder(&self) -> Option<LeaseHolder> {
-        let LeaseAction::Wait { holder: identity, .. } = self.next() else {
-            return None;
-        };
-        if identity == NEW_LEASE_HOLDER {
+        let identity = self.election.holder()?.to_owned();
+        if identity == NEW_LEASE_HOLDER || !matches!(self.next(), LeaseAction::Wait { .. }) {
             return None;
         }
         // One of our own name may be a sidecar, which leaves our note on the Lease.
@@ -248,7 +234,7 @@ impl LeaderElector {
         Some(LeaseHolder {
             namesake: self.namesake && has_our_name,
             identity,
-            namespace: self.config.namespace.clone(),
+            namespace: self.namespace.clone(),
             reports,
         })
     }
@@ -264,7 +250,7 @@ impl LeaderElector {
         let timing = &self.config.timing;
         let usual = Instant::now() + timing.lease_duration;
         let wanted = match self.next() {
-            LeaseAction::Wait { until, .. } => until.min(usual),
+            LeaseAction::Wait { until } => until.min(usual),
             _ if self.election.has_looked() => usual,
             _ => Instant::now() + timing.retry_period,
         };
@@ -297,23 +283,19 @@ impl LeaderElector {
                 return term;
             }
             let mut next_try = self.next_retry();
-            loop {
+            fresh = loop {
                 tokio::select! {
                     biased;
-                    () = sleep_until(next_try) => {
-                        fresh = self.share.is_some();
-                        break;
-                    }
+                    () = sleep_until(next_try) => break self.share.is_some(),
                     Some(lease) = watched.next() => {
                         self.observe_lease(lease);
-                        let Err(until) = self.step() else {
-                            fresh = true;
-                            break;
-                        };
-                        next_try = next_try.min(until);
+                        match self.step() {
+                            Ok(_) => break true,
+                            Err(until) => next_try = next_try.min(until),
+                        }
                     }
                 }
-            }
+            };
         }
     }
 
@@ -331,7 +313,7 @@ impl LeaderElector {
     /// take it with, or until when to wait.
     fn step(&mut self) -> Result<LeaderElectionRecord, Instant> {
         let record = match self.next() {
-            LeaseAction::Wait { until, .. } => {
+            LeaseAction::Wait { until } => {
                 self.share = None;
                 return Err(until);
             }
@@ -340,9 +322,7 @@ impl LeaderElector {
             LeaseAction::Write(record) => record,
         };
         // The drop-in mode, and one that has its own Lease back, do not pause. Nor does the holder of the own Lease for another one.
-        let spreads = self.election.has_looked()
-            && self.config.shared.note == HolderNote::Reports
-            && self.member == Membership::Own;
+        let spreads = self.config.shared.reports && self.member == Membership::Own;
         if !spreads || self.election.is_ours(self.holds()) {
             return Ok(record);
         }
@@ -361,108 +341,107 @@ impl LeaderElector {
         self.share.get_or_insert_with(acquire)
     }
 
+    /// Takes the Lease if that may be now; without a look at it first when what is known of it is `fresh`.
     async fn try_acquire(&mut self, fresh: bool) -> Option<Term> {
-        let written = match fresh.then(|| self.step()) {
+        let unread = match fresh.then(|| self.step()) {
             Some(Ok(record)) => self.write(record).await.ok(),
             _ => None,
         };
-        let taken = match written {
-            Some(begun) => Ok(begun),
-            None => match self.read().await {
-                Ok(()) => match self.step() {
-                    Err(_) => {
-                        self.permissions.clear();
-                        self.show_waiting();
-                        return None;
-                    }
-                    Ok(record) => self.write(record).await,
-                },
-                Err(error) => Err(error),
-            },
+        let taken = match unread {
+            Some(begun) => Ok(Some(begun)),
+            None => self.read_and_take().await,
         };
         let now = self.config.shared.clock.now();
-        match self.unless_needless(taken.map(Some)) {
-            Ok(_) if !self.election.is_ours(true) && self.useless_since.is_none() => {
-                let (lease, namespace) = (&self.name, &self.config.namespace);
+        let taken = match taken {
+            Ok(Some(_)) if !self.election.is_ours(true) => {
+                let (lease, namespace) = (&self.name, &self.namespace);
                 info!(lease, namespace, "created the Lease; it is taken when it has run out");
-                self.show_waiting();
                 None
             }
-            Ok(taken) => {
-                let LeaderElectionConfig { shared, timing, .. } = &self.config;
-                let taken = taken.unwrap_or(now);
-                Some(Term::new(shared.rules, shared.clock.clone(), *timing, taken))
-            }
+            Ok(taken) => taken,
+            Err(error) if self.is_needless(&error) => Some(now),
             Err(error) => {
                 self.warn(&error, "cannot take the Lease; retrying");
-                self.show_waiting();
                 None
             }
+        };
+        if taken.is_none() {
+            self.show_waiting();
         }
+        let LeaderElectionConfig { shared, timing, .. } = &self.config;
+        taken.map(|taken| Term::new(shared.rules, shared.clock.clone(), *timing, taken))
+    }
+
+    /// Answers when the request was begun that took the Lease; none when it is waited for.
+    async fn read_and_take(&mut self) -> Result<Option<Moment>, ApiError> {
+        self.read().await?;
+        let Ok(record) = self.step() else {
+            self.show_permission_error(None);
+            return Ok(None);
+        };
+        self.write(record).await.map(Some)
     }
 
     /// Renews until that fails for too long, or comes too late by either clock: a process that stood still has lost the Lease
     /// even when nobody took it, as what it knows of the objects may be of before.
     async fn renew_until_lost(&mut self, term: &Term) {
-        let period = self.config.timing.retry_period;
-        loop {
-            sleep(term.until_renewal().min(term.until_deadline())).await;
-            loop {
-                // Not left to the timers below: they are late when the process stood still.
-                if !term.may_start() {
-                    return;
+        let mut pause = term.until_renewal();
+        while term.may_start() {
+            sleep(pause.min(term.until_deadline())).await;
+            let renewal = timeout(term.until_deadline(), self.renew(term)).await;
+            pause = match renewal.ok().flatten() {
+                // It is not enough that the Lease is ours.
+                Some(begun) if term.extend(begun) => term.until_renewal(),
+                Some(_) => return,
+                // Those of other Leases of the process may have failed at the same moment.
+                None => {
+                    let longest = self.config.timing.retry_period.min(MAX_RENEWAL_PAUSE);
+                    longest.mul_f64(1.0 - SPREAD * fastrand::f64())
                 }
-                let renewal = timeout(term.until_deadline(), self.renew(term)).await;
-                match renewal.unwrap_or(RenewResult::Failed) {
-                    // It is not enough that the Lease is ours.
-                    RenewResult::Done(begun) if term.extend(begun) => break,
-                    RenewResult::Done(_) => return,
-                    RenewResult::Taken => {
-                        term.end();
-                        return;
-                    }
-                    RenewResult::Failed => {
-                        // Those of other Leases of the process may have failed at the same moment.
-                        let pause = period.min(MAX_RENEWAL_PAUSE).mul_f64(1.0 - SPREAD * fastrand::f64());
-                        sleep(pause.min(term.until_deadline())).await;
-                    }
-                }
-            }
+            };
         }
     }
 
-    async fn renew(&mut self, term: &Term) -> RenewResult {
+    /// Answers when the request was begun that renewed the Lease. Without an answer it is to be renewed again while the term lasts, which
+    /// ends when somebody else has the Lease, or may have had it.
+    async fn renew(&mut self, term: &Term) -> Option<Moment> {
         // A Lease that is ours need not be read: a write that came too late fails by its resource version.
-        if let Some(record) = self.election.renewed_record(Instant::now(), clock::now(), self.holds()) {
+        if term.may_start()
+            && let Some(record) = self.election.renewed_record(Instant::now(), clock::now(), true)
+        {
             match self.write(record).await {
-                Ok(begun) => return RenewResult::Done(begun),
+                Ok(begun) => return Some(begun),
                 Err(error) => debug!(lease = self.name, %error, "looking at the Lease before it is renewed"),
             }
         }
+        // Not left to timers: they are late when the process stood still.
         if !term.may_start() {
-            return RenewResult::Failed;
+            return None;
         }
         self.metrics.lease_read_before_renewal(&self.name);
         let now = self.config.shared.clock.now();
         // One that nobody can hold was never ours, and is still to be held by nobody else.
-        let may_be_ours = self.useless_since.is_none();
-        let renewed = match self.read().await {
-            Ok(()) if may_be_ours && self.known.is_some() && !self.election.is_ours(self.holds()) => {
-                return RenewResult::Taken;
+        let may_be_ours = self.needless_since.is_none();
+        let read = self.read().await;
+        let is_lost = may_be_ours && self.known.is_some() && !self.election.is_ours(self.holds());
+        let renewed = match (read, self.next()) {
+            (Err(error), _) => Err(error),
+            (Ok(()), LeaseAction::Create(record) | LeaseAction::Write(record))
+                if !is_lost && record.holder != NEW_LEASE_HOLDER =>
+            {
+                self.write(record).await
             }
-            Ok(()) => match self.next() {
-                LeaseAction::Create(record) | LeaseAction::Write(record) if record.holder != NEW_LEASE_HOLDER => {
-                    self.write(record).await
-                }
-                _ => return RenewResult::Taken,
-            },
-            Err(error) => Err(error),
+            _ => {
+                term.end();
+                return None;
+            }
         };
-        match self.unless_needless(renewed.map(Some)) {
-            Ok(begun) => RenewResult::Done(begun.unwrap_or(now)),
+        match renewed {
+            Ok(begun) => Some(begun),
+            Err(error) if self.is_needless(&error) => Some(now),
             Err(error) => {
                 self.warn(&error, "cannot renew the Lease; retrying");
-                RenewResult::Failed
+                None
             }
         }
     }
@@ -487,7 +466,7 @@ impl LeaderElector {
             };
             match self.write(record).await {
                 Ok(_) => {
-                    let (lease, namespace) = (&self.name, &self.config.namespace);
+                    let (lease, namespace) = (&self.name, &self.namespace);
                     return info!(lease, namespace, "released the Lease");
                 }
                 Err(error) => self.warn(&error, "cannot release the Lease"),
@@ -496,7 +475,7 @@ impl LeaderElector {
     }
 
     async fn read(&mut self) -> Result<(), ApiError> {
-        let name = (&*self.config.namespace, &*self.name);
+        let name = (&*self.namespace, &*self.name);
         let lease = self.requests().find::<LeaseWire>(name).await;
         let lease = lease.map_err(|error| self.with_permission(error))?;
         self.write_unconfirmed = false;
@@ -509,14 +488,13 @@ impl LeaderElector {
         let known = self.election.known().map(|known| &known.record);
         if record.is_some() && record.as_ref() != known {
             // Somebody can hold it.
-            self.useless_since = None;
+            self.needless_since = None;
         }
         let before = self.election.renewed_in_our_name();
         self.election.observe(record, Instant::now());
         self.known = lease;
-        if let Some((before, renewed)) = before.zip(self.election.renewed_in_our_name())
-            && before != renewed
-        {
+        let after = self.election.renewed_in_our_name();
+        if before != after && before.is_some() && after.is_some() {
             self.tell_namesake();
         }
         if self.other_holder().is_some_and(|holder| holder.reports) {
@@ -540,17 +518,20 @@ impl LeaderElector {
 
     /// Writes the Lease, or creates it; answers when the request was begun.
     async fn write(&mut self, record: LeaderElectionRecord) -> Result<Moment, ApiError> {
-        let LeaderElectionConfig { shared, namespace, .. } = &self.config;
+        let (shared, namespace) = (&self.config.shared, &self.namespace);
         let mut lease = self.known.clone().unwrap_or_default();
         record.write_to(&mut lease, &shared.labels);
-        if let Some(note) = shared.note.annotation() {
-            let notes = lease.annotations_mut();
-            if record.holder == shared.identity {
-                notes.insert(note.to_owned(), record.holder.clone());
-            } else if shared.note == HolderNote::DropIn {
-                // A sidecar may come back under the same name.
-                notes.remove(note);
-            }
+        let notes = lease.annotations_mut();
+        let note = if shared.reports {
+            LEASE_HOLDER_ANNOTATION
+        } else {
+            LEASE_DROP_IN_ANNOTATION
+        };
+        if record.holder == shared.identity {
+            notes.insert(note.to_owned(), record.holder.clone());
+        } else if !shared.reports {
+            // A sidecar may come back under the same name.
+            notes.remove(note);
         }
         let begun = shared.clock.now();
         self.write_unconfirmed = true;
@@ -564,45 +545,43 @@ impl LeaderElector {
         };
         let stored: LeaseWire = stored.map_err(|error| self.with_permission(error))?;
         let stored = Lease::from(stored);
-        self.useless_since = None;
+        self.needless_since = None;
         self.write_unconfirmed = false;
-        self.permissions.clear();
+        self.show_permission_error(None);
         let record = LeaderElectionRecord::of(&stored);
-        self.known = Some(stored);
         self.election.record_written(record, Instant::now());
+        self.known = Some(stored);
         if self.election.is_ours(self.holds()) {
-            let duration = self.config.timing.lease_duration;
-            self.health.renewed(duration, begun.monotonic);
+            self.health.renewed(self.config.timing.lease_duration, begun.monotonic);
         }
         Ok(begun)
     }
 
-    /// Takes back the error about a Lease that nobody can hold: its namespace is gone, and who held it went with it; or a former
+    /// Whether an error is about a Lease that nobody can hold: its namespace is gone, and who held it went with it; or a former
     /// release, which has this process's permissions, is refused as well. That is so at once for who holds the Lease, and after
     /// one duration for who does not: the longest one that is known.
-    fn unless_needless<T: Default>(&mut self, asked: Result<T, ApiError>) -> Result<T, ApiError> {
-        let Err(error) = &asked else { return asked };
-        let of_namespace = format!("namespaces \"{}\" not found", self.config.namespace);
+    fn is_needless(&mut self, error: &ApiError) -> bool {
+        let of_namespace = format!("namespaces \"{}\" not found", self.namespace);
         let is_gone = error.message.contains(&of_namespace) || error.message.contains(IS_TERMINATED);
-        let is_needless = match self.member {
-            Membership::Own => false,
-            Membership::Extra => is_gone,
-            Membership::Former => is_gone || error.is_denied(),
+        let can_be_held = match self.member {
+            Membership::Own => true,
+            Membership::Extra => !is_gone,
+            Membership::Former => !is_gone && !error.is_denied(),
         };
-        if !is_needless {
-            self.useless_since = None;
-            return asked;
+        if can_be_held {
+            self.needless_since = None;
+            return false;
         }
-        let since = *self.useless_since.get_or_insert_with(Instant::now);
+        let since = *self.needless_since.get_or_insert_with(Instant::now);
         let known = self.election.known().map(|known| known.record.duration());
         let duration = self.config.timing.lease_duration.max(known.unwrap_or_default());
-        if !self.holds() && since.elapsed() < duration {
-            return asked;
+        let is_over = self.holds() || since.elapsed() >= duration;
+        if is_over {
+            // There is nothing to renew, and nothing that a permission would be needed for.
+            self.health.remove();
+            self.show_permission_error(None);
         }
-        // There is nothing to renew, and nothing that a permission would be needed for.
-        self.health.remove();
-        self.permissions.clear();
-        Ok(T::default())
+        is_over
     }
 
     /// What the next request is sent by. It may take half of the renew deadline, or of what is left until then while the Lease is held, so
@@ -621,24 +600,21 @@ impl LeaderElector {
         if !error.is_denied() || self.member == Membership::Former || error.message.contains(IS_TERMINATED) {
             return error;
         }
-        let (namespace, name) = (&self.config.namespace, &self.name);
-        if error.is_of_admission() {
-            let message =
-                format!("the API server does not let the operator work with Lease {namespace}/{name}: {error}");
-            self.permissions.set(&message);
-            return ApiError { message, ..error };
-        }
-        let mut message = format!(
-            "the operator may not work with Lease {namespace}/{name}: {error}; its ServiceAccount needs, by a Role in \
-             namespace {namespace}, apiGroups [coordination.k8s.io], resources [leases], verbs [get, list, watch, create, \
-             update]; the chart creates it for its own namespace and for each that leaderElection.namespace or \
-             leaderElection.sidecarNamespaces of an entry of attacherConfigs, or of the config of one of drivers, names"
-        );
-        if self.member == Membership::Extra {
-            let mend = format!("; if namespace {namespace} was deleted, remove it from spec.leaderElection");
-            message.push_str(&mend);
-        }
-        self.permissions.set(&message);
+        let (namespace, name) = (&self.namespace, &self.name);
+        let message = if error.is_of_admission() {
+            format!("the API server does not let the operator work with Lease {namespace}/{name}: {error}")
+        } else {
+            let gone = format!("; if namespace {namespace} was deleted, remove it from spec.leaderElection");
+            let mend = if self.member == Membership::Extra { &*gone } else { "" };
+            format!(
+                "the operator may not work with Lease {namespace}/{name}: {error}; its ServiceAccount needs, by a Role in \
+                 namespace {namespace}, apiGroups [coordination.k8s.io], resources [leases], verbs [get, list, watch, create, \
+                 update]; the chart creates it for its own namespace and for each that leaderElection.namespace or \
+                 leaderElection.sidecarNamespaces of an entry of attacherConfigs, or of the config of one of drivers, \
+                 names{mend}"
+            )
+        };
+        self.show_permission_error(Some(message.clone()));
         ApiError { message, ..error }
     }
 }

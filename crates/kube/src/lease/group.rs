@@ -7,8 +7,6 @@
 //! Others do not keep to that order: an operator in another namespace, which has another own Lease, and a former release. So who waits for
 //! long for a Lease that such a replica holds gives the own one back until that is free, as that replica may wait for it.
 
-use std::collections::BTreeMap;
-
 use futures::future::{OptionFuture, join_all, select_all};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
@@ -17,54 +15,39 @@ use tracing::info;
 
 use super::config::LeaderElectionConfig;
 use super::elector::LeaderElector;
-use super::state::{ElectorCommand, LeaderState, Membership, PermissionErrors};
+use super::state::{CandidateStatus, ElectorCommand, LeaderState, Membership, change};
 use super::term::Term;
 use crate::schedule;
 use crate::telemetry::Metrics;
+
+/// The place of the own Lease among all.
+const OWN: usize = 0;
 
 /// A candidate at work.
 struct Member {
     namespace: String,
     commands: watch::Sender<ElectorCommand>,
-    state: watch::Receiver<LeaderState>,
+    status: watch::Receiver<CandidateStatus>,
     task: AbortOnDropHandle<()>,
 }
 
 /// The candidates for all Leases of one driver.
 pub(super) struct LeaseGroup {
-    own: Member,
-    others: Vec<Member>,
+    /// In the order in which Leases are acquired.
+    members: Vec<Member>,
     config: LeaderElectionConfig,
     lease: String,
     metrics: Metrics,
-    state: watch::Sender<LeaderState>,
-    /// The terms of the members and the time in which all last, while that was shown last.
-    term: Option<(Vec<Term>, Term)>,
+    shown: watch::Sender<CandidateStatus>,
+    /// The last time in which all Leases were held.
+    term: Option<Term>,
     /// From when on the own Lease is left to others, while a replica holds another one without it.
     yields_at: Option<Instant>,
-    /// Whether it is left to others.
-    yields: bool,
 }
 
 impl Member {
     fn command(&self, command: ElectorCommand) {
-        self.commands
-            .send_if_modified(|known| std::mem::replace(known, command) != command);
-    }
-
-    fn term(&self) -> Option<Term> {
-        self.state.borrow().term().cloned()
-    }
-
-    fn competes(&self) -> bool {
-        self.state.borrow().competes()
-    }
-
-    /// The replica that holds it, if another does.
-    fn replica(&self) -> Option<String> {
-        let state = self.state.borrow();
-        let replica = state.holder().filter(|holder| holder.reports);
-        replica.map(|holder| holder.identity.clone())
+        change(&self.commands, |known| *known = command);
     }
 }
 
@@ -74,44 +57,31 @@ impl LeaseGroup {
         config: LeaderElectionConfig,
         lease: String,
         metrics: Metrics,
-        state: watch::Sender<LeaderState>,
-        permission_errors: &watch::Sender<BTreeMap<usize, String>>,
+        shown: watch::Sender<CandidateStatus>,
     ) -> Self {
-        let mut numbers = 0..;
-        let mut member = |namespace: &str, membership| {
-            let (state, seen) = watch::channel(LeaderState::Unknown);
+        let member = |(namespace, membership): (&String, Membership)| {
+            let (shown, status) = watch::channel(CandidateStatus::default());
             let (commands, commanded) = watch::channel(ElectorCommand::Observe);
-            let permissions = PermissionErrors {
-                number: numbers.next().unwrap_or_default(),
-                errors: permission_errors.clone(),
-            };
-            let config = config.in_namespace(namespace);
-            let elector = LeaderElector::new(config, lease.clone(), metrics.clone(), membership, state, permissions);
+            let place = (namespace.clone(), membership);
+            let elector = LeaderElector::new(config.clone(), place, lease.clone(), metrics.clone(), shown);
             Member {
-                namespace: namespace.to_owned(),
+                namespace: namespace.clone(),
                 commands,
-                state: seen,
+                status,
                 task: AbortOnDropHandle::new(schedule::spawn(elector.run(commanded))),
             }
         };
-        let own = member(&config.namespace, Membership::Own);
-        let others = config.others.iter();
-        let others = others.map(|(namespace, membership)| member(namespace, *membership));
+        let others = config.others.iter().map(|(other, membership)| (other, *membership));
+        let all = std::iter::once((&config.namespace, Membership::Own)).chain(others);
         Self {
-            own,
-            others: others.collect(),
+            members: all.map(member).collect(),
             config,
             lease,
             metrics,
-            state,
+            shown,
             term: None,
             yields_at: None,
-            yields: false,
         }
-    }
-
-    fn members(&self) -> impl Iterator<Item = &Member> {
-        std::iter::once(&self.own).chain(&self.others)
     }
 
     /// Carries out one command after the other, until the last one or until nobody can command any more.
@@ -121,18 +91,21 @@ impl LeaseGroup {
             if command == ElectorCommand::Stop {
                 break;
             }
-            let over = self.command_members(command);
-            self.show(command);
+            // One look at each: what changes later is looked at with the others again.
+            let status = |member: &Member| member.status.borrow().clone();
+            let seen: Vec<_> = self.members.iter().map(status).collect();
+            let over = self.command_members(command, &seen);
+            self.show(command, &seen);
             let ended = OptionFuture::from(over.as_ref().map(Term::over));
-            let yields = OptionFuture::from(self.yields_at.filter(|_| !self.yields).map(sleep_until));
-            let members = std::iter::once(&mut self.own).chain(&mut self.others);
-            let changed = select_all(members.map(|member| Box::pin(member.state.changed())));
+            let yielded = *self.members[OWN].commands.borrow() != ElectorCommand::Acquire;
+            let yields = OptionFuture::from(self.yields_at.filter(|_| !yielded).map(sleep_until));
+            let changed = self.members.iter_mut().map(|member| Box::pin(member.status.changed()));
             tokio::select! {
                 biased;
                 changed = commands.changed() => if changed.is_err() {
                     return;
                 },
-                (alive, ..) = changed => if alive.is_err() {
+                (alive, ..) = select_all(changed) => if alive.is_err() {
                     return;
                 },
                 Some(()) = ended => {}
@@ -140,7 +113,7 @@ impl LeaseGroup {
             }
         }
         // No call runs any more.
-        let ended = std::iter::once(&mut self.own).chain(&mut self.others).map(|member| {
+        let ended = self.members.iter_mut().map(|member| {
             member.command(ElectorCommand::Stop);
             &mut member.task
         });
@@ -149,112 +122,102 @@ impl LeaseGroup {
 
     /// Gives the candidates their commands. As long as a call may still run without one of the Leases, they keep the others: answers with
     /// the term after whose end they release them.
-    fn command_members(&mut self, command: ElectorCommand) -> Option<Term> {
-        if command != ElectorCommand::Acquire {
-            (self.yields_at, self.yields) = (None, false);
-            self.members().for_each(|member| member.command(command));
+    fn command_members(&mut self, command: ElectorCommand, seen: &[CandidateStatus]) -> Option<Term> {
+        use ElectorCommand::{Acquire, Observe, Prepare};
+        if command != Acquire {
+            self.yields_at = None;
+            for member in &self.members {
+                member.command(command);
+            }
             return None;
         }
-        let may_run = self.term.as_ref().map(|(_, term)| term).filter(|term| term.may_run());
-        if let Some(term) = may_run
-            && self.members().any(|member| member.term().is_none())
-        {
+        let lacks_one = seen.iter().any(|shown| shown.state.term().is_none());
+        if let Some(term) = self.term.as_ref().filter(|term| lacks_one && term.may_run()) {
             return Some(term.clone());
         }
-        self.look_for_rivals();
-        self.own
-            .command(if self.yields { ElectorCommand::Observe } else { command });
-        let mut next = if !self.yields && self.own.term().is_some() {
-            command
-        } else {
-            ElectorCommand::Observe
-        };
-        for member in &self.others {
+        let mut next = if self.yields(seen) { Observe } else { Acquire };
+        for (place, (member, shown)) in self.members.iter().zip(seen).enumerate() {
             member.command(next);
-            if next == ElectorCommand::Acquire && member.term().is_none() {
-                // Those after it are created meanwhile, so that their first duration passes.
-                next = ElectorCommand::Prepare;
+            if next == Acquire && shown.state.term().is_none() {
+                // Who holds the own one creates those after another one meanwhile, so that their first duration passes.
+                next = if place == OWN { Observe } else { Prepare };
             }
         }
         None
     }
 
-    /// Leaves the own Lease to others when a replica that does not hold it has held another one for one to two durations. For longer than
-    /// one, as a replica that has ended is seen to hold what it did not release; and not always for the same time, as two may yield to each
-    /// other.
-    fn look_for_rivals(&mut self) {
-        let leader = self.own.replica();
-        let is_rival = |member: &&Member| {
-            member
-                .replica()
-                .is_some_and(|replica| leader.as_ref() != Some(&replica))
-        };
-        let Some(rival) = self.others.iter().find(is_rival) else {
-            (self.yields_at, self.yields) = (None, false);
-            return;
+    /// Whether the own Lease is left to others: when a replica that does not hold it has held another one for one to two durations. For
+    /// longer than one, as a replica that has ended is seen to hold what it did not release; and not always for the same time, as two may
+    /// yield to each other.
+    fn yields(&mut self, seen: &[CandidateStatus]) -> bool {
+        let leader = seen[OWN].state.replica();
+        let mut replicas = seen.iter().map(|shown| shown.state.replica());
+        let Some(rival) = replicas.position(|replica| replica.is_some() && replica != leader) else {
+            self.yields_at = None;
+            return false;
         };
         let (now, duration) = (Instant::now(), self.config.timing.lease_duration);
         let yields_at = || now + duration.mul_f64(1.0 + fastrand::f64());
         let yields = *self.yields_at.get_or_insert_with(yields_at) <= now;
-        if yields && !self.yields {
-            let (lease, namespace) = (&self.lease, &rival.namespace);
+        if yields && *self.members[OWN].commands.borrow() == ElectorCommand::Acquire {
+            let (lease, namespace) = (&self.lease, &self.members[rival].namespace);
             info!(
                 lease,
                 namespace, "another replica holds this Lease and may wait for ours, which is left to it"
             );
         }
-        self.yields = yields;
+        yields
     }
 
-    /// Shows the state of the Lease that is in the way: that of another replica, which leads or may do so, else the first one that is not
-    /// held.
-    fn show(&mut self, command: ElectorCommand) {
-        if command != ElectorCommand::Acquire && self.members().any(Member::competes) {
+    fn show(&mut self, command: ElectorCommand, seen: &[CandidateStatus]) {
+        let competes = command == ElectorCommand::Acquire;
+        if !competes && seen.iter().any(|shown| shown.state.competes()) {
             return;
         }
-        let terms: Vec<Term> = self.members().filter_map(Member::term).collect();
-        if terms.len() == 1 + self.others.len() {
-            let known = self.term.take().filter(|(known, _)| *known == terms);
-            let (terms, term) = known.unwrap_or_else(|| {
-                let (lease, identity) = (&self.lease, &self.config.shared.identity);
-                info!(lease, identity, "leading");
-                let term = Term::of_all(&terms);
-                (terms, term)
-            });
-            self.term = Some((terms, term.clone()));
-            return self.show_state(LeaderState::Leading(term));
-        }
-        let of_replica = self.members().find(|member| member.replica().is_some());
-        let lacking = of_replica.or_else(|| self.members().find(|member| member.term().is_none()));
-        let Some(lacking) = lacking else { return };
-        let state = lacking.state.borrow().clone();
-        let waits = !matches!(
-            state,
-            LeaderState::OwnHeld { .. } | LeaderState::Leading(_) | LeaderState::Lost { .. }
-        );
-        let (holder, namespace) = (state.holder().cloned(), lacking.namespace.clone());
-        let state = match command == ElectorCommand::Acquire && waits {
-            false => state,
-            true if self.own.term().is_some() => LeaderState::OwnHeld { namespace, holder },
-            true => LeaderState::Waiting { holder },
-        };
-        if command != ElectorCommand::Acquire {
+        let state = self.state(competes, seen);
+        // Another candidate of this process may compete while this one only watches.
+        if competes {
+            self.metrics.leading(&self.lease, state.term().is_some());
+        } else {
             self.forget();
         }
-        self.show_state(state);
+        let permission_error = seen.iter().find_map(|shown| shown.permission_error.clone());
+        change(&self.shown, |shown| {
+            (shown.state, shown.permission_error) = (state, permission_error);
+        });
     }
 
-    fn show_state(&self, state: LeaderState) {
-        // Another candidate of this process may compete while this one only watches.
-        if state.competes() {
-            self.metrics.leading(&self.lease, state.term().is_some());
+    /// The state of the Lease that is in the way: that of another replica, which leads or may do so, else the first one that is not held.
+    fn state(&mut self, competes: bool, seen: &[CandidateStatus]) -> LeaderState {
+        let mut states = seen.iter().map(|shown| &shown.state);
+        let terms: Option<Vec<&Term>> = states.clone().map(LeaderState::term).collect();
+        if let Some(terms) = terms {
+            let term = Term::of_all(terms);
+            if self.term.replace(term.clone()).as_ref() != Some(&term) {
+                let (lease, identity) = (&self.lease, &self.config.shared.identity);
+                info!(lease, identity, "leading");
+            }
+            return LeaderState::Leading(term);
         }
-        state.show_in(&self.state);
+        let of_replica = states.clone().position(|state| state.replica().is_some());
+        let lacking = of_replica.or_else(|| states.position(|state| state.term().is_none()));
+        let lacking = lacking.unwrap_or(OWN);
+        let (state, namespace) = (&seen[lacking].state, &self.members[lacking].namespace);
+        let holder = state.holder().cloned();
+        match state {
+            LeaderState::Lost => LeaderState::Lost,
+            state if !competes => state.clone(),
+            _ if seen[OWN].state.term().is_none() => LeaderState::Waiting { holder },
+            _ => LeaderState::OwnHeld {
+                namespace: namespace.clone(),
+                holder,
+            },
+        }
     }
 
-    /// It does not compete any more, and had shown that it did.
+    /// It does not compete any more, and may have shown that it did.
     fn forget(&self) {
-        if self.state.borrow().competes() {
+        if self.shown.borrow().state.competes() {
             self.metrics.forget_lease(&self.lease);
         }
     }

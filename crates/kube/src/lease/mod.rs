@@ -26,12 +26,12 @@ mod term;
 pub(crate) mod tests;
 
 pub use clock::{Clock, Moment, MomentSource};
-pub use config::{HolderNote, LeaderElectionConfig, LeaderElections};
+pub use config::{LeaderElectionConfig, LeaderElections};
 pub use election::{ElectionState, LeaseAction, LeaseRules, ObservedRecord};
 pub use handle::LeaderElectionHandle;
 pub use health::LeaseHealth;
 pub use record::LeaderElectionRecord;
-pub use settings::{LeaseTimings, LeaseTimingsError, namespace};
+pub use settings::{LeaseTimings, LeaseTimingsError};
 pub use shares::LeaseShares;
-pub use state::{LeaderState, LeaseHolder};
+pub use state::{CandidateStatus, LeaderState, LeaseHolder};
 pub use term::{Term, rest};

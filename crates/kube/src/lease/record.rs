@@ -1,11 +1,11 @@
 //! What a Lease says, in the form of client-go's LeaderElectionRecord.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-use std::time::Duration;
 
 /// The record of an election.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -41,16 +41,6 @@ impl LeaderElectionRecord {
     /// How long others must leave the Lease alone after its last change.
     pub fn duration(&self) -> Duration {
         Duration::from_secs(u64::try_from(self.duration_seconds).unwrap_or_default())
-    }
-
-    /// The record as it is read again: times in a Lease have microseconds.
-    pub(super) fn as_stored(&self) -> Self {
-        let stored = |time: Timestamp| Timestamp::from_microsecond(time.as_microsecond()).unwrap_or(time);
-        Self {
-            acquired: self.acquired.map(stored),
-            renewed: self.renewed.map(stored),
-            ..self.clone()
-        }
     }
 
     /// Writes the record and labels into a Lease and leaves the rest of it, its resource version above all.

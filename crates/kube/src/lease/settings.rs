@@ -78,17 +78,16 @@ impl LeaseTimings {
 }
 
 /// The namespace for Leases by the sidecar's rule: what is asked for, else that of the pod, else "default".
-pub fn namespace(asked_for: &str) -> String {
+pub(super) fn namespace(asked_for: &str) -> String {
     let variable = std::env::var("POD_NAMESPACE").ok();
     let file = || std::fs::read_to_string(NAMESPACE_FILE).ok();
     first_of(asked_for, variable, file)
 }
 
 pub(super) fn first_of(asked_for: &str, variable: Option<String>, file: impl FnOnce() -> Option<String>) -> String {
-    let used = |text: &String| !text.trim().is_empty();
-    let found = Some(asked_for.to_owned())
-        .filter(used)
-        .or_else(|| variable.filter(used))
-        .or_else(|| file().filter(used));
-    found.map_or_else(|| LAST_RESORT.to_owned(), |text| text.trim().to_owned())
+    let used = |text: String| Some(text.trim().to_owned()).filter(|text| !text.is_empty());
+    let found = used(asked_for.to_owned()).or_else(|| variable.and_then(used));
+    found
+        .or_else(|| file().and_then(used))
+        .unwrap_or_else(|| LAST_RESORT.to_owned())
 }

@@ -1,9 +1,6 @@
-//! The state of a candidate for a Lease, and its commands.
-
-use std::collections::BTreeMap;
+//! What a candidate for a Lease shows, and its commands.
 
 use tokio::sync::watch;
-use tokio::time::Instant;
 
 use super::term::Term;
 
@@ -21,9 +18,10 @@ pub struct LeaseHolder {
 }
 
 /// The state of a candidate.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum LeaderState {
     /// It does not compete, and has not seen the Lease yet.
+    #[default]
     Unknown,
     /// It does not compete; another holds the Lease, or nobody.
     Observing {
@@ -46,19 +44,11 @@ pub enum LeaderState {
     },
     /// It holds the Lease, in this term.
     Leading(Term),
-    /// It did hold the Lease and can no longer be sure of it. Nobody else takes it before `until`.
-    Lost {
-        /// When others may take it.
-        until: Instant,
-    },
+    /// It did hold the Lease and can no longer be sure of it. Nobody else takes it before the end of the lease duration.
+    Lost,
 }
 
 impl LeaderState {
-    /// Shows it to whoever follows it, if it is another one than before.
-    pub(super) fn show_in(self, shown: &watch::Sender<Self>) {
-        shown.send_if_modified(|known| std::mem::replace(known, self.clone()) != self);
-    }
-
     /// Whether the candidate competes for the Lease, or holds it.
     pub(super) fn competes(&self) -> bool {
         !matches!(self, Self::Unknown | Self::Observing { .. } | Self::HeldForAnother)
@@ -68,8 +58,14 @@ impl LeaderState {
     pub fn holder(&self) -> Option<&LeaseHolder> {
         match self {
             Self::Observing { holder } | Self::Waiting { holder } | Self::OwnHeld { holder, .. } => holder.as_ref(),
-            Self::Unknown | Self::HeldForAnother | Self::Leading(_) | Self::Lost { .. } => None,
+            Self::Unknown | Self::HeldForAnother | Self::Leading(_) | Self::Lost => None,
         }
+    }
+
+    /// The same, if it is a replica that writes the status of the AttacherConfig.
+    pub fn replica(&self) -> Option<&str> {
+        let replica = self.holder().filter(|holder| holder.reports)?;
+        Some(&replica.identity)
     }
 
     /// Namespace of the Lease that is waited for, if that is known.
@@ -89,6 +85,15 @@ impl LeaderState {
     }
 }
 
+/// What a candidate shows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CandidateStatus {
+    /// Its state.
+    pub state: LeaderState,
+    /// Why a Lease may not be read or written, and which permission is missing; none when all may be, as far as known.
+    pub permission_error: Option<String>,
+}
+
 /// What a candidate is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ElectorCommand {
@@ -101,24 +106,13 @@ pub(super) enum ElectorCommand {
     Stop,
 }
 
-/// Where a candidate says which permission it lacks, beside the others of its handle.
-pub(super) struct PermissionErrors {
-    /// Its place among those: the own Lease has the first.
-    pub number: usize,
-    pub errors: watch::Sender<BTreeMap<usize, String>>,
-}
-
-impl PermissionErrors {
-    pub(super) fn set(&self, message: &str) {
-        self.errors
-            .send_if_modified(|known| known.insert(self.number, message.to_owned()).as_deref() != Some(message));
-    }
-
-    /// The Lease was written, or is not ours to be written.
-    pub(super) fn clear(&self) {
-        self.errors
-            .send_if_modified(|known| known.remove(&self.number).is_some());
-    }
+/// Changes a status or a command. Whoever follows it hears of that only if it differs then.
+pub(super) fn change<T: Clone + PartialEq>(followed: &watch::Sender<T>, edit: impl FnOnce(&mut T)) {
+    followed.send_if_modified(|known| {
+        let before = known.clone();
+        edit(known);
+        *known != before
+    });
 }
 
 /// What a candidate is among those of one handle.

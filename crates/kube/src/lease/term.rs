@@ -13,9 +13,9 @@ use super::clock::{Clock, Moment};
 use super::election::LeaseRules;
 use super::settings::LeaseTimings;
 
-/// One uninterrupted time of holding a Lease, or several at once, from the write that took it. It is over for good as soon as it was not renewed
-/// in time by either clock, when another took the Lease, and when the Lease is released; whoever takes the Lease again has a
-/// new term. Clones share it, and a term equals its clones only.
+/// One uninterrupted time of holding a Lease, or several at once, from the write that took it. It is over for good as soon as it was not
+/// renewed in time by either clock, when another took the Lease, and when the Lease is released; whoever takes the Lease again has a new
+/// term. Clones share it.
 ///
 /// What it answers follows from the clocks at that instant, and not from what a task was able to notice: a process that stood
 /// still finds its term over before anybody had the time to end it.
@@ -107,7 +107,11 @@ impl Term {
     /// The Lease was renewed by a request begun at `begun`. False when the term was over by then: what was renewed is the
     /// Lease, and whoever worked may have stood still since.
     pub fn extend(&self, begun: Moment) -> bool {
-        self.0.iter().all(|part| part.extend(begun))
+        let in_time = self.may_start();
+        for part in self.0.iter().filter(|_| in_time) {
+            *part.renewed.lock() = begun;
+        }
+        in_time
     }
 
     /// Ends the term before its time.
@@ -125,14 +129,6 @@ impl Term {
 }
 
 impl TermInner {
-    fn extend(&self, begun: Moment) -> bool {
-        let in_time = !self.rest_of(self.timing.renew_deadline).is_zero();
-        if in_time {
-            *self.renewed.lock() = begun;
-        }
-        in_time
-    }
-
     fn rest_of(&self, time: Duration) -> Duration {
         if self.ended.is_cancelled() {
             return Duration::ZERO;
@@ -152,9 +148,10 @@ pub fn rest(time: Duration, renewed: Moment, now: Moment) -> Duration {
     time.saturating_sub(now.since(renewed))
 }
 
+/// Terms are equal when they are of the same Leases and began with the same writes.
 impl PartialEq for Term {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        self.0.iter().map(Arc::as_ptr).eq(other.0.iter().map(Arc::as_ptr))
     }
 }
 
@@ -162,9 +159,6 @@ impl Eq for Term {}
 
 impl fmt::Debug for Term {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Term")
-            .field("until_deadline", &self.until_deadline())
-            .field("until_end", &self.until_end())
-            .finish_non_exhaustive()
+        f.debug_tuple("Term").field(&self.until_end()).finish()
     }
 }

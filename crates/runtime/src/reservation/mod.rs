@@ -1,6 +1,5 @@
 //! Which AttacherConfig of this process works for a driver, when several name the same one or drivers whose finalizers and
-//! Leases have the same names: one whose spec names the driver before one that takes the name which is answered, and of these the oldest,
-//! also when a younger one answered first.
+//! Leases have the same names ([`ReservationTable`]).
 //!
 //! A Lease cannot tell them apart, as both candidates would have the identity of this process. So a claim is granted
 //! before a driver's Lease is competed for, and given back after it was released. This module must not stop anybody: whose
@@ -24,13 +23,12 @@ pub use table::{ReservationConflict, ReservationState, ReservationTable};
 pub struct Reservations(Arc<watch::Sender<ReservationTable>>);
 
 impl Reservations {
-    /// Tells when each AttacherConfig that there is was made.
+    /// See [`ReservationTable::set_ages`].
     pub fn set_ages(&self, ages: BTreeMap<Arc<str>, Option<Timestamp>>) {
         self.0.send_if_modified(|table| table.set_ages(ages));
     }
 
-    /// Tells which driver the spec of each AttacherConfig names. Another driver that answers that name, as a compromised one may, is not
-    /// granted it, whether the right one answers or not.
+    /// See [`ReservationTable::set_pins`].
     pub fn set_pins(&self, pins: BTreeMap<Arc<str>, Arc<str>>) {
         self.0.send_if_modified(|table| table.set_pins(pins));
     }

@@ -47,34 +47,22 @@ impl ReservationConflict {
 
     /// What is wrong and how to fix it, by the names of the Lease of a driver and of its finalizer, where the role has one for each driver.
     pub fn message(&self, lease: impl Fn(&str) -> String, finalizer: impl Fn(&str) -> Option<String>) -> String {
-        let Self {
-            driver,
-            other,
-            config,
-            is_pinned,
-        } = self;
-        let owner = if *is_pinned {
-            format!("AttacherConfig {config}, whose spec.driverName names it")
+        let (driver, other) = (&self.driver, &self.other);
+        let (named, first) = if self.is_pinned {
+            let first = "set spec.driverName of this one, too, if its driver is the right one, or ";
+            (", whose spec.driverName names it", first)
         } else {
-            format!("AttacherConfig {config}")
+            ("", "")
         };
+        let owner = format!("AttacherConfig {}{named}", self.config);
         if driver == other {
-            let first = if *is_pinned {
-                "set spec.driverName of this one, too, if its driver is the right one, or "
-            } else {
-                ""
-            };
-            format!("driver {driver} already belongs to {owner}; {first}delete or suspend one of the two")
-        } else {
-            let shared = finalizer(driver).filter(|name| finalizer(other).as_ref() == Some(name));
-            let same = match shared {
-                Some(finalizer) => format!("the same finalizer {finalizer} and the same Lease"),
-                None => format!("the same Lease {}", lease(driver)),
-            };
-            format!(
-                "driver {driver} has {same} as driver {other} of {owner}; run one of them in an operator of its own"
-            )
+            return format!("driver {driver} already belongs to {owner}; {first}delete or suspend one of the two");
         }
+        let same = match finalizer(driver).filter(|name| finalizer(other).as_ref() == Some(name)) {
+            Some(finalizer) => format!("the same finalizer {finalizer} and the same Lease"),
+            None => format!("the same Lease {}", lease(driver)),
+        };
+        format!("driver {driver} has {same} as driver {other} of {owner}; run one of them in an operator of its own")
     }
 }
 
@@ -104,17 +92,13 @@ impl ReservationTable {
     /// When each AttacherConfig was made. Of the same time the first by name counts as older, as in the comparison of the
     /// specs; one that is missing here is gone, finishes, and counts as younger than all. True when anything differs.
     pub fn set_ages(&mut self, ages: BTreeMap<Arc<str>, Option<Timestamp>>) -> bool {
-        let differs = self.ages != ages;
-        self.ages = ages;
-        differs
+        std::mem::replace(&mut self.ages, ages) != self.ages
     }
 
     /// The driver that the spec of each AttacherConfig names, whether that answers or not; none of one that is suspended or being deleted, as
     /// it keeps the driver from nobody. True when anything differs.
     pub fn set_pins(&mut self, pins: BTreeMap<Arc<str>, Arc<str>>) -> bool {
-        let differs = self.pins != pins;
-        self.pins = pins;
-        differs
+        std::mem::replace(&mut self.pins, pins) != self.pins
     }
 
     /// An AttacherConfig claims a driver.

@@ -98,8 +98,8 @@ impl Encoder<'_> {
         let holder = holder_of(record);
         let knows = |election: u32, is_holder: bool| {
             let election = world.elections.get(election);
-            let is_attempted = is_holder && election.attempted().any(|own| own == record);
-            u8::from(is_known(election, record)) << 1 | u8::from(is_attempted)
+            let is_written = is_holder && election.has_written(record);
+            u8::from(is_known(election, record)) << 1 | u8::from(is_written)
         };
         let [one, other] = self.order.map(|number| {
             let candidate = &state.replicas[number].candidates[lease];
@@ -116,7 +116,7 @@ impl Encoder<'_> {
             let holder = self.holder(&known.record);
             let is_ours = election.is_ours(false);
             // Nothing is waited for when it is ours, and it stays so as long as it is known.
-            let stays_ours = is_ours && election.attempted().any(|own| *own == known.record);
+            let stays_ours = is_ours && election.has_written(&known.record);
             let age = (holder != 0 && !stays_ours).then(|| age(now, known.since));
             (holder, known.exists, is_ours, election.is_ours(true), age)
         });

@@ -236,7 +236,7 @@ impl Parts {
             election,
             reservations: self.reservations.clone(),
             known_as: Arc::default(),
-            lease_state: Arc::default(),
+            lease_status: Arc::default(),
             stop,
             cut_off: CancellationToken::new(),
             removed: Arc::new(AtomicBool::new(false)),

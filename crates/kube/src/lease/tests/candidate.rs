@@ -5,11 +5,12 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::LeaseSpec;
+pub(super) use tokio::time::sleep as pass;
 use tokio::time::{Instant, timeout};
 
 use super::{seconds, usual};
 use crate::lease::{
-    HolderNote, LeaderElectionConfig, LeaderElectionHandle, LeaderElections, LeaderState, LeaseHealth, LeaseHolder,
+    CandidateStatus, LeaderElectionConfig, LeaderElectionHandle, LeaderElections, LeaderState, LeaseHealth, LeaseHolder,
 };
 use crate::telemetry::Metrics;
 use csi_attacher_testbed::ShiftedClock;
@@ -39,13 +40,19 @@ impl World {
     /// With a Lease, and a candidate that leads.
     pub async fn led() -> (Self, LeaderElectionHandle) {
         let world = Self::of(&[NAMESPACE]);
-        let candidate = world.candidate("a");
-        leads(&candidate).await;
+        let candidate = world.leader("a").await;
         (world, candidate)
     }
 
     pub fn candidate(&self, identity: &str) -> LeaderElectionHandle {
-        self.start(self.election(identity))
+        self.start(self.election(NAMESPACE, identity))
+    }
+
+    /// A candidate that leads.
+    pub async fn leader(&self, identity: &str) -> LeaderElectionHandle {
+        let candidate = self.candidate(identity);
+        leads(&candidate).await;
+        candidate
     }
 
     pub fn start(&self, election: LeaderElectionConfig) -> LeaderElectionHandle {
@@ -53,20 +60,18 @@ impl World {
     }
 
     fn observer(&self, identity: &str) -> LeaderElectionHandle {
-        LeaderElectionHandle::observe(self.election(identity), LEASE.to_owned(), self.metrics.clone())
+        let election = self.election(NAMESPACE, identity);
+        LeaderElectionHandle::observe(election, LEASE.to_owned(), self.metrics.clone())
     }
 
-    pub fn election(&self, identity: &str) -> LeaderElectionConfig {
+    pub fn election(&self, namespace: &str, identity: &str) -> LeaderElectionConfig {
         let mut elections = LeaderElections::new(self.server.client(), identity.to_owned());
         elections.labels = BTreeMap::from([("app".to_owned(), "attacher".to_owned())]);
         elections.health = self.health.clone();
         elections.clock = self.clock.source().into();
-        if identity == "sidecar" {
-            elections = elections.in_place_of_a_sidecar();
-        } else {
-            elections.note = HolderNote::Reports;
-        }
-        elections.config_for(NAMESPACE, usual())
+        elections.reports = identity != "sidecar";
+        elections.rules.creators_wait = elections.reports;
+        elections.config_for(namespace, usual())
     }
 
     pub fn spec(&self) -> LeaseSpec {
@@ -90,12 +95,13 @@ impl World {
 }
 
 pub(super) async fn leads(candidate: &LeaderElectionHandle) {
-    let wait = async {
-        while !candidate.is_leader() {
-            candidate.differs_from(&candidate.state()).await;
-        }
-    };
-    timeout(seconds(120), wait).await.expect("it leads");
+    let mut follow = candidate.subscribe();
+    let wait = follow.wait_for(|status| status.state.term().is_some());
+    timeout(seconds(120), wait).await.expect("it leads").unwrap();
+}
+
+pub(super) fn state_of(candidate: &LeaderElectionHandle) -> LeaderState {
+    candidate.status().state
 }
 
 /// It happens after so many milliseconds.
@@ -125,11 +131,6 @@ pub(super) async fn not_leading(candidate: &LeaderElectionHandle) {
     }
 }
 
-/// Lets everything happen that needs no time, and so much time.
-pub(super) async fn pass(time: Duration) {
-    tokio::time::sleep(time).await;
-}
-
 #[tokio::test(start_paused = true)]
 async fn the_first_takes_the_lease_and_renews_it_without_reading() {
     let (world, candidate) = World::led().await;
@@ -152,17 +153,6 @@ async fn the_first_takes_the_lease_and_renews_it_without_reading() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_vanishes_is_succeeded_when_its_time_is_over_and_not_before() {
-    let (world, first) = World::led().await;
-    let second = world.candidate("b");
-    pass(seconds(33)).await;
-    drop(first);
-    // The last renewal was seen up to a retry period and its spread late, and renewed up to a retry period before.
-    takes(10_001..=22_000, leads(&second)).await;
-    assert_eq!(world.server.holder(), "b");
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_lease_that_cannot_be_renewed_is_lost_before_another_may_take_it() {
     let (world, candidate) = World::led().await;
     let led = Instant::now();
@@ -172,12 +162,12 @@ async fn a_lease_that_cannot_be_renewed_is_lost_before_another_may_take_it() {
     world.server.0.lock().down = true;
     not_leading(&candidate).await;
     assert_eq!(led.elapsed().as_secs(), 15);
-    let LeaderState::Lost { until } = candidate.state() else {
-        panic!("{:?}", candidate.state());
-    };
-    assert_eq!(until.duration_since(led).as_secs(), 20);
+    assert_eq!(state_of(&candidate), LeaderState::Lost);
     assert_eq!(world.master_status(), "0");
     assert!(!term.may_start() && term.may_run());
+    // It stays shown as lost until then, whatever it tries.
+    let lost = candidate.status();
+    assert!(timeout(seconds(4), candidate.differs_from(&lost)).await.is_err());
     term.over().await;
     assert_eq!(led.elapsed().as_secs(), 20);
     // It comes back by itself.
@@ -190,13 +180,13 @@ async fn a_lease_that_cannot_be_renewed_is_lost_before_another_may_take_it() {
 async fn an_observer_sees_who_holds_the_lease_and_writes_nothing() {
     let world = World::of(&[NAMESPACE]);
     let observer = world.observer("b");
-    assert_eq!(observer.state(), LeaderState::Unknown);
-    observer.differs_from(&LeaderState::Unknown).await;
-    assert_eq!(observer.state(), LeaderState::Observing { holder: None });
+    assert_eq!(observer.status(), CandidateStatus::default());
+    observer.differs_from(&CandidateStatus::default()).await;
+    assert_eq!(state_of(&observer), LeaderState::Observing { holder: None });
     let sees = async |identity: Option<&str>, reports| {
         let holder = identity.map(|identity| held_by(identity, NAMESPACE, reports));
         let (seen, mut follow) = (LeaderState::Observing { holder }, observer.subscribe());
-        let wait = follow.wait_for(|state| *state == seen);
+        let wait = follow.wait_for(|status| status.state == seen);
         timeout(seconds(60), wait).await.expect("it sees that").unwrap();
     };
     let first = world.candidate("a");
@@ -219,17 +209,16 @@ async fn an_observer_sees_who_holds_the_lease_and_writes_nothing() {
 async fn an_observer_sees_that_another_candidate_of_its_process_holds_the_lease() {
     for (row, world) in [("new", World::default()), ("old", World::of(&[NAMESPACE]))] {
         let (observer, rival) = (world.observer("a"), world.observer("b"));
-        let leader = world.candidate("a");
-        leads(&leader).await;
+        let leader = world.leader("a").await;
         pass(seconds(20)).await;
-        assert_eq!(observer.state(), LeaderState::HeldForAnother, "{row}");
-        let state = rival.state();
+        assert_eq!(state_of(&observer), LeaderState::HeldForAnother, "{row}");
+        let state = state_of(&rival);
         assert!(state.holder().is_some_and(|holder| holder.reports), "{row}: {state:?}");
         // Its time runs out, for all of them.
         drop(leader);
         pass(seconds(60)).await;
         for watching in [&observer, &rival] {
-            assert_eq!(watching.state(), LeaderState::Observing { holder: None }, "{row}");
+            assert_eq!(state_of(watching), LeaderState::Observing { holder: None }, "{row}");
         }
     }
 }
@@ -241,16 +230,18 @@ async fn one_that_stands_down_goes_on_watching_and_comes_back() {
     candidate.start_acquiring();
     leads(&candidate).await;
     assert!(candidate.release().await);
-    assert_eq!(candidate.state(), LeaderState::Observing { holder: None });
+    assert_eq!(state_of(&candidate), LeaderState::Observing { holder: None });
     assert_eq!(world.server.holder() + &world.master_status(), "");
-    let other = world.candidate("b");
-    leads(&other).await;
+    let other = world.leader("b").await;
     pass(seconds(20)).await;
-    assert!(matches!(candidate.state(), LeaderState::Observing { holder: Some(_) }));
+    assert!(matches!(
+        state_of(&candidate),
+        LeaderState::Observing { holder: Some(_) }
+    ));
     // Another candidate of the same process is not disturbed by one that only watches, nor by its end.
     let rival = world.observer("b");
     pass(seconds(1)).await;
-    assert_eq!(rival.state(), LeaderState::HeldForAnother);
+    assert_eq!(state_of(&rival), LeaderState::HeldForAnother);
     assert_eq!(world.master_status(), "1");
     assert!(rival.release().await);
     rival.release_and_stop().await;
@@ -258,7 +249,7 @@ async fn one_that_stands_down_goes_on_watching_and_comes_back() {
     candidate.start_acquiring();
     pass(seconds(60)).await;
     let holder = Some(held_by("b", NAMESPACE, true));
-    assert_eq!(candidate.state(), LeaderState::Waiting { holder });
+    assert_eq!(state_of(&candidate), LeaderState::Waiting { holder });
     other.release_and_stop().await;
     assert_eq!(world.spec().lease_duration_seconds, Some(1));
     // Without a watch it looks once in a retry period.

@@ -15,7 +15,7 @@ use tower::BoxError;
 use super::candidate::{LEASE, leads, not_leading};
 use super::{seconds, usual};
 use crate::apiserver::tests::network::Network;
-use crate::lease::{HolderNote, LeaderElectionHandle, LeaderElections, LeaseTimings};
+use crate::lease::{LeaderElectionHandle, LeaderElections, LeaseTimings};
 use crate::telemetry::Metrics;
 use csi_attacher_testbed::lease_server::{ApiServer, NAMESPACE};
 
@@ -40,7 +40,7 @@ async fn a_swallowed_connection_costs_no_lease() {
             }
         });
         let mut elections = LeaderElections::new(network.watch_client(), "a".to_owned());
-        elections.note = HolderNote::Reports;
+        elections.reports = true;
         let election = elections.config_for(NAMESPACE, timing);
         let candidate = LeaderElectionHandle::start(election, LEASE.to_owned(), Metrics::default());
         leads(&candidate).await;

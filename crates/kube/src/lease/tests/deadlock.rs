@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::candidate::{World, leads, pass};
+use super::candidate::{World, leads, pass, state_of};
 use super::seconds;
 use crate::lease::{LeaderElectionHandle, LeaderState};
 
@@ -12,7 +12,7 @@ const WEST: &str = "west";
 
 fn replica(world: &World, identity: &str, own: &str, others: &[&str]) -> LeaderElectionHandle {
     let others: Vec<String> = others.iter().map(|&namespace| namespace.to_owned()).collect();
-    world.start(world.election(identity).in_namespace(own).holding(&others))
+    world.start(world.election(own, identity).holding(&others))
 }
 
 /// The number of the one that leads, at the latest after some rounds; never do two.
@@ -26,7 +26,7 @@ async fn one_leads(replicas: &[LeaderElectionHandle]) -> usize {
             return *leader;
         }
     }
-    let states: Vec<LeaderState> = replicas.iter().map(LeaderElectionHandle::state).collect();
+    let states: Vec<_> = replicas.iter().map(LeaderElectionHandle::status).collect();
     panic!("nobody leads: {states:?}");
 }
 
@@ -83,7 +83,7 @@ async fn a_former_release_that_waits_for_ours_gets_it() {
         if second > 60 {
             assert_eq!(world.server.holder_in(EAST), "", "after {second} s");
             let is_former = |state: &LeaderState| state.holder().is_some_and(|holder| holder.identity == "former");
-            assert!(ours.iter().all(|replica| is_former(&replica.state())));
+            assert!(ours.iter().all(|replica| is_former(&state_of(replica))));
         }
     }
     former.release_and_stop().await;

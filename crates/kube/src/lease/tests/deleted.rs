@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::candidate::{World, leads, pass, takes};
+use super::candidate::{World, leads, pass, state_of, takes};
 use super::seconds;
 use crate::api::names::NEW_LEASE_HOLDER;
 use crate::lease::LeaderState;
@@ -17,7 +17,11 @@ async fn who_creates_a_lease_waits_for_its_duration() {
         let first = world.candidate("a");
         pass(seconds(1)).await;
         assert_eq!(world.server.holder(), NEW_LEASE_HOLDER);
-        assert_eq!(first.state(), LeaderState::Waiting { holder: None }, "nobody holds it");
+        assert_eq!(
+            state_of(&first),
+            LeaderState::Waiting { holder: None },
+            "nobody holds it"
+        );
         let second = world.candidate("b");
         pass(seconds(4)).await;
         // One that starts again has to wait once more.
@@ -37,8 +41,7 @@ async fn who_finds_that_an_old_request_of_its_own_has_created_the_lease_waits() 
     let mut created = world.spec();
     created.lease_transitions = Some(0);
     drop(first);
-    let second = world.candidate("b");
-    leads(&second).await;
+    let second = world.leader("b").await;
     let term = second.term().unwrap();
     let first = world.candidate("a");
     world.server.remove();

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use tokio::time::{Instant, timeout};
 
-use super::candidate::{World, held_by, leads, not_leading, pass, takes};
+use super::candidate::{World, held_by, leads, not_leading, pass, state_of, takes};
 use super::seconds;
 use crate::lease::{LeaderState, LeaseHolder};
 use csi_attacher_testbed::lease_server::NAMESPACE;
@@ -17,7 +17,7 @@ const CONFLICTS: &str = "csi_attacher_lease_identity_conflicts_total";
 async fn a_free_lease_is_taken_after_a_short_pause_by_one_of_several_that_leads_others() {
     let (world, first) = World::led().await;
     // It leads another driver, and sees who leads this one.
-    let election = world.election("b");
+    let election = world.election(NAMESPACE, "b");
     let _another = election.shared.shares.acquire(seconds(5), Instant::now());
     let second = world.start(election);
     pass(seconds(1)).await;
@@ -39,7 +39,7 @@ async fn a_free_lease_is_taken_after_a_short_pause_by_one_of_several_that_leads_
 async fn a_sidecar_and_a_single_replica_do_not_pause() {
     for identity in ["sidecar", "single"] {
         let world = World::of(&[NAMESPACE]);
-        let election = world.election(identity);
+        let election = world.election(NAMESPACE, identity);
         if identity == "sidecar" {
             election.shared.shares.observe_other();
         }
@@ -77,8 +77,7 @@ async fn a_lease_that_vanished_is_not_taken_from_its_holder() {
 async fn of_two_processes_of_one_name_at_most_one_leads() {
     let (world, first) = World::led().await;
     pass(seconds(17)).await;
-    let second = world.candidate("a");
-    leads(&second).await;
+    let second = world.leader("a").await;
     pass(seconds(5)).await;
     for _ in 0..300 {
         assert!(second.is_leader() && !first.is_leader());
@@ -89,7 +88,7 @@ async fn of_two_processes_of_one_name_at_most_one_leads() {
         namesake: true,
         ..held_by("a", NAMESPACE, false)
     });
-    assert_eq!(first.state(), LeaderState::Waiting { holder });
+    assert_eq!(state_of(&first), LeaderState::Waiting { holder });
     // It takes over as from anybody else.
     second.release_and_stop().await;
     leads(&first).await;
@@ -105,15 +104,15 @@ async fn a_namesake_is_told_when_it_renews_whatever_its_clock_says() {
             lease.spec.get_or_insert_default().renew_time = Some(MicroTime(renewed));
         });
     };
-    let is_told = || candidate.state().holder().is_some_and(|holder| holder.namesake);
+    let is_told = || state_of(&candidate).holder().is_some_and(|holder| holder.namesake);
     renew_at(1_000_000);
     not_leading(&candidate).await;
     pass(seconds(12)).await;
-    assert!(matches!(candidate.state(), LeaderState::Waiting { .. }) && !is_told());
+    assert!(matches!(state_of(&candidate), LeaderState::Waiting { .. }) && !is_told());
     for second in [1_000_005, 1_000_010] {
         renew_at(second);
         pass(seconds(12)).await;
-        assert!(is_told(), "{:?}", candidate.state());
+        assert!(is_told(), "{:?}", state_of(&candidate));
     }
     assert_eq!(world.metric(CONFLICTS), "1");
     // It is gone, and its Lease is taken as from anybody else.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::StatusCode;
 use tokio::time::Instant;
 
-use super::candidate::{LEASE, World, held_by, leads, not_leading, pass, takes};
+use super::candidate::{LEASE, World, held_by, leads, not_leading, pass, state_of, takes};
 use super::seconds;
 use crate::api::names::NEW_LEASE_HOLDER;
 use crate::lease::{LeaderElectionHandle, LeaderState};
@@ -18,7 +18,7 @@ const BOTH: &[&str] = &[NAMESPACE, OWN];
 
 fn replica(world: &World, identity: &str) -> LeaderElectionHandle {
     let named = [NAMESPACE, OWN, NAMESPACE].map(str::to_owned);
-    let election = world.election(identity).in_namespace(OWN).holding(&named);
+    let election = world.election(OWN, identity).holding(&named);
     let others: Vec<_> = election.others.iter().map(|(namespace, _)| &**namespace).collect();
     assert_eq!(others, [NAMESPACE]);
     world.start(election)
@@ -26,9 +26,9 @@ fn replica(world: &World, identity: &str) -> LeaderElectionHandle {
 
 /// A replica of this release, after one that worked under the Lease in [`NAMESPACE`].
 fn after_a_former_release(world: &World, identity: &str) -> LeaderElectionHandle {
-    let election = world.election(identity).in_namespace(OWN);
-    assert_eq!(election.clone().after(OWN).others, []);
-    world.start(election.after(NAMESPACE))
+    let election = world.election(OWN, identity).after(None);
+    assert_eq!(election.clone().after(Some(OWN)).others, []);
+    world.start(election.after(Some(NAMESPACE)))
 }
 
 /// Leases, and a replica that leads.
@@ -42,8 +42,7 @@ async fn led() -> (World, LeaderElectionHandle) {
 /// Leases in these namespaces, and one that leads under that in [`NAMESPACE`] alone: a sidecar, or a former release.
 async fn led_by(identity: &str, namespaces: &[&str]) -> (World, LeaderElectionHandle) {
     let world = World::of(namespaces);
-    let other = world.candidate(identity);
-    leads(&other).await;
+    let other = world.leader(identity).await;
     (world, other)
 }
 
@@ -63,12 +62,12 @@ async fn nobody_serves_beside_a_sidecar_that_renews_its_lease() {
         namespace: NAMESPACE.to_owned(),
         holder: Some(held_by("sidecar", NAMESPACE, false)),
     };
-    assert_eq!(first.state(), state, "and shows for whom");
+    assert_eq!(state_of(&first), state, "and shows for whom");
     let second = replica(&world, "b");
     pass(seconds(60)).await;
-    assert_eq!(first.state(), state, "and the other one shows the first");
+    assert_eq!(state_of(&first), state, "and the other one shows the first");
     let holder = Some(held_by("a", OWN, true));
-    assert_eq!(second.state(), LeaderState::Waiting { holder });
+    assert_eq!(state_of(&second), LeaderState::Waiting { holder });
     drop(second);
     sidecar.release_and_stop().await;
     takes(0..=6_000, leads(&first)).await;
@@ -90,7 +89,7 @@ async fn nobody_serves_beside_a_former_release_whose_lease_was_elsewhere() {
         pass(seconds(1)).await;
         assert!(!replica.is_leader() && former.is_leader());
         if second < 30 {
-            assert_eq!(replica.state().holder(), Some(&held_by("former", NAMESPACE, true)));
+            assert_eq!(state_of(&replica).holder(), Some(&held_by("former", NAMESPACE, true)));
         }
     }
     former.release_and_stop().await;
@@ -103,7 +102,7 @@ async fn nobody_serves_beside_a_former_release_whose_lease_was_elsewhere() {
 #[tokio::test(start_paused = true)]
 async fn who_does_not_hold_the_own_lease_creates_no_other_one() {
     let world = World::of(&[OWN]);
-    let former = world.start(world.election("former").in_namespace(OWN));
+    let former = world.start(world.election(OWN, "former"));
     leads(&former).await;
     let replica = replica(&world, "a");
     pass(seconds(60)).await;
@@ -121,8 +120,7 @@ async fn who_does_not_hold_the_own_lease_creates_no_other_one() {
 #[tokio::test(start_paused = true)]
 async fn the_leases_of_sidecars_do_not_slow_a_hand_over_down() {
     let world = World::of(BOTH);
-    let election = world.election("a").in_namespace(OWN);
-    let election = election.holding(&[NAMESPACE.to_owned()]);
+    let election = world.election(OWN, "a").holding(&[NAMESPACE.to_owned()]);
     let shares = election.shared.shares.clone();
     shares.observe_other();
     let _another = shares.acquire(seconds(5), Instant::now());
@@ -140,15 +138,22 @@ async fn the_leases_of_sidecars_do_not_slow_a_hand_over_down() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_several_replicas_one_holds_all_leases() {
-    let (world, first) = led().await;
-    let second = replica(&world, "b");
-    pass(seconds(30)).await;
-    assert!(matches!(second.state(), LeaderState::Waiting { holder: Some(holder) } if holder.identity == "a"));
-    // It is killed: both Leases run out at the same time.
-    drop(first);
-    takes(0..=25_000, leads(&second)).await;
-    assert_eq!(world.server.holder(), "b");
+async fn one_that_vanishes_is_succeeded_when_its_time_is_over_and_not_before() {
+    type Start = fn(&World, &str) -> LeaderElectionHandle;
+    let (alone, with_others): (Start, Start) = (World::candidate, replica);
+    // The last renewal was seen up to a retry period and its spread late, and renewed up to a retry period before. All Leases run out at
+    // the same time.
+    for (start, most) in [(alone, 22_000), (with_others, 25_000)] {
+        let world = World::of(BOTH);
+        let first = start(&world, "a");
+        leads(&first).await;
+        let second = start(&world, "b");
+        pass(seconds(33)).await;
+        assert!(state_of(&second).holder().is_some_and(|holder| holder.identity == "a"));
+        drop(first);
+        takes(10_001..=most, leads(&second)).await;
+        assert_eq!(world.server.holder(), "b");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -183,7 +188,7 @@ async fn the_lease_of_a_sidecar_is_released_when_no_call_can_run_any_more() {
     }
     pass(seconds(1)).await;
     assert_eq!(world.server.holder(), "");
-    let error = replica.permission_error().unwrap();
+    let error = replica.status().permission_error.unwrap();
     assert!(error.contains(&format!("Lease {OWN}/{LEASE}")), "{error}");
 }
 
@@ -208,12 +213,12 @@ async fn what_admission_says_of_the_lease_is_told() {
         world.server.trouble(OWN, Trouble::Denied(code, said));
         let replica = replica(&world, "a");
         pass(seconds(60)).await;
-        let error = replica.permission_error().unwrap_or_default();
+        let error = replica.status().permission_error.unwrap_or_default();
         assert!(error.contains(said), "{code} {said}: {error}");
         assert!(!error.contains("ServiceAccount"), "{error}");
         world.server.0.lock().troubles.clear();
         leads(&replica).await;
-        assert_eq!(replica.permission_error(), None, "{code} {said}");
+        assert_eq!(replica.status().permission_error, None, "{code} {said}");
     }
 }
 
@@ -225,9 +230,6 @@ async fn a_namespace_that_is_gone_has_no_sidecar() {
     pass(seconds(60)).await;
     assert!(first.is_leader() && first.term() == term);
     assert_eq!(world.health.check(Instant::now()), Ok(()), "there is nothing to renew");
-    first.release_and_stop().await;
-    // Who did not hold it waits for one duration.
-    takes(15_000..=25_000, leads(&replica(&world, "b"))).await;
 }
 
 /// With a namespace goes the Role that permits to look at its Leases, so that the API server does not say that it is gone.
@@ -239,7 +241,7 @@ async fn a_namespace_that_is_gone_with_its_role_is_to_be_taken_off_the_list() {
     not_leading(&replica).await;
     pass(seconds(60)).await;
     assert!(!replica.is_leader(), "a sidecar may be there as well");
-    let error = replica.permission_error().unwrap();
+    let error = replica.status().permission_error.unwrap();
     assert!(error.contains(&format!("Lease {NAMESPACE}/{LEASE}")), "{error}");
     let mend = format!("if namespace {NAMESPACE} was deleted, remove it from spec.leaderElection");
     assert!(error.ends_with(&mend), "{error}");
@@ -254,6 +256,7 @@ async fn a_lease_that_nobody_can_write_is_waited_for_once_and_no_permission_is_m
     let of_webhook = Trouble::Denied(StatusCode::BAD_REQUEST, OF_WEBHOOK);
     let rows = [
         // what, whether a former release holds it, how, who waits, for so many seconds at most
+        ("gone", false, Trouble::Gone, listed, 25),
         ("terminating", false, Trouble::Terminating, listed, 25),
         ("forbidden", true, Trouble::Forbidden, after, 25),
         ("read only", false, Trouble::ReadOnly, after, 40),
@@ -270,7 +273,7 @@ async fn a_lease_that_nobody_can_write_is_waited_for_once_and_no_permission_is_m
         let began = Instant::now();
         let replica = start(&world, "a");
         while !replica.is_leader() {
-            assert_eq!(replica.permission_error(), None, "{what}");
+            assert_eq!(replica.status().permission_error, None, "{what}");
             pass(Duration::from_millis(100)).await;
             assert!(began.elapsed() <= seconds(most), "{what}: it waits for ever");
         }
