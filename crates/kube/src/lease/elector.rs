@@ -386,18 +386,22 @@ impl LeaderElector {
     /// even when nobody took it, as what it knows of the objects may be of before.
     async fn renew_until_lost(&mut self, term: &Term) {
         let mut pause = term.until_renewal();
-        while term.may_start() {
+        loop {
             sleep(pause.min(term.until_deadline())).await;
+            // Not left to the timers: they are late when the process stood still.
+            if !term.may_start() {
+                return;
+            }
             let renewal = timeout(term.until_deadline(), self.renew(term)).await;
             pause = match renewal.ok().flatten() {
                 // It is not enough that the Lease is ours.
                 Some(begun) if term.extend(begun) => term.until_renewal(),
-                Some(_) => return,
-                // Those of other Leases of the process may have failed at the same moment.
-                None => {
+                None if term.may_run() => {
+                    // Those of other Leases of the process may have failed at the same moment.
                     let longest = self.config.timing.retry_period.min(MAX_RENEWAL_PAUSE);
                     longest.mul_f64(1.0 - SPREAD * fastrand::f64())
                 }
+                _ => return,
             };
         }
     }
@@ -406,15 +410,12 @@ impl LeaderElector {
     /// ends when somebody else has the Lease, or may have had it.
     async fn renew(&mut self, term: &Term) -> Option<Moment> {
         // A Lease that is ours need not be read: a write that came too late fails by its resource version.
-        if term.may_start()
-            && let Some(record) = self.election.renewed_record(Instant::now(), clock::now(), true)
-        {
+        if let Some(record) = self.election.renewed_record(Instant::now(), clock::now(), self.holds()) {
             match self.write(record).await {
                 Ok(begun) => return Some(begun),
                 Err(error) => debug!(lease = self.name, %error, "looking at the Lease before it is renewed"),
             }
         }
-        // Not left to timers: they are late when the process stood still.
         if !term.may_start() {
             return None;
         }
