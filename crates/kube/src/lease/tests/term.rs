@@ -79,7 +79,7 @@ async fn its_end_is_waited_for_whatever_the_renewals() {
     let began = Instant::now();
     let renewals = async {
         for _ in 0..5 {
-            pass(seconds(6)).await;
+            pass(seconds(5)).await;
             let request_begun = now(&clock);
             pass(seconds(2)).await;
             assert!(term.extend(request_begun));
@@ -87,7 +87,7 @@ async fn its_end_is_waited_for_whatever_the_renewals() {
     };
     tokio::join!(term.over(), renewals);
     // From the beginning of the request that renewed it last.
-    assert_eq!(began.elapsed().as_secs(), 38 + 15);
+    assert_eq!(began.elapsed().as_secs(), 33 + 15);
 
     let (_, term) = begun();
     assert!(timeout(seconds(14), term.over()).await.is_err());
