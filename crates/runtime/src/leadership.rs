@@ -97,6 +97,11 @@ impl<W: Work> Leadership<W> {
         self.absence.take().is_some()
     }
 
+    /// Whether the driver was connected, and does not answer now.
+    pub fn is_away(&self) -> bool {
+        self.absence.is_some()
+    }
+
     /// Resolves when the engine must be given up: the Lease is lost, another AttacherConfig goes before this one for the driver, or the
     /// driver is away for too long since the last call from before has ended. Never without an engine.
     pub async fn engine_must_stop(&self) {

@@ -67,8 +67,10 @@ enum TaskEvent {
     /// What was waited for, such as the loss of the connection, or that it is time to try again.
     ConnectionLost,
     LeaseLost,
-    /// Another connection is to be used, or there is none.
-    Replaced(Replacement),
+    /// Another connection is to be used.
+    Replaced(Box<ConnectedDriver>),
+    /// The driver answers neither over its connection nor over another one.
+    Unanswered(HandshakeError),
     /// An AttacherConfig that goes before this one claims the driver.
     ReservationLost,
     AdmissionDoubted,
@@ -134,8 +136,10 @@ impl<R: Role> DriverTask<R> {
         held.reservation = None;
         // There is no connection, as the spec asks for. An engine that ended took its metrics along; where none ran, nothing else would.
         if let Some(driver) = self.driver_name() {
-            self.forget_driver(&driver);
+            self.forget_driver(&driver, false);
         }
+        // The first connection after the rest follows no loss.
+        let _was_away = held.connection_restored();
         self.status.connected(false);
         self.status.phase(DriverPhase::Suspended);
         self.wait(std::future::pending::<()>()).await;
@@ -187,10 +191,8 @@ impl<R: Role> DriverTask<R> {
         held: &mut Leadership<R::Work>,
     ) {
         let facts = reached.facts();
-        if held.connection_restored()
-            && let Some(metrics) = self.role.driver_metrics()
-        {
-            metrics.driver_reconnected(&facts.name);
+        if held.connection_restored() {
+            self.count_reconnect(&facts.name);
         }
         self.status.connected(true);
         self.status.connection_problem(None);
@@ -225,11 +227,11 @@ impl<R: Role> DriverTask<R> {
             let replaced = Box::pin(access.replaced(&reached, &status));
             match self.work(&facts.name, client, held, replaced).await {
                 TaskEvent::ConnectionLost => break,
-                TaskEvent::Replaced(Replacement::Unanswered(obstacle)) => {
+                TaskEvent::Unanswered(obstacle) => {
                     unanswered = Some(obstacle);
                     break;
                 }
-                TaskEvent::Replaced(Replacement::Ready(next)) if next.facts() == facts => {
+                TaskEvent::Replaced(next) if next.facts() == facts => {
                     reached = *next;
                     self.set_plugin(&reached.handshake);
                 }
@@ -291,7 +293,7 @@ impl<R: Role> DriverTask<R> {
                 event = self.wait(client.connection().lost()) => event,
                 () = deposed => TaskEvent::LeaseLost,
                 () = outranked => TaskEvent::ReservationLost,
-                replacement = &mut replaced => TaskEvent::Replaced(replacement),
+                replacement = &mut replaced => self.replaced(replacement),
             };
             let TaskEvent::SettingsChanged = event else {
                 return event;
@@ -309,6 +311,18 @@ impl<R: Role> DriverTask<R> {
             if held.engine.as_ref().is_some_and(facts_differ) {
                 return TaskEvent::AdmissionDoubted;
             }
+        }
+    }
+
+    /// What comes of another connection. One that was made after a loss is counted.
+    fn replaced(&self, replacement: Replacement) -> TaskEvent {
+        match replacement {
+            Replacement::Reconnected(next) => {
+                self.count_reconnect(&next.handshake.plugin.name);
+                TaskEvent::Replaced(next)
+            }
+            Replacement::Ready(next) => TaskEvent::Replaced(next),
+            Replacement::Unanswered(obstacle) => TaskEvent::Unanswered(obstacle),
         }
     }
 
@@ -439,7 +453,7 @@ impl<R: Role> DriverTask<R> {
             return;
         };
         self.role.ended(&self.status);
-        self.forget_driver(&driver);
+        self.forget_driver(&driver, held.is_away());
         info!(config = &*self.name, driver = &*driver, "driver drained");
     }
 
@@ -479,10 +493,21 @@ impl<R: Role> DriverTask<R> {
         }
     }
 
-    /// Removes from the metrics a driver that is not worked for any more.
-    fn forget_driver(&self, name: &str) {
-        if let Some(metrics) = self.metrics_of(name) {
-            metrics.forget_attaching(name);
+    /// Removes from the metrics a driver that is not worked for any more. One that is looked for is shown to be away.
+    fn forget_driver(&self, name: &str, is_away: bool) {
+        match self.metrics_of(name) {
+            Some(metrics) if is_away => metrics.forget_work(name),
+            Some(metrics) => metrics.forget_attaching(name),
+            None => {}
+        }
+    }
+
+    /// Counts a connection to `driver` that was made after a loss; not one that leads to another driver than the last.
+    fn count_reconnect(&self, driver: &str) {
+        if self.driver_name().as_deref() == Some(driver)
+            && let Some(metrics) = self.metrics_of(driver)
+        {
+            metrics.driver_reconnected(driver);
         }
     }
 
@@ -554,7 +579,7 @@ impl<R: Role> DriverTask<R> {
             held.release_all().await;
             // An engine that ends takes its metrics along; where none ever ran, nothing else would.
             if let Some(former) = former {
-                self.forget_driver(&former);
+                self.forget_driver(&former, false);
             }
         }
         self.observe_lease(held, driver);

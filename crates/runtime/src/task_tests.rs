@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
@@ -33,11 +34,13 @@ use csi_attacher_testbed::lease_server::ApiServer;
 
 const NAME: &str = "a.test";
 const UP: &str = "csi_attacher_driver_up{driver_name=\"a.test\"}";
+const RECONNECTS: &str = "csi_attacher_driver_reconnects_total{driver_name=\"a.test\"}";
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// A role that no driver is ever admitted to, so that no work begins.
+/// A role without work, which begins only if drivers are admitted.
 #[derive(Clone)]
 struct Idle {
+    admits: bool,
     lists: Lists,
     requests: Requests,
     metrics: Metrics,
@@ -92,7 +95,10 @@ impl Role for Idle {
         true
     }
 
-    async fn admit(&self, _facts: &DriverFacts, _config: &DriverConfig, _name: &str) -> Result<DriverFacts, Refusal> {
+    async fn admit(&self, facts: &DriverFacts, _config: &DriverConfig, _name: &str) -> Result<DriverFacts, Refusal> {
+        if self.admits {
+            return Ok(facts.clone());
+        }
         std::future::pending().await
     }
 
@@ -109,11 +115,13 @@ impl Role for Idle {
 }
 
 impl Idle {
+    /// No driver is ever admitted.
     fn new(lists: Lists, metrics: &Metrics) -> Self {
         drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
         // Nobody listens there: nothing is written in these tests.
         let nowhere = kube::Config::new("http://127.0.0.1:9".parse().unwrap());
         Self {
+            admits: false,
             lists,
             requests: Requests::new(connect(&nowhere).unwrap(), "nowhere", LIMIT, metrics.clone()),
             metrics: metrics.clone(),
@@ -135,6 +143,18 @@ struct Reached {
     answers: Answers,
     /// Connections that were begun.
     begun: Arc<AtomicUsize>,
+    /// What takes the place of connections, the first one last.
+    replacements: Mutex<Vec<Replacement>>,
+}
+
+impl Reached {
+    fn new(answers: Answers) -> Self {
+        Self {
+            answers,
+            begun: Arc::default(),
+            replacements: Mutex::default(),
+        }
+    }
 }
 
 impl Connector for Reached {
@@ -168,7 +188,11 @@ impl Connector for Reached {
     }
 
     async fn replaced(&self, _current: &ConnectedDriver, _status: &DriverStateSender) -> Replacement {
-        std::future::pending().await
+        let next = self.replacements.lock().pop();
+        match next {
+            Some(next) => next,
+            None => std::future::pending().await,
+        }
     }
 }
 
@@ -229,11 +253,8 @@ impl Stage {
             stop: stop.clone(),
             ..task_of(Idle::new(lists, &metrics), config, sender)
         };
-        let begun = Arc::<AtomicUsize>::default();
-        let access = Reached {
-            answers,
-            begun: begun.clone(),
-        };
+        let access = Reached::new(answers);
+        let begun = access.begun.clone();
         Self {
             settings,
             state,
@@ -460,6 +481,57 @@ async fn a_driver_that_is_away_without_an_open_call_is_given_up_in_5_s() {
     is_given_up_in_5_s(&held, "no call").await;
 }
 
+/// Between two scrapes a counter that is made anew could reach the same number again.
+#[tokio::test(start_paused = true)]
+async fn returns_of_a_driver_are_counted_on_though_its_engine_ended_meanwhile() {
+    for is_away in [true, false] {
+        let metrics = Metrics::default();
+        let (_settings, config) = settings();
+        let task = task_of(
+            Idle::new(Lists::new(&[], true), &metrics),
+            config,
+            watch::Sender::default(),
+        );
+        let mut held = at_work(Duration::ZERO);
+        metrics.driver_up(NAME, !is_away);
+        metrics.driver_reconnected(NAME);
+        if is_away {
+            held.connection_lost().await;
+        }
+        task.finish(&mut held).await;
+        let text = metrics.encode_prometheus();
+        assert_eq!(text.contains(&format!("{RECONNECTS} 1\n")), is_away, "{text}");
+        assert_eq!(text.contains(&format!("{UP} 0\n")), is_away, "{text}");
+    }
+}
+
+/// Each role has its connection to the driver; who shows the driver counts.
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_replaces_a_lost_one_is_counted_by_the_task() {
+    let rows: [(fn(Box<ConnectedDriver>) -> Replacement, u32); 2] =
+        [(Replacement::Reconnected, 1), (Replacement::Ready, 0)];
+    for (replacement, count) in rows {
+        let driver = Reached::new(Answers::Itself(client_of_nobody()));
+        let Ok(next) = driver.connect().await else {
+            panic!("it answers")
+        };
+        driver.replacements.lock().push(replacement(Box::new(next)));
+        let (metrics, (sender, mut state)) = (Metrics::default(), watch::channel(DriverState::default()));
+        let (_settings, config) = settings();
+        let role = Idle {
+            admits: true,
+            ..Idle::new(Lists::new(&[], true), &metrics)
+        };
+        let task = task_of(role, config, sender).run_over(driver);
+        let _task = AbortOnDropHandle::new(tokio::spawn(task));
+        let runs = state.wait_for(|state| state.phase == DriverPhase::Running);
+        assert!(timeout(LIMIT, runs).await.expect("in time").is_ok());
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let text = metrics.encode_prometheus();
+        assert!(text.contains(&format!("{RECONNECTS} {count}\n")), "{text}");
+    }
+}
+
 /// It neither renews nor tells anything any more.
 #[tokio::test(start_paused = true)]
 async fn a_candidate_that_has_ended_is_given_up() {
@@ -473,10 +545,7 @@ async fn a_candidate_that_has_ended_is_given_up() {
         election: Some(election.clone()),
         ..task_of(Idle::new(Lists::new(&[], true), &metrics), config, sender)
     };
-    let driver = Reached {
-        answers: Answers::Itself(client_of_nobody()),
-        begun: Arc::default(),
-    };
+    let driver = Reached::new(Answers::Itself(client_of_nobody()));
     let Ok(reached) = driver.connect().await else {
         panic!("it answers")
     };

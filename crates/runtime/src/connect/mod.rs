@@ -139,7 +139,7 @@ impl Connector for DriverConnector {
         tokio::select! {
             biased;
             renewed = self.renewed(current, status) => Replacement::Ready(Box::new(renewed)),
-            moved = self.socket_replaced(current, status) => Replacement::Ready(Box::new(moved)),
+            moved = self.socket_replaced(current, status) => Replacement::Reconnected(Box::new(moved)),
             replacement = self.unanswered(current, status) => replacement,
         }
     }

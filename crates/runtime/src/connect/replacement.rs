@@ -40,7 +40,10 @@ const HANGING_CALLS: &str = "calls get no answer that can be read, or none in ti
 
 /// What comes after a connection that is in use.
 pub enum Replacement {
-    /// The driver answered over another connection.
+    /// The driver answered over another connection, and the one in use is lost: nobody answers over it, or another process than the one
+    /// that serves the endpoint.
+    Reconnected(Box<ConnectedDriver>),
+    /// The driver answered over another connection, and may do so over the one in use.
     Ready(Box<ConnectedDriver>),
     /// The driver answers neither over the connection in use nor over another one.
     Unanswered(HandshakeError),
@@ -139,15 +142,13 @@ impl DriverConnector {
     async fn connect_after_silence(&self) -> Replacement {
         match self.connect_again().await {
             Ok(reached) => {
-                let driver = &*reached.handshake.plugin.name;
-                self.metrics.driver_reconnected(driver);
                 warn!(
                     config = &*self.name,
-                    driver,
+                    driver = reached.handshake.plugin.name,
                     "calls and Probe got no answer over the connection to the driver; connected again, and the old connection is \
                      closed after its last call"
                 );
-                Replacement::Ready(Box::new(reached))
+                Replacement::Reconnected(Box::new(reached))
             }
             Err(obstacle) => Replacement::Unanswered(obstacle),
         }
@@ -206,12 +207,10 @@ impl DriverConnector {
     }
 
     fn moved_to_socket(&self, reached: ConnectedDriver, status: &DriverStateSender) -> ConnectedDriver {
-        let driver = &*reached.handshake.plugin.name;
         status.connection_problem(None);
-        self.metrics.driver_reconnected(driver);
         info!(
             config = &*self.name,
-            driver,
+            driver = reached.handshake.plugin.name,
             "the driver's socket was replaced; connected to the new one, and the old connection is closed after its last call"
         );
         reached

@@ -23,6 +23,8 @@ pub(super) enum Owner {
     /// The process: they stay.
     Process,
     Driver,
+    /// The connection to a driver: they begin before the driver first answers, and stay while it is away.
+    Connection,
     /// Provisioning for a driver: they go with it, also while the driver is attached for.
     Provisioning,
     /// Comparisons of a driver: they begin with the first one, and go with the driver.
@@ -37,7 +39,9 @@ impl Owner {
     const fn label(self) -> Option<&'static str> {
         match self {
             Self::Process => None,
-            Self::Driver | Self::Provisioning | Self::ReconcileSync | Self::Comparison => Some("driver_name"),
+            Self::Driver | Self::Connection | Self::Provisioning | Self::ReconcileSync | Self::Comparison => {
+                Some("driver_name")
+            }
             Self::Lease => Some("name"),
         }
     }

@@ -165,6 +165,14 @@ impl Metrics {
         self.operation_attempts(driver, operation, outcome, attempts.into());
     }
 
+    /// Whether the driver is connected and ready. From here on it is counted how often it is connected again.
+    pub fn driver_up(&self, driver: &str, is_up: bool) {
+        let families = &self.0.families;
+        families.init(&[Owner::Connection], driver);
+        let labels = Owner::Connection.labels(driver, []);
+        families.driver_up.with(labels, |gauge| gauge.set(i64::from(is_up)));
+    }
+
     /// The driver reported a version; replaces what it reported before. `mode` is `Attach` or
     /// `Trivial`.
     pub fn driver_info(&self, driver: &str, vendor_version: &str, mode: &'static str) {

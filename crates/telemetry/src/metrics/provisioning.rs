@@ -104,6 +104,12 @@ impl Metrics {
 
     /// Removes what is shown of a driver that is not attached for any more, and stays where it is provisioned for.
     pub fn forget_attaching(&self, driver: &str) {
+        self.forget_work(driver);
+        self.0.families.forget(&[Owner::Connection], driver);
+    }
+
+    /// The same while the driver is away and looked for: that it is away is shown, and that it comes back is counted on.
+    pub fn forget_work(&self, driver: &str) {
         let owners = [Owner::Driver, Owner::ReconcileSync, Owner::Comparison];
         let is_meant = |labels: &Labels| !is_of_provisioning(labels);
         self.0.families.forget_if(&owners, driver, is_meant);

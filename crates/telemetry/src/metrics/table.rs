@@ -316,13 +316,12 @@ families! {
     Comparison reconcile_sync_interval: seconds[]
         "csi_attacher_reconcile_sync_interval_seconds", "How often comparisons are made, from the end of one to the next";
 
-    /// Whether the driver is connected and ready.
-    Driver driver_up: flag[]
+    Connection driver_up: gauge
         "csi_attacher_driver_up", "Whether the driver is connected and ready";
     Driver driver_info: gauge
         "csi_attacher_driver_info", "Version the driver reports and the mode it is run in";
     /// The driver was connected again after a loss.
-    Driver driver_reconnected: counter[] start_at_zero
+    Connection driver_reconnected: counter[] start_at_zero
         "csi_attacher_driver_reconnects", "Connections to the driver that were made after a loss";
     /// So many objects of this resource wait for an attacher, and no AttacherConfig has their driver.
     Process unserved: gauge[resource]

@@ -41,6 +41,7 @@ struct Stage {
     access: Arc<DriverConnector>,
     status: DriverStateSender,
     state: watch::Receiver<DriverState>,
+    metrics: Metrics,
     _settings: watch::Sender<Arc<DriverConfig>>,
 }
 
@@ -64,6 +65,7 @@ impl Stage {
             access,
             status: DriverStateSender::new(sender),
             state,
+            metrics,
             _settings: settings,
         }
     }
@@ -100,9 +102,11 @@ async fn unpublish(client: &CsiClient, volume_id: &str, deadline: Duration) -> R
     answer.map_err(|error| error.code)
 }
 
-fn ready(replacement: Replacement) -> ConnectedDriver {
+/// What takes the place of a connection that is lost.
+fn reconnected(replacement: Replacement) -> ConnectedDriver {
     match replacement {
-        Replacement::Ready(next) => *next,
+        Replacement::Reconnected(next) => *next,
+        Replacement::Ready(_) => panic!("the connection is lost"),
         Replacement::Unanswered(obstacle) => panic!("{}", obstacle.message),
     }
 }
@@ -164,13 +168,18 @@ async fn a_connection_that_is_swallowed_is_replaced_by_one_that_is_answered() {
     for _ in 0..2 {
         assert_eq!(unpublish(&current.client, "v", LIMIT).await, Ok(()));
         tunnel.swallow();
-        let next = ready(stage.replaced(&current).await);
+        let next = reconnected(stage.replaced(&current).await);
         assert!(next.restores, "what failed is tried at once");
         assert_eq!(next.facts(), current.facts());
         current = next;
     }
     assert_eq!(unpublish(&current.client, "v", LIMIT).await, Ok(()));
     assert!(!current.client.connection().is_lost());
+    let text = stage.metrics.encode_prometheus();
+    assert!(
+        !text.contains("driver_reconnects_total{"),
+        "that is for the task: {text}"
+    );
 }
 
 #[tokio::test]
@@ -192,7 +201,9 @@ async fn a_driver_that_answers_probe_alone_is_connected_to_again_and_its_backoff
     let stage = Stage::at(format!("http://{address}"));
     let current = stage.connect().await;
     driver.script(Rule::on(Method::ControllerUnpublishVolume).hang());
-    let next = ready(stage.replaced(&current).await);
+    let Replacement::Ready(next) = stage.replaced(&current).await else {
+        panic!("nothing is lost")
+    };
     assert!(!next.restores, "the driver may only be slow");
     assert_eq!(stage.problem().as_deref(), Some(HANGING_CALLS));
     let handshakes = driver.calls_of(Method::GetPluginInfo).len();
@@ -233,7 +244,7 @@ async fn a_call_that_is_out_for_long_is_reason_to_ask_who_is_there() {
         std::future::pending::<()>().await;
     };
     tokio::select! {
-        replacement = timeout(LIMIT + SILENCE, replaced) => drop(ready(replacement.expect("in time"))),
+        replacement = timeout(LIMIT + SILENCE, replaced) => drop(reconnected(replacement.expect("in time"))),
         _ = unpublish(&current.client, "v", 24 * SILENCE) => panic!("nobody is there"),
         () = jumped => unreachable!("it never ends"),
     }
@@ -322,7 +333,7 @@ async fn a_socket_that_was_replaced_is_dialled_at_once_and_calls_end_at_the_old_
     std::fs::remove_file(&socket).unwrap();
     let new = socket_driver(&folder).1.start(&socket).await.unwrap();
     let replacement = stage.access.replaced(&current, &stage.status);
-    let next = ready(timeout(LIMIT, replacement).await.expect("in time"));
+    let next = reconnected(timeout(LIMIT, replacement).await.expect("in time"));
     assert!(next.restores);
     drop(current);
     assert_eq!(unpublish(&next.client, "v", LIMIT).await, Ok(()));
@@ -360,7 +371,7 @@ async fn a_socket_without_a_driver_leaves_the_connection_alone() {
     std::fs::remove_file(&socket).unwrap();
     let _new = socket_driver(&folder).1.start(&socket).await.unwrap();
     let replacement = stage.access.replaced(&current, &stage.status);
-    drop(ready(timeout(LIMIT, replacement).await.expect("in time")));
+    drop(reconnected(timeout(LIMIT, replacement).await.expect("in time")));
     assert_eq!(stage.problem(), None);
 }
 

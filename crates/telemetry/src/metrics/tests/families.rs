@@ -50,6 +50,7 @@ fn a_span_that_is_not_sampled_is_named_only_when_asked_for() {
 fn what_a_driver_counts_begins_at_zero() {
     let metrics = Metrics::default();
     metrics.init_driver("d");
+    metrics.driver_up("d", false);
     metrics.init_reconcile_sync("d");
     drop(metrics.queue("d", QUEUE_VOLUME_ATTACHMENT));
     metrics.leading("l", false);
@@ -68,6 +69,22 @@ fn what_a_driver_counts_begins_at_zero() {
     ] {
         assert_lines(&metrics, line, &[line]);
     }
+}
+
+/// It may be away for long, and is given up meanwhile.
+#[test]
+fn a_driver_that_is_away_is_shown_when_the_work_for_it_has_ended() {
+    let metrics = Metrics::default();
+    record_everything(&metrics, "d");
+    metrics.driver_up("d", false);
+    metrics.forget_work("d");
+    let shown = [
+        "csi_attacher_driver_up{driver_name=\"d\"} 0",
+        "csi_attacher_driver_reconnects_total{driver_name=\"d\"} 1",
+    ];
+    assert_lines(&metrics, "csi_attacher_driver_", &shown);
+    metrics.forget_attaching("d");
+    assert_lines(&metrics, "csi_attacher_driver_", &[]);
 }
 
 #[test]
