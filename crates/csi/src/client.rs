@@ -23,6 +23,10 @@ use crate::telemetry::{Span, SpanKind};
 /// Calls that are kept until the driver's name is known. A handshake makes four; more are from a driver that never sends its name.
 const MAX_UNNAMED: usize = 16;
 
+/// Calls made before the name of the driver was known, to be counted under it. Clones are one list, of at most [`MAX_UNNAMED`] calls.
+#[derive(Clone, Debug, Default)]
+pub struct UnnamedCalls(Arc<Mutex<Vec<CallMetric>>>);
+
 /// Calls one driver over one connection.
 #[derive(Clone, Debug)]
 pub struct CsiClient {
@@ -32,8 +36,7 @@ pub struct CsiClient {
     driver: Option<Arc<str>>,
     /// Whether the calls are about volumes of an in-tree plug-in; a label of the metrics.
     migrated: bool,
-    /// Calls made before the name was known, to be counted under it.
-    unnamed: Arc<Mutex<Vec<CallMetric>>>,
+    unnamed: UnnamedCalls,
 }
 
 /// A call for the metrics.
@@ -54,14 +57,20 @@ impl CsiClient {
             metrics,
             driver: None,
             migrated: false,
-            unnamed: Arc::default(),
+            unnamed: UnnamedCalls::default(),
         }
+    }
+
+    /// The same connection; calls are kept in this list until the name is known, beside those that were made over others.
+    #[must_use]
+    pub fn keeping(self, unnamed: UnnamedCalls) -> Self {
+        Self { unnamed, ..self }
     }
 
     /// The same connection; calls are counted under this name, those made so far included.
     #[must_use]
     pub fn with_driver_name(&self, driver: Arc<str>) -> Self {
-        for call in self.unnamed.lock().drain(..) {
+        for call in self.unnamed.0.lock().drain(..) {
             self.record(&driver, call);
         }
         let driver = Some(driver);
@@ -168,7 +177,7 @@ impl CsiClient {
             self.record(driver, call);
             return;
         }
-        let mut unnamed = self.unnamed.lock();
+        let mut unnamed = self.unnamed.0.lock();
         if unnamed.len() < MAX_UNNAMED {
             unnamed.push(call);
         }

@@ -23,7 +23,7 @@ pub use calls::controller::{
 pub use calls::identity::{GetPluginCapabilities, GetPluginInfo, PluginCapabilities, PluginInfo, Probe};
 pub use calls::list::{ListVolumes, VolumePage, VolumeWithNodes};
 pub use calls::volume::{CreateVolume, DeleteVolume};
-pub use client::CsiClient;
+pub use client::{CsiClient, UnnamedCalls};
 pub use codec::ElementField;
 pub use connection::DriverConnection;
 pub use dial::{DialError, DialFault};

@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::api::condition::ConditionReason;
 use crate::api::validated::{DriverConfig, Endpoint};
 use crate::apiserver::Requests;
-use crate::csi::{CsiClient, DriverConnection, TlsTarget};
+use crate::csi::{CsiClient, DriverConnection, TlsTarget, UnnamedCalls};
 use crate::decide::DriverFacts;
 use crate::objects::SecretReference;
 use crate::pending::or_never;
@@ -106,8 +106,10 @@ pub struct DriverConnector {
     config: watch::Receiver<Arc<DriverConfig>>,
     metrics: Metrics,
     keys: Option<CertificateWatcher>,
-    /// Names that the driver has had.
+    /// Names that the driver has had, in their order.
     names: Mutex<Vec<String>>,
+    /// Calls of handshakes that failed before it was known whose they are.
+    unnamed: UnnamedCalls,
     /// When the driver was last asked.
     asked: Mutex<Option<Instant>>,
     /// The socket, when it was not worth the dial, and the settings that it was dialled with.
@@ -164,6 +166,7 @@ impl DriverConnector {
             metrics: metrics.clone(),
             keys,
             names: Mutex::default(),
+            unnamed: UnnamedCalls::default(),
             asked: Mutex::default(),
             missed: Mutex::default(),
             hanging: Mutex::default(),
@@ -226,7 +229,7 @@ impl DriverConnector {
                 revision,
             })?,
         };
-        let client = CsiClient::new(connection, self.metrics.clone());
+        let client = CsiClient::new(connection, self.metrics.clone()).keeping(self.unnamed.clone());
         let look = || match &config.endpoint {
             Endpoint::Unix(path) => Some(SocketFile::at(path)),
             _ => None,
@@ -255,10 +258,19 @@ impl DriverConnector {
             }
             Err(obstacle) => Err(ConnectFailure {
                 obstacle,
-                client: Some(client),
+                client: Some(match self.expected_name(config) {
+                    Some(name) => client.with_driver_name(name),
+                    None => client,
+                }),
                 revision,
             }),
         }
+    }
+
+    /// Who is meant to answer: by the spec, or who has answered before. The calls of a handshake that fails are counted as that driver's.
+    fn expected_name(&self, config: &DriverConfig) -> Option<Arc<str>> {
+        let name = config.driver_name.clone().or_else(|| self.names.lock().last().cloned());
+        name.map(Arc::from)
     }
 
     /// Remembers what the driver calls itself; refused when it has had too many names.

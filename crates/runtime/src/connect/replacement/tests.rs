@@ -375,6 +375,42 @@ async fn a_socket_without_a_driver_leaves_the_connection_alone() {
     assert_eq!(stage.problem(), None);
 }
 
+/// How often Probe was counted as failed.
+fn refused_probes(metrics: &Metrics) -> Option<u32> {
+    let text = metrics.encode_prometheus();
+    let is_meant = |line: &&str| {
+        line.starts_with("csi_sidecar_operations_seconds_count{driver_name=\"a.test\"")
+            && line.contains("grpc_status_code=\"Internal\"")
+            && line.contains("/csi.v1.Identity/Probe")
+    };
+    let line = text.lines().find(is_meant)?;
+    line.rsplit(' ').next()?.parse().ok()
+}
+
+/// An alert on errors of a driver would else never see the ones for which there is no connection.
+#[tokio::test]
+async fn calls_of_handshakes_that_fail_are_counted_once_it_is_known_whose_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let (socket, builder) = socket_driver(&folder);
+    let refuses = || Rule::on(Method::Probe).times(1).fail(Code::Internal, "no");
+    let driver = builder.rule(refuses()).start(&socket).await.unwrap();
+    let mut spec = AttacherConfigSpec::new(format!("unix://{}", socket.display()));
+    let stage = Stage::of(spec.clone());
+    assert!(stage.access.connect().await.is_err());
+    assert_eq!(refused_probes(&stage.metrics), None, "it has not told its name");
+    drop(stage.connect().await);
+    assert_eq!(refused_probes(&stage.metrics), Some(1));
+    driver.script(refuses());
+    assert!(stage.access.connect().await.is_err());
+    assert_eq!(refused_probes(&stage.metrics), Some(2), "its name is known");
+
+    spec.driver_name = Some("a.test".to_owned());
+    let stage = Stage::of(spec);
+    driver.script(refuses());
+    assert!(stage.access.connect().await.is_err());
+    assert_eq!(refused_probes(&stage.metrics), Some(1), "the spec names it");
+}
+
 /// Why the driver is not reached may be that it has what a spoilt Secret was meant to follow.
 #[tokio::test]
 async fn where_the_last_good_certificates_fail_the_spoilt_secret_is_told_of() {
