@@ -256,7 +256,9 @@ fn of_state(facts: &StatusInput<'_>) -> Vec<ConditionUpdate> {
 fn conditions(facts: &StatusInput<'_>, known: &[Condition]) -> Vec<ConditionUpdate> {
     use ConditionStatus::{False, True, Unknown};
     let mut updates = of_state(facts);
-    let warnings = facts.driver.map(|driver| [&driver.connection_problem, &driver.concern]);
+    let warnings = facts
+        .driver
+        .map(|driver| [&driver.connection_problem, &driver.unanswered_calls, &driver.concern]);
     for warning in warnings.into_iter().flatten().flatten() {
         let reachable = updates
             .iter_mut()

@@ -151,6 +151,8 @@ pub struct DriverState {
     pub concern: Option<String>,
     /// What is wrong with the connection that stands.
     pub connection_problem: Option<String>,
+    /// That calls over it get no answer, though it works.
+    pub unanswered_calls: Option<String>,
     /// What failed last.
     pub last_failure: Option<FailureRecord>,
     /// Secrets that the driver is not given, while attachments wait for them.
@@ -262,6 +264,11 @@ impl DriverStateSender {
     /// Whether it is a new one.
     pub fn connection_problem(&self, problem: Option<String>) -> bool {
         self.change(|status| &mut status.connection_problem, problem)
+    }
+
+    /// Whether calls over a connection that works get no answer.
+    pub fn unanswered_calls(&self, problem: Option<String>) {
+        self.change(|status| &mut status.unanswered_calls, problem);
     }
 
     /// Counts an attempt that ended.

@@ -196,6 +196,7 @@ impl<R: Role> DriverTask<R> {
         }
         self.status.connected(true);
         self.status.connection_problem(None);
+        self.status.unanswered_calls(None);
         let (mut reached, mut unanswered) = (reached, None);
         self.set_plugin(&reached.handshake);
         if !self.wait_for_lists(&facts, &reached.client).await {

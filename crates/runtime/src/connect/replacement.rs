@@ -57,6 +57,8 @@ pub(super) struct HangingCalls {
     /// Connections that were made since a call was answered.
     moves: u32,
     last_move: Option<Instant>,
+    /// When a call was last found to have got no answer.
+    last_missing: Option<Instant>,
 }
 
 impl HangingCalls {
@@ -66,6 +68,7 @@ impl HangingCalls {
 
     /// Notes that Probe was answered and a call before was not. True when it is time for another connection.
     fn note(&mut self, now: Instant) -> bool {
+        self.last_missing = Some(now);
         self.probes = self.probes.saturating_add(1);
         if !self.is_noted() {
             return false;
@@ -84,9 +87,14 @@ impl HangingCalls {
         true
     }
 
-    /// A call was answered. The shortest pause is kept all the same: a driver that is slow answers some calls.
+    /// Whether nobody tries again, as attempts wait for `longest_wait` at most, and for twice that with jitter.
+    fn is_past(&self, now: Instant, longest_wait: Duration) -> bool {
+        self.last_missing.is_some_and(|last| now >= last + 2 * longest_wait)
+    }
+
+    /// A call was answered, or none is made any more. The shortest pause is kept all the same: a driver that is slow answers some calls.
     fn clear(&mut self) {
-        (self.probes, self.moves) = (0, 0);
+        (self.probes, self.moves, self.last_missing) = (0, 0, None);
     }
 }
 
@@ -100,18 +108,16 @@ impl DriverConnector {
             tokio::select! {
                 // The sender lives as long as the client.
                 _ = answers.wait_for(|answers| answers.missing > 0) => {}
-                // An answer that nobody waits for is not shown.
+                // An answer that nobody waits for is not shown, nor that nothing is asked any more.
                 () = sleep(RETRY), if noted => {}
                 () = silence(current.client.connection()) => {}
             }
             let is_silent = is_silent(current.client.connection());
             let seen = *answers.borrow_and_update();
-            if seen.of_controller != of_controller {
+            let is_idle = seen.missing == 0 && current.client.connection().silent_since().is_none();
+            if seen.of_controller != of_controller || (is_idle && self.is_hanging_past()) {
                 of_controller = seen.of_controller;
-                self.hanging.lock().clear();
-                if noted {
-                    status.connection_problem(None);
-                }
+                self.hanging_is_over(status);
             }
             if seen.missing == 0 && !is_silent {
                 continue;
@@ -128,7 +134,7 @@ impl DriverConnector {
             }
             let is_due = self.hanging.lock().note(Instant::now());
             if self.hanging.lock().is_noted() {
-                status.connection_problem(Some(HANGING_CALLS.to_owned()));
+                status.unanswered_calls(Some(HANGING_CALLS.to_owned()));
             }
             if is_due && let Some(moved) = self.connect_beside_hanging_calls().await {
                 return Replacement::Ready(Box::new(moved));
@@ -136,6 +142,20 @@ impl DriverConnector {
             // Deadlines may be short.
             sleep(RETRY).await;
         }
+    }
+
+    /// Whether the calls that got no answer are not made again: what they were for may be gone.
+    fn is_hanging_past(&self) -> bool {
+        let config = self.config.borrow().clone();
+        let provisioning = config.provisioning.as_ref();
+        let longest_wait = provisioning.map_or(Duration::ZERO, |provisioning| provisioning.backoff.max);
+        let longest_wait = longest_wait.max(config.backoff.max);
+        self.hanging.lock().is_past(Instant::now(), longest_wait)
+    }
+
+    fn hanging_is_over(&self, status: &DriverStateSender) {
+        self.hanging.lock().clear();
+        status.unanswered_calls(None);
     }
 
     /// Neither a call nor Probe was answered over the connection in use.
@@ -208,6 +228,8 @@ impl DriverConnector {
 
     fn moved_to_socket(&self, reached: ConnectedDriver, status: &DriverStateSender) -> ConnectedDriver {
         status.connection_problem(None);
+        // That was another process.
+        self.hanging_is_over(status);
         info!(
             config = &*self.name,
             driver = reached.handshake.plugin.name,

@@ -93,6 +93,21 @@ impl Stage {
     fn problem(&self) -> Option<String> {
         self.state.borrow().connection_problem.clone()
     }
+
+    fn unanswered(&self) -> Option<String> {
+        self.state.borrow().unanswered_calls.clone()
+    }
+
+    /// Waits until this is shown, while calls are made if they are asked for.
+    async fn shows(&self, current: &ConnectedDriver, calls: bool, what: impl FnMut(&DriverState) -> bool) {
+        let mut reported = self.state.clone();
+        let shown = timeout(LIMIT, reported.wait_for(what));
+        tokio::select! {
+            shown = shown => assert!(shown.expect("in time").is_ok()),
+            _ = self.replaced(current), if calls => panic!("the connection works"),
+            _ = self.access.replaced(current, &self.status), if !calls => panic!("the connection works"),
+        }
+    }
 }
 
 async fn unpublish(client: &CsiClient, volume_id: &str, deadline: Duration) -> Result<(), Code> {
@@ -205,7 +220,7 @@ async fn a_driver_that_answers_probe_alone_is_connected_to_again_and_its_backoff
         panic!("nothing is lost")
     };
     assert!(!next.restores, "the driver may only be slow");
-    assert_eq!(stage.problem().as_deref(), Some(HANGING_CALLS));
+    assert_eq!(stage.unanswered().as_deref(), Some(HANGING_CALLS));
     let handshakes = driver.calls_of(Method::GetPluginInfo).len();
     assert_eq!(handshakes, 2, "one connection for all these deadlines");
     let probes = driver.calls_of(Method::Probe).len() - handshakes;
@@ -213,13 +228,37 @@ async fn a_driver_that_answers_probe_alone_is_connected_to_again_and_its_backoff
 
     // It answers at last, and that is shown.
     driver.clear_rules();
-    let mut reported = stage.state.clone();
-    let is_over = reported.wait_for(|state| state.connection_problem.is_none());
-    let over = timeout(LIMIT, is_over);
+    stage.shows(&next, true, |state| state.unanswered_calls.is_none()).await;
+}
+
+/// What was called for may be gone: nobody would ever learn that the driver answers again.
+#[tokio::test]
+async fn calls_without_an_answer_are_told_only_as_long_as_somebody_makes_them() {
+    let (driver, address) = tcp_driver().await;
+    let stage = Stage::at(format!("http://{address}"));
+    let current = stage.connect().await;
+    driver.script(Rule::on(Method::ControllerUnpublishVolume).hang());
+    let Replacement::Ready(next) = stage.replaced(&current).await else {
+        panic!("nothing is lost")
+    };
+    let longest_wait = stage.access.config.borrow().backoff.max;
+    let idle = async {
+        for pause in [longest_wait, longest_wait + SILENCE] {
+            assert_eq!(
+                stage.unanswered().as_deref(),
+                Some(HANGING_CALLS),
+                "an attempt may wait"
+            );
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            jump(pause).await;
+            tokio::time::sleep(Duration::from_millis(1200)).await;
+        }
+    };
     tokio::select! {
-        over = over => assert!(over.unwrap().is_ok()),
-        _ = stage.replaced(&next) => panic!("the connection works"),
+        () = idle => {}
+        _ = stage.access.replaced(&next, &stage.status) => panic!("the connection works"),
     }
+    assert_eq!(stage.unanswered(), None);
 }
 
 /// Lets time go on at once, while nothing happens on the connections.
@@ -284,7 +323,7 @@ async fn a_driver_that_is_slow_and_answers_probe_keeps_its_calls() {
         () = jumped => unreachable!("it never ends"),
     }
     assert!(probes() >= before + 3, "it is asked again and again");
-    assert_eq!(stage.problem(), None, "no deadline has passed");
+    assert_eq!(stage.unanswered(), None, "no deadline has passed");
     assert_eq!(driver.calls_of(Method::GetPluginInfo).len(), 1);
 }
 
@@ -354,12 +393,9 @@ async fn a_socket_without_a_driver_leaves_the_connection_alone() {
     let current = stage.connect().await;
     std::fs::remove_file(&socket).unwrap();
     drop(UnixListener::bind(&socket).unwrap());
-    let mut reported = stage.state.clone();
-    let told = reported.wait_for(|state| state.connection_problem.is_some());
-    tokio::select! {
-        told = timeout(LIMIT, told) => drop(told.expect("in time").unwrap()),
-        _ = stage.access.replaced(&current, &stage.status) => panic!("nobody is there"),
-    }
+    stage
+        .shows(&current, false, |state| state.connection_problem.is_some())
+        .await;
     let problem = stage.problem().unwrap();
     assert!(
         problem.contains("csi.sock was replaced") && problem.contains("(ConnectionRefused)"),
@@ -373,6 +409,26 @@ async fn a_socket_without_a_driver_leaves_the_connection_alone() {
     let replacement = stage.access.replaced(&current, &stage.status);
     drop(reconnected(timeout(LIMIT, replacement).await.expect("in time")));
     assert_eq!(stage.problem(), None);
+}
+
+/// Each problem ends with its own cause.
+#[tokio::test]
+async fn a_driver_that_hangs_and_whose_socket_is_replaced_shows_both() {
+    let folder = tempfile::tempdir().unwrap();
+    let (socket, builder) = socket_driver(&folder);
+    let driver = builder.start(&socket).await.unwrap();
+    let stage = Stage::at(format!("unix://{}", socket.display()));
+    let current = stage.connect().await;
+    std::fs::remove_file(&socket).unwrap();
+    drop(UnixListener::bind(&socket).unwrap());
+    driver.script(Rule::on(Method::ControllerUnpublishVolume).hang());
+    let both = |state: &DriverState| state.connection_problem.is_some() && state.unanswered_calls.is_some();
+    stage.shows(&current, true, both).await;
+    driver.clear_rules();
+    stage
+        .shows(&current, true, |state| state.unanswered_calls.is_none())
+        .await;
+    assert!(stage.problem().is_some(), "the socket is as it was");
 }
 
 /// How often Probe was counted as failed.
