@@ -6,13 +6,17 @@
 use std::borrow::Cow;
 
 use aws_lc_rs::digest::{SHA256, digest};
-use csi_attacher_model::decide::cut_forms;
+use csi_attacher_model::decide::{MAX_ERROR_BYTES, cut_forms, plain};
 
 use super::attribute::AttrValue;
 use super::names::attr;
 
 /// Names shorter than this are replaced in a text only where they stand alone: a node `a` is not every `a`.
 const SHORTEST_ANYWHERE: usize = 4;
+
+/// Texts shorter than this are cut nowhere, so that a word at their end is not what is left of a name. A cut on the boundary of a character
+/// takes up to three bytes more.
+const SHORTEST_CUT: usize = MAX_ERROR_BYTES - 3;
 
 /// Attributes that are a name. A node ID is one: most drivers use the name of the node.
 const NAMES: [&str; 9] = [
@@ -77,8 +81,13 @@ impl Redaction {
         for value in ids.chain(names).filter(|value| !value.is_empty() && !is_known(value)) {
             let shown = hash(value);
             // What is left of one that was cut stands for the whole.
-            known.extend(cut_forms(value).map(|form| (form, shown.clone())));
-            known.push((value.into(), shown));
+            for form in cut_forms(value).chain([value.into()]) {
+                // Texts of others are shown without what a terminal acts upon.
+                if let Cow::Owned(plain) = plain(&form) {
+                    known.push((plain.into(), shown.clone()));
+                }
+                known.push((form, shown.clone()));
+            }
         }
         if known.is_empty() {
             return None;
@@ -106,14 +115,41 @@ impl Redaction {
 
     /// A text, without the values that are known.
     pub(super) fn text(&self, text: &str) -> String {
-        self.known.iter().fold(text.to_owned(), |text, (value, shown)| {
+        let (whole, rest) = self.split_cut(text);
+        let mut whole = self.known.iter().fold(whole.to_owned(), |text, (value, shown)| {
             if value.len() >= SHORTEST_ANYWHERE {
                 text.replace(&**value, shown)
             } else {
                 replace_alone(&text, value, shown)
             }
-        })
+        });
+        whole.push_str(rest);
+        whole
     }
+
+    /// A text that may have been cut in the middle of a value: what is before that value, and what stands for it.
+    fn split_cut<'a>(&'a self, text: &'a str) -> (&'a str, &'a str) {
+        if text.len() < SHORTEST_CUT {
+            return (text, "");
+        }
+        let beginnings = self
+            .known
+            .iter()
+            .filter_map(|(value, shown)| Some((beginning_at_end(text, value)?, &**shown)));
+        match beginnings.max_by_key(|(length, _)| *length) {
+            Some((length, shown)) => (&text[..text.len() - length], shown),
+            None => (text, ""),
+        }
+    }
+}
+
+/// How many bytes at the end of a text are the beginning of `value`, or all of it.
+fn beginning_at_end(text: &str, value: &str) -> Option<usize> {
+    let lengths = SHORTEST_ANYWHERE..=value.len().min(text.len());
+    lengths.rev().find(|length| {
+        let beginning = value.get(..*length);
+        beginning.is_some_and(|beginning| text.ends_with(beginning))
+    })
 }
 
 /// Replaces `value` where neither a letter nor a digit is beside it.
@@ -208,6 +244,30 @@ mod tests {
             }
         }
         assert_eq!(redaction.learning([&*long], [&*other]), None);
+    }
+
+    /// A driver's text is cut, and freed of what a terminal acts upon, before it is on a span.
+    #[test]
+    fn what_the_limit_of_a_text_leaves_of_a_name_is_found() {
+        let redaction = Redaction::new(true, true)
+            .unwrap()
+            .knowing(["vol-0123", "no\u{2028}line"], ["vol-0", "grün-é"]);
+        let long = "-".repeat(SHORTEST_CUT);
+        let rows = [
+            ("vol-012", hash("vol-0123")),
+            ("vol-0123", hash("vol-0123")),
+            ("vol-0", hash("vol-0")),
+            ("vol-", hash("vol-0")),
+            ("vol", "vol".to_owned()),
+            ("gr\u{fc}n-", hash("gr\u{fc}n-\u{e9}")),
+            ("no li", hash("no\u{2028}line")),
+            ("no line on", format!("{} on", hash("no\u{2028}line"))),
+        ];
+        for (left, wanted) in rows {
+            let [text, wanted] = [left, &*wanted].map(|end| format!("{long} {end}"));
+            assert_eq!(redaction.text(&text), wanted);
+        }
+        assert_eq!(redaction.text("no such vol-"), "no such vol-", "that is no cut text");
     }
 
     /// Each step of an attempt says what it knows.
