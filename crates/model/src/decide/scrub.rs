@@ -1,6 +1,6 @@
 //! Takes the secrets of a call out of a text of the driver, however the driver printed them.
 //!
-//! The text is read eight ways from each of its positions: as it stands, and as each [`Encoding`] would be decoded. Each
+//! The text is read nine ways from each of its positions: as it stands, and as each [`Encoding`] would be decoded. Each
 //! way is deterministic, so that a secret is looked for without a list of all its forms; and all secrets are looked for
 //! at the same time, in one sorted list, so that their number hardly matters.
 
@@ -23,7 +23,7 @@ const BREAKS: &[u8] = b" \t\r\n";
 /// Replaces each of the secret values of a call in a text of the driver.
 ///
 /// A value is recognised as it stands, without the blanks and line ends around it; in the escapes of JSON, of Go's `%q`
-/// and of C; in the percent-encoding of paths and queries; in base64 of both alphabets, padded or not, also in the middle
+/// and of C; in the percent-encoding of paths and queries; in the entities of XML and HTML; in base64 of both alphabets, padded or not, also in the middle
 /// of other base64; and in hex. Base64 and hex may be broken by blanks and line ends. Of a value of several lines, such
 /// as a key in PEM form, each line is looked for as well.
 /// What is printed in two of these ways at a time, or in another way, is not recognised.
@@ -124,17 +124,23 @@ enum Encoding {
     Percent,
     /// The same with `+` for a blank, as in a query.
     Form,
+    /// With `&amp;`, `&#38;` or `&#x26;`: XML, and the same characters in HTML.
+    Entity,
     /// Two digits for a byte.
     Hex,
     /// Base64, of which the first character has so many bits (0, 2 or 4) of what stands before.
     Base64(u32),
 }
 
-const ENCODINGS: [Encoding; 8] = [
+/// The longest entity, after its `&`: `#x10FFFF;`, with one zero before it.
+const MAX_ENTITY: usize = 10;
+
+const ENCODINGS: [Encoding; 9] = [
     Encoding::Plain,
     Encoding::Backslash,
     Encoding::Percent,
     Encoding::Form,
+    Encoding::Entity,
     Encoding::Hex,
     Encoding::Base64(0),
     Encoding::Base64(2),
@@ -287,6 +293,10 @@ impl<'t> Reader<'t> {
                 b'+' if self.encoding == Encoding::Form => Some(b' '),
                 byte => Some(byte),
             },
+            Encoding::Entity => match self.take()? {
+                b'&' => self.entity(),
+                byte => Some(byte),
+            },
             Encoding::Hex => self.byte_of_hex(),
             Encoding::Base64(_) => self.byte_of_base64(),
         }
@@ -337,6 +347,33 @@ impl<'t> Reader<'t> {
         } else {
             number
         };
+        self.character(number)
+    }
+
+    /// A character by what stands between `&` and `;`: its name in XML, or its number.
+    fn entity(&mut self) -> Option<u8> {
+        let text = self.text;
+        let rest = text.get(self.at..).unwrap_or_default();
+        let Some(length) = rest.iter().take(MAX_ENTITY).position(|byte| *byte == b';') else {
+            self.hit_end |= rest.len() < MAX_ENTITY;
+            return None;
+        };
+        let number = match rest.get(..length)? {
+            b"amp" => u32::from(b'&'),
+            b"lt" => u32::from(b'<'),
+            b"gt" => u32::from(b'>'),
+            b"quot" => u32::from(b'"'),
+            b"apos" => u32::from(b'\''),
+            [b'#', b'x' | b'X', digits @ ..] => number_of(digits, 16)?,
+            [b'#', digits @ ..] => number_of(digits, 10)?,
+            _ => return None,
+        };
+        self.at += length + 1;
+        self.character(number)
+    }
+
+    /// The first byte of the character with this number; those after it are kept.
+    fn character(&mut self, number: u32) -> Option<u8> {
         let mut buffer = [0; 4];
         let encoded = char::from_u32(number)?.encode_utf8(&mut buffer).as_bytes();
         let (first, rest) = encoded.split_first()?;
@@ -382,4 +419,9 @@ impl<'t> Reader<'t> {
         };
         Some(u32::from(digit))
     }
+}
+
+/// A number of at least one digit.
+fn number_of(digits: &[u8], radix: u32) -> Option<u32> {
+    u32::from_str_radix(std::str::from_utf8(digits).ok()?, radix).ok()
 }

@@ -14,7 +14,7 @@ fn scrub<'a>(text: &str, secrets: impl IntoIterator<Item = &'a str>) -> String {
 
 #[test]
 fn secrets_are_replaced_wherever_they_stand() {
-    let rows: [(&str, &[&str], &str); 7] = [
+    let rows: [(&str, &[&str], &str); 8] = [
         (
             "login bob/hunter2 failed",
             &["hunter2"],
@@ -29,6 +29,11 @@ fn secrets_are_replaced_wherever_they_stand() {
         ("token hunter2 is bad", &["hunter2\n"], "token ***stripped*** is bad"),
         ("nothing", &["", "    \n"], "nothing"),
         ("no secret at all", &[], "no secret at all"),
+        (
+            "a=1&b=2&amp;c=3&hunter2;",
+            &["hunter2"],
+            "a=1&b=2&amp;c=3&***stripped***;",
+        ),
     ];
     for (text, secrets, wanted) in rows {
         assert_eq!(scrub(text, secrets.iter().copied()), wanted);
@@ -49,6 +54,11 @@ fn a_secret_is_recognised_however_it_is_printed() {
         ("url.PathEscape", "p%22a%5Cs+s%2Fw=o&r%20d%C3%A9%3C%0A"),
         ("url.QueryEscape", "p%22a%5Cs%2Bs%2Fw%3Do%26r+d%C3%A9%3C%0A"),
         ("a query in lower case", "p%22a%5cs%2bs%2fw%3do%26r%20d%c3%a9%3c%0a"),
+        ("html.EscapeString", r"p&#34;a\s+s/w=o&amp;r dé&lt;"),
+        ("html.escape of Python", r"p&quot;a\s+s/w=o&amp;r dé&lt;"),
+        ("XML", r"p&#34;a\s+s/w=o&amp;r dé&lt;&#xA;"),
+        ("XML in ASCII", r"p&quot;a\s+s/w=o&amp;r d&#233;&#x3c;&#10;"),
+        ("htmlspecialchars of PHP", r"p&#034;a\s+s/w=o&#038;r d&#xE9;&#x3C;"),
         ("base64", "cCJhXHMrcy93PW8mciBkw6k8Cg=="),
         ("base64 without padding", "cCJhXHMrcy93PW8mciBkw6k8Cg"),
         ("base64 of `user:` and it", "dXNlcjpwImFccytzL3c9byZyIGTDqTwK"),
@@ -117,6 +127,21 @@ fn percent(text: &str, plain: &str, upper: bool) -> String {
     printed
 }
 
+/// As XML has it; all but ASCII, and what is no text, by numbers.
+fn xml(text: &str) -> String {
+    let mut printed = String::new();
+    for character in text.chars() {
+        match character {
+            '&' => printed.push_str("&amp;"),
+            '<' => printed.push_str("&lt;"),
+            '"' => printed.push_str("&quot;"),
+            ' '..='~' => printed.push(character),
+            _ => write!(printed, "&#x{:X};", u32::from(character)).unwrap(),
+        }
+    }
+    printed
+}
+
 fn base64(text: &str) -> String {
     let json = serde_json::to_value(ByteString(text.as_bytes().to_vec())).unwrap();
     json.as_str().unwrap().to_owned()
@@ -150,6 +175,8 @@ fn printed(secret: &str) -> Vec<String> {
         percent(secret, "-_.~$&+=:@", true),
         percent(secret, "-_.~", false),
         percent(secret, "-_.~ ", true).replace(' ', "+"),
+        xml(secret),
+        xml(secret).replace("&quot;", "&#34;").replace("&lt;", "&#60;"),
         base64(secret),
         base64(secret).trim_end_matches('=').to_owned(),
         url_base64(secret),
@@ -260,7 +287,7 @@ proptest! {
 
     /// Of a long text a part is kept; what is left of a secret at its end is no part of it.
     #[test]
-    fn a_text_is_not_cut_in_the_middle_of_a_secret(before in 16_300_usize..16_400, form in 0_usize..14) {
+    fn a_text_is_not_cut_in_the_middle_of_a_secret(before in 16_300_usize..16_400, form in 0_usize..16) {
         const SECRET: &str = "swordfish/of&the\"canary\\and its+friends=";
         let form = &printed(SECRET)[form];
         let text = format!("{}{form}{}", "-".repeat(before), "~".repeat(1 << 20));
