@@ -218,7 +218,7 @@ async fn the_last_good_certificates_stay_in_use() -> Result<()> {
     driver.attach("tls-keep-deleted").await?;
 
     put_secret(&world, "tls-keep", &material(&stranger)?).await?;
-    let refused = ["new certificates do not work", "no CA in ca.crt has signed"];
+    let refused = ["new certificates do not work", "is not signed by ca.crt"];
     told(&driver, "DriverReachable", "True", "Connected", &refused).await?;
     driver.attach("tls-keep-refused").await?;
     driver.wait("Ready", "True", Some("Running")).await?;

@@ -99,7 +99,7 @@ impl DriverConnection {
 
     /// Prepares a connection to `host` (an IPv6 address in brackets) by TLS; it is dialled by the first call.
     pub fn secured(host: &str, port: u16, tls: TlsTarget) -> Self {
-        Self::to(DialTarget::Tls(format!("{host}:{port}"), Box::new(tls)))
+        Self::to(DialTarget::Tls(format!("{host}:{port}"), Some(Box::new(tls))))
     }
 
     /// A driver in this process, such as a model of one: nothing is dialled, and calls go to `service`.

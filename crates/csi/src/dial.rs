@@ -88,8 +88,8 @@ impl DialFault {
             Self::PermissionDenied(_) => "the driver's socket may not be opened".to_owned(),
             Self::Refused(_) => Self::Refused(None).to_string(),
             Self::Other(_) => "the driver cannot be reached".to_owned(),
-            Self::Tls(TlsConnectError::WrongName { .. }) => {
-                "TLS failed: the driver's certificate is for another name".to_owned()
+            Self::Tls(TlsConnectError::Certificate(_)) => {
+                "TLS failed: the driver's certificate is not accepted".to_owned()
             }
             Self::Tls(TlsConnectError::Other(_)) => "TLS failed".to_owned(),
             Self::PathTooLong(_) | Self::Busy | Self::Tls(_) | Self::TimedOut(_) => self.to_string(),
@@ -151,10 +151,8 @@ pub(super) enum DialTarget {
     Unix(PathBuf),
     /// Host and port, without TLS.
     Tcp(String),
-    /// Host and port, with TLS.
-    Tls(String, Box<TlsTarget>),
-    /// Host and port of an https endpoint for which there are no certificates; settings that were checked have them.
-    Bare(String),
+    /// Host and port, with TLS. Settings that were checked have certificates for it; without, it is not dialled.
+    Tls(String, Option<Box<TlsTarget>>),
 }
 
 impl DialTarget {
@@ -162,7 +160,7 @@ impl DialTarget {
         match endpoint {
             Endpoint::Unix(path) => Self::Unix(path.clone()),
             Endpoint::Http { host, port } => Self::Tcp(format!("{}:{port}", host.as_str())),
-            Endpoint::Https { host, port } => Self::Bare(format!("{host}:{port}")),
+            Endpoint::Https { host, port } => Self::Tls(format!("{host}:{port}"), None),
         }
     }
 
@@ -170,7 +168,7 @@ impl DialTarget {
     pub fn address(&self) -> String {
         match self {
             Self::Unix(path) => path.display().to_string(),
-            Self::Tcp(address) | Self::Tls(address, _) | Self::Bare(address) => address.clone(),
+            Self::Tcp(address) | Self::Tls(address, _) => address.clone(),
         }
     }
 
@@ -180,7 +178,7 @@ impl DialTarget {
         let origin = match self {
             Self::Unix(_) => SOCKET_ORIGIN.to_owned(),
             Self::Tcp(address) => format!("http://{address}"),
-            Self::Tls(address, _) | Self::Bare(address) => format!("https://{address}"),
+            Self::Tls(address, _) => format!("https://{address}"),
         };
         // One that is no URI cannot be dialled either, which is told then.
         origin.parse().unwrap_or_else(|_| Uri::from_static(SOCKET_ORIGIN))
@@ -190,7 +188,7 @@ impl DialTarget {
     pub fn server(&self) -> NetworkAddress {
         let (host, port) = match self {
             Self::Unix(path) => return NetworkAddress::socket(path),
-            Self::Tcp(address) | Self::Tls(address, _) | Self::Bare(address) => match address.rsplit_once(':') {
+            Self::Tcp(address) | Self::Tls(address, _) => match address.rsplit_once(':') {
                 Some((host, port)) => (host, port.parse().ok()),
                 None => (&**address, None),
             },
@@ -220,21 +218,21 @@ impl DialTarget {
                 let peer = NetworkAddress::peer_of(&stream);
                 Ok((Box::new(stream), peer))
             }
-            Self::Tls(address, tls) => {
+            Self::Tls(_, None) => Err(DialFault::Other("https needs certificates; set spec.tls".to_owned())),
+            Self::Tls(address, Some(tls)) => {
                 let stream = over_tcp(address).await?;
                 let stream = tls.connect(stream).await.map_err(DialFault::Tls)?;
                 let peer = NetworkAddress::peer_of(stream.get_ref().0);
                 Ok((Box::new(stream), peer))
             }
-            Self::Bare(_) => Err(DialFault::Other("https needs certificates; set spec.tls".to_owned())),
         }
     }
 
     /// What an error of a stream that stood means, if TLS is to blame: a server can refuse a client after the handshake.
     pub fn explain(&self, error: &io::Error) -> Option<DialError> {
         match self {
-            Self::Tls(_, tls) => Some(self.error(DialFault::Tls(tls.fault_of(error)?))),
-            Self::Unix(_) | Self::Tcp(_) | Self::Bare(_) => None,
+            Self::Tls(_, Some(tls)) => Some(self.error(DialFault::Tls(tls.fault_of(error)?))),
+            Self::Unix(_) | Self::Tcp(_) | Self::Tls(_, None) => None,
         }
     }
 

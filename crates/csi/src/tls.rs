@@ -6,7 +6,7 @@ use rustls::client::Resumption;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::ServerName;
 use rustls::sign::SingleCertAndKey;
-use rustls::{AlertDescription, CertificateError, ClientConfig};
+use rustls::{AlertDescription, ClientConfig};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,9 +18,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::pem::{self, IdentityError, PemError};
-use crate::server_certificate::{
-    CertificateProblem, ServerCertificateError, ServerVerifier, Terms, TrustedCertificates,
-};
+use crate::server_certificate::{ServerCertificateError, ServerVerifier, Terms, TrustedCertificates};
 
 /// Keys of the Secret, those of `kubernetes.io/tls` and of cert-manager.
 const AUTHORITIES: &str = "ca.crt";
@@ -180,22 +178,9 @@ impl TlsTarget {
 /// Why there is no TLS connection.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum TlsConnectError {
-    /// Nobody we trust has signed the driver's certificate.
-    #[error("no CA in ca.crt has signed the driver's certificate; does ca.crt belong to the driver?")]
-    UnknownAuthority,
-    /// The certificate is for another host.
-    #[error(
-        "the driver's certificate is for {presented}, not for {expected:?}; set spec.tls.serverName to a name that it is for"
-    )]
-    WrongName {
-        /// The name that was looked for.
-        expected: String,
-        /// The names in the certificate.
-        presented: String,
-    },
-    /// The certificate, or an intermediate CA, is too old or too new.
+    /// We do not accept the driver's certificate.
     #[error("{0}")]
-    Expired(String),
+    Certificate(Box<ServerCertificateError>),
     /// The driver does not accept us.
     #[error(
         "the driver rejected the client certificate of the operator ({0}); is tls.crt valid and signed by a CA that the driver trusts?"
@@ -204,6 +189,18 @@ pub enum TlsConnectError {
     /// The driver wants to know who we are.
     #[error("the driver demands a client certificate; put tls.crt and tls.key into the Secret")]
     ClientUnknown,
+    /// The driver ends the handshake for want of something in common.
+    #[error(
+        "the driver has no TLS version or cipher suite in common with the operator ({alert:?}): it needs TLS 1.3, or TLS 1.2 with ECDHE and \
+         AES-GCM or ChaCha20{}",
+        or_unknown(*.is_unknown)
+    )]
+    NothingInCommon {
+        /// Its word for that.
+        alert: AlertDescription,
+        /// Whether the same word may say that it wants to know who we are.
+        is_unknown: bool,
+    },
     /// No HTTP/2.
     #[error("the server does not agree on HTTP/2 (ALPN h2); it is not a gRPC server")]
     NoHttp2,
@@ -218,31 +215,26 @@ pub enum TlsConnectError {
     Other(String),
 }
 
+fn or_unknown(is_unknown: bool) -> &'static str {
+    if is_unknown {
+        "; or it demands a client certificate: put tls.crt and tls.key into the Secret"
+    } else {
+        ""
+    }
+}
+
 impl TlsConnectError {
-    fn of(error: &rustls::Error, identifies_us: bool) -> Self {
+    /// `identifies_us` is whether we have a client certificate.
+    pub(super) fn of(error: &rustls::Error, identifies_us: bool) -> Self {
         match error {
-            rustls::Error::InvalidCertificate(error) => Self::of_certificate(error),
+            rustls::Error::InvalidCertificate(error) => match ServerCertificateError::of(error) {
+                Some(refused) => Self::Certificate(Box::new(refused.clone())),
+                None => Self::Other(format!("the driver's certificate is invalid: {error}")),
+            },
             rustls::Error::AlertReceived(alert) => Self::of_alert(*alert, identifies_us),
             rustls::Error::NoApplicationProtocol => Self::NoHttp2,
             rustls::Error::InvalidMessage(_) => Self::NotTls,
             error => Self::Other(error.to_string()),
-        }
-    }
-
-    fn of_certificate(error: &CertificateError) -> Self {
-        let Some(refused) = ServerCertificateError::of(error) else {
-            return Self::Other(format!("the driver's certificate is invalid: {error}"));
-        };
-        match &refused.problem {
-            CertificateProblem::UnknownIssuer { .. } => Self::UnknownAuthority,
-            CertificateProblem::Name { name, presented } => Self::WrongName {
-                expected: name.clone(),
-                presented: presented.clone(),
-            },
-            CertificateProblem::Expired { .. } | CertificateProblem::NotYetValid { .. } => {
-                Self::Expired(refused.to_string())
-            }
-            _ => Self::Other(refused.to_string()),
         }
     }
 
@@ -264,8 +256,12 @@ impl TlsConnectError {
             {
                 Self::ClientRefused(format!("{alert:?}"))
             }
-            // Servers of the older TLS say HandshakeFailure or BadCertificate to one who shows none.
+            // Servers of the older TLS say BadCertificate or HandshakeFailure to one who shows none.
             Alert::NoCertificate | Alert::CertificateRequired | Alert::BadCertificate => Self::ClientUnknown,
+            Alert::HandshakeFailure | Alert::ProtocolVersion | Alert::InsufficientSecurity => Self::NothingInCommon {
+                alert,
+                is_unknown: alert == Alert::HandshakeFailure && !identifies_us,
+            },
             alert => Self::Other(format!("the server ended the TLS handshake: {alert:?}")),
         }
     }

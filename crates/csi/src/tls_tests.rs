@@ -5,6 +5,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use rustls::AlertDescription;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::collections::BTreeMap;
@@ -22,6 +23,7 @@ use super::{
     ClientCertificates, CsiClient, DialFault, DriverConnection, Probe, TlsConnectError, TlsSecretError, TlsTarget,
 };
 use crate::api::condition::ConditionReason;
+use crate::server_certificate::CertificateProblem;
 use crate::telemetry::{Metrics, Span};
 use csi_attacher_testbed::otlp::Attribute;
 use csi_mock_driver::{ListenEndpoint, MockDriver, MockHandle, Rule, ServerTls};
@@ -127,6 +129,14 @@ async fn fault(port: u16, secret: &Entries, name: &str) -> TlsConnectError {
     }
 }
 
+/// What is wrong with the driver's certificate, by which TLS fails.
+fn problem(found: TlsConnectError) -> CertificateProblem {
+    match found {
+        TlsConnectError::Certificate(error) => error.problem,
+        other => panic!("{other}"),
+    }
+}
+
 #[tokio::test]
 async fn a_driver_is_called_by_tls_with_and_without_a_client_certificate() {
     let authority = Authority::new();
@@ -203,10 +213,10 @@ async fn a_self_signed_certificate_is_trusted_when_ca_crt_has_it() {
     let client = client(port_of(&driver), &trusted, "driver.example");
     assert!(within(client.call(&Probe, LONG, &Span::disabled())).await.unwrap());
     let found = fault(port_of(&driver), &trusted, "other.example").await;
-    assert!(matches!(&found, TlsConnectError::WrongName { .. }), "{found}");
+    assert!(matches!(problem(found), CertificateProblem::Name { .. }));
     let stranger = secret(&[("ca.crt", &Authority::new().certificate)]);
     let found = fault(port_of(&driver), &stranger, "driver.example").await;
-    assert_eq!(found, TlsConnectError::UnknownAuthority);
+    assert!(matches!(problem(found), CertificateProblem::UnknownIssuer { .. }));
 }
 
 #[tokio::test]
@@ -260,33 +270,30 @@ async fn spans_name_the_server_and_the_peer_of_an_https_endpoint() {
 async fn each_way_that_tls_fails_is_told_apart() {
     let (ours, theirs) = (Authority::new(), Authority::new());
     let alone = secret(&[("ca.crt", &ours.certificate)]);
-    let driver = serve(theirs.server("driver.example"), None).await;
-    let found = fault(port_of(&driver), &alone, "driver.example").await;
-    assert_eq!(
-        found,
-        TlsConnectError::UnknownAuthority,
-        "an authority of the same name"
-    );
-    let driver = serve(Authority::named("other").server("driver.example"), None).await;
-    let found = fault(port_of(&driver), &alone, "driver.example").await;
-    assert_eq!(found, TlsConnectError::UnknownAuthority);
+    // One authority has the same name as ours.
+    for authority in [theirs, Authority::named("other")] {
+        let driver = serve(authority.server("driver.example"), None).await;
+        let found = fault(port_of(&driver), &alone, "driver.example").await;
+        let words = found.to_string();
+        assert!(words.contains("is not signed by ca.crt"), "{words}");
+        assert!(matches!(problem(found), CertificateProblem::UnknownIssuer { .. }));
+    }
 
     let driver = serve(ours.server("driver.example"), None).await;
     let found = fault(port_of(&driver), &alone, "other.example").await;
-    let TlsConnectError::WrongName { expected, presented } = found else {
-        panic!("{found}")
+    let words = found.to_string();
+    assert!(words.contains("set spec.tls.serverName to one of these"), "{words}");
+    let CertificateProblem::Name { name, presented } = problem(found) else {
+        panic!("{words}")
     };
-    assert_eq!(expected, "other.example");
+    assert_eq!(name, "other.example");
     assert!(presented.contains("driver.example"), "{presented}");
 
     let driver = serve(ours.server_until("driver.example", 2020), None).await;
     let found = fault(port_of(&driver), &alone, "driver.example").await;
     assert_eq!(
-        found,
-        TlsConnectError::Expired(
-            "the certificate of the driver, or of an intermediate CA, expired at 2020-01-01T00:00:00Z: renew it"
-                .to_owned()
-        )
+        found.to_string(),
+        "the certificate of the driver, or of an intermediate CA, expired at 2020-01-01T00:00:00Z: renew it"
     );
 
     // The certificate of another server is in ca.crt, and stands for no CA.
@@ -319,6 +326,29 @@ async fn a_driver_that_does_not_accept_us_says_so() {
     let stranger = with_client(&ours.certificate, &theirs.client());
     let found = fault(port_of(&driver), &stranger, "driver.example").await;
     assert!(matches!(&found, TlsConnectError::ClientRefused(_)), "{found}");
+}
+
+/// Servers of TLS 1.2 have one word for several causes.
+#[test]
+fn a_driver_that_ends_the_handshake_is_told_with_each_cause_that_there_may_be() {
+    use AlertDescription as Alert;
+    let (in_common, demands) = ("in common with the operator", "demands a client certificate");
+    let rows: [(Alert, bool, &[&str]); 6] = [
+        (Alert::HandshakeFailure, false, &[in_common, demands]),
+        (Alert::HandshakeFailure, true, &[in_common]),
+        (Alert::ProtocolVersion, false, &[in_common]),
+        (Alert::InsufficientSecurity, false, &[in_common]),
+        (Alert::CertificateRequired, false, &[demands]),
+        (Alert::BadCertificate, false, &[demands]),
+    ];
+    for (alert, identifies_us, wanted) in rows {
+        let words = TlsConnectError::of(&rustls::Error::AlertReceived(alert), identifies_us).to_string();
+        let told: Vec<&str> = [in_common, demands]
+            .into_iter()
+            .filter(|cause| words.contains(cause))
+            .collect();
+        assert_eq!(told, wanted, "{alert:?} {identifies_us}: {words}");
+    }
 }
 
 #[tokio::test]
