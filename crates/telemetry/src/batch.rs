@@ -167,23 +167,21 @@ pub(super) async fn run(queue: Arc<SpanQueue>, mut sink: impl SpanSink) {
     let mut log = FailureLog::default();
     let mut batch_due = None;
     loop {
-        match next_step(&queue) {
+        let is_due = match next_step(&queue) {
             ExportStep::Stop => break,
             ExportStep::Idle => {
-                batch_due = None;
                 queue.wake.notified().await;
+                false
             }
             ExportStep::Fill => {
                 let due = *batch_due.get_or_insert_with(|| Instant::now() + queue.settings.schedule_delay);
-                if tokio::time::timeout_at(due, queue.wake.notified()).await.is_err() {
-                    batch_due = None;
-                    export(&queue, &mut sink, &mut deadline, &mut log).await;
-                }
+                tokio::time::timeout_at(due, queue.wake.notified()).await.is_err()
             }
-            ExportStep::Export => {
-                batch_due = None;
-                export(&queue, &mut sink, &mut deadline, &mut log).await;
-            }
+            ExportStep::Export => true,
+        };
+        if is_due {
+            batch_due = None;
+            export(&queue, &mut sink, &mut deadline, &mut log).await;
         }
         if deadline.borrow().is_some_and(|deadline| deadline <= Instant::now()) {
             break;
