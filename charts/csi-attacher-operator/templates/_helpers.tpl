@@ -452,6 +452,23 @@ true
 {{- include "csi-attacher-operator.distinct" (list $volumes "%s and %s are both a volume of the name %s, and the volumes of all drivers are in one pod: give one of them another name, or list it once") }}
 {{- end }}
 
+{{/*
+Refuses flags that would win over what the chart sets, and a name that all replicas share: a new pod would take the Leases of one that
+still works for its own, and renew them.
+*/}}
+{{- define "csi-attacher-operator.checkFlags" -}}
+{{- $own := dict "http-endpoint" "port" "log-level" "logLevel" "log-format" "logFormat" }}
+{{- range .Values.extraArgs }}
+{{- $flag := trimPrefix "--" . | splitList "=" | first }}
+{{- with get $own $flag }}
+{{- fail (printf "extraArgs: --%s is set by the chart; set the value %s instead" $flag .) }}
+{{- end }}
+{{- if eq $flag "identity" }}
+{{- fail "extraArgs: --identity would be the name of all replicas, of which each must have one of its own; it has that of its pod" }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/* Refuses two variables of one name in the operator's container: server-side apply refuses them. */}}
 {{- define "csi-attacher-operator.checkEnv" -}}
 {{- $variables := list (dict "of" "logLevel" "name" "LOG_LEVEL") (dict "of" "logFormat" "name" "LOG_FORMAT") }}
