@@ -1,9 +1,10 @@
 //! What becomes of an AttacherConfig that is deleted while volumes of its driver are attached. Pure.
 //!
 //! With `deletionPolicy: WaitForDetach` the object carries a finalizer of ours, and the driver is served until nothing is
-//! left to detach or release, other than what another AttacherConfig works for and goes on with. Meanwhile nothing new is claimed, by no replica: the settings of a driver whose AttacherConfig is
-//! being deleted say so. Only when no claim is being written, and lists that began afterwards show nothing that is claimed, is the
-//! finalizer taken off. The finalizers of VolumeAttachments and PersistentVolumes are never touched on that account.
+//! left to detach or release, other than what another AttacherConfig works for, or will as its spec names the driver, and goes on
+//! with. Meanwhile nothing new is claimed, by no replica: the settings of a driver whose AttacherConfig is being deleted say so. Only
+//! when no claim is being written, and lists that began afterwards show nothing that is claimed, is the finalizer taken off.
+//! The finalizers of VolumeAttachments and PersistentVolumes are never touched on that account.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};

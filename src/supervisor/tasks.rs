@@ -127,11 +127,16 @@ impl<K: TaskKind> Tasks<K> {
         self.running.iter_mut()
     }
 
-    /// Whether another AttacherConfig works for a driver, and goes on with it: none that is being deleted.
+    /// Whether what there is of a driver is left to another AttacherConfig, and this one has finished with it. That one works for the driver and
+    /// goes on, as it is not being deleted; or its settings name the driver, so that it alone may, as soon as its driver answers.
     pub fn is_left_to_another(&self, name: &str, driver: &str) -> bool {
-        let holder = self.reservations.holder(driver).filter(|holder| **holder != *name);
-        let config = holder.and_then(|holder| self.wanted.get(&*holder));
-        config.is_some_and(|config| !config.leaving)
+        let holder = self.reservations.holder(driver);
+        if holder.as_deref() == Some(name) {
+            return false;
+        }
+        let works = holder.and_then(|holder| self.wanted.get(&*holder));
+        works.is_some_and(|config| !config.leaving)
+            || pins(&self.wanted).any(|(config, named)| config != name && named == driver)
     }
 
     /// Starts, changes and stops tasks so that those run that are wanted. Only what differs is touched: a task goes on with other settings,
@@ -139,7 +144,8 @@ impl<K: TaskKind> Tasks<K> {
     ///
     /// A driver that settings name is kept for their task before that runs, and while it ends and is started again.
     pub fn apply(&mut self, wanted: Configs) {
-        self.reservations.set_pins(pins(&wanted));
+        let named = pins(&wanted).map(|(config, driver)| (Name::from(config), Name::from(driver)));
+        self.reservations.set_pins(named.collect());
         self.wanted = wanted;
         for (name, running) in &mut self.running {
             // One that was deleted and made again is gone on with.
@@ -287,13 +293,9 @@ impl<K: TaskKind> Tasks<K> {
 }
 
 /// The driver that the settings of each AttacherConfig name. One that is suspended or being deleted keeps it from nobody.
-fn pins(wanted: &Configs) -> BTreeMap<Name, Name> {
+fn pins(wanted: &Configs) -> impl Iterator<Item = (&str, &str)> {
     let pinning = wanted.iter().filter(|(_, config)| !config.suspend && !config.leaving);
-    let named = pinning.filter_map(|(name, config)| {
-        let driver = config.driver_name.as_deref()?;
-        Some((Name::from(name.as_str()), Name::from(driver)))
-    });
-    named.collect()
+    pinning.filter_map(|(name, config)| Some((name.as_str(), config.driver_name.as_deref()?)))
 }
 
 impl<X> RunningTask<X> {

@@ -76,7 +76,7 @@ pub(super) fn provision_over(drivers: &mut Drivers, client: Client) -> Cancellat
     failed
 }
 
-fn suspended(config: &DriverConfig) -> Arc<DriverConfig> {
+pub(super) fn suspended(config: &DriverConfig) -> Arc<DriverConfig> {
     Arc::new(DriverConfig {
         suspend: true,
         ..config.clone()

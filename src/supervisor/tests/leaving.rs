@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::drivers::{config, drivers_over, provision_over, provisioning, want};
+use super::drivers::{config, drivers_over, provision_over, provisioning, suspended, want};
 use super::writes::{follow as follow_events, supervisor};
 use crate::api::names::WAIT_FOR_DETACH_FINALIZER;
 use crate::api::{AttacherConfigObject, DriverConfig};
@@ -77,11 +77,11 @@ impl Cluster {
     /// Its drivers, of which this one works.
     fn drivers(&self, wanted: &[(&str, Arc<DriverConfig>)], worker: Option<&str>) -> (Drivers, Option<Reservation>) {
         let mut drivers = drivers_over(self.store.clone());
-        want(&mut drivers, wanted);
         let reservation = worker.map(|worker| drivers.tasks.reservations.reserve(&worker.into(), &"a.test".into()));
         if let Some(reservation) = &reservation {
             reservation.activate();
         }
+        want(&mut drivers, wanted);
         (drivers, reservation)
     }
 }
@@ -123,6 +123,14 @@ fn leaving(path: &str) -> Arc<DriverConfig> {
     Arc::new(DriverConfig {
         leaving: true,
         ..(*config(path)).clone()
+    })
+}
+
+/// The same, which names the driver.
+fn naming(config: &DriverConfig) -> Arc<DriverConfig> {
+    Arc::new(DriverConfig {
+        driver_name: Some("a.test".to_owned()),
+        ..config.clone()
     })
 }
 
@@ -253,10 +261,12 @@ async fn claims_are_listed_once_more_as_well_for_as_long_as_they_are_watched() {
     }
 }
 
-/// Another AttacherConfig that works for the driver detaches its volumes: nobody waits for them, unless that one goes as well.
+/// Another AttacherConfig that works for the driver detaches its volumes, or will when its driver answers: nobody waits for them, unless that
+/// one goes as well.
 #[tokio::test(start_paused = true)]
 async fn it_does_not_wait_for_what_another_one_detaches() {
     let cluster = Cluster::listed(vec![claimed()]).await;
+    let named = naming(&config("b"));
     // Who works for the driver, which AttacherConfigs there are, and whether the first waits.
     let rows = [
         (None, vec![("one", leaving("a")), ("two", config("b"))], true),
@@ -266,6 +276,12 @@ async fn it_does_not_wait_for_what_another_one_detaches() {
         (Some("two"), vec![("one", leaving("a")), ("two", leaving("b"))], true),
         // It is being deleted and does not wait itself: its task ends.
         (Some("two"), vec![("one", leaving("a"))], true),
+        // The driver of the other one is away, and nobody else may work for it by then: the first was refused, or has ended its calls.
+        (None, vec![("two", named.clone())], false),
+        (None, vec![("one", leaving("a")), ("two", named.clone())], false),
+        (Some("one"), vec![("one", leaving("a")), ("two", named.clone())], true),
+        (None, vec![("one", leaving("a")), ("two", suspended(&named))], true),
+        (None, vec![("one", leaving("a")), ("two", naming(&leaving("b")))], true),
     ];
     for (number, (holder, wanted, waits)) in rows.into_iter().enumerate() {
         let (drivers, _reservation) = cluster.drivers(&wanted, holder);
