@@ -81,8 +81,7 @@ fn desired_driver(settings: &DesiredDriver, taken: &[(&String, Arc<DriverConfig>
         } else {
             continue;
         };
-        let message =
-            format!("{what} already belongs to the older AttacherConfig {other}; delete or suspend one of the two");
+        let message = format!("{what} already belongs to AttacherConfig {other}; delete or suspend one of the two");
         return Err(ConfigProblem {
             reason: ConditionReason::EndpointConflict,
             message,

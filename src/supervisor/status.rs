@@ -449,7 +449,7 @@ fn of_phase(phase: &DriverPhase, is_connected: bool) -> Vec<ConditionUpdate> {
             busy(ConditionReason::Standby, &text, CONNECTED)
         }
         DriverPhase::AwaitingReservation { after } => {
-            let text = format!("the newer AttacherConfig {after} finishes its calls to the same driver");
+            let text = format!("AttacherConfig {after} finishes its calls to the same driver");
             busy(ConditionReason::Draining, &text, CONNECTED)
         }
         DriverPhase::Stopped => at_rest(

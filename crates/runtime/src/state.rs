@@ -37,9 +37,9 @@ pub enum DriverPhase {
         /// Namespace of the Lease, if that is not the operator's.
         namespace: Option<String>,
     },
-    /// Ready to work when a younger AttacherConfig for the same driver has finished.
+    /// Ready to work when an AttacherConfig for the same driver that goes after this one has finished.
     AwaitingReservation {
-        /// Name of the younger AttacherConfig.
+        /// Name of that AttacherConfig.
         after: Arc<str>,
     },
     /// At work.

@@ -108,9 +108,7 @@ fn a_refusal_says_what_to_mend() {
         object("four", "40", &json!({"endpoint": b})),
         object("five", "50", &json!({"endpoint": b, "driverName": "x.test"})),
     ];
-    let belongs = |endpoint: &str, older: &str| {
-        format!("endpoint {endpoint} already belongs to the older AttacherConfig {older}")
-    };
+    let belongs = |endpoint: &str, to: &str| format!("endpoint {endpoint} already belongs to AttacherConfig {to};");
     let wishes = planned(&objects);
     for (name, words) in [
         ("two", belongs(a, "one")),

@@ -232,6 +232,15 @@ fn each_phase_has_its_conditions() {
     }
 }
 
+/// One that names the driver goes before one that does not, whichever is older.
+#[test]
+fn who_is_waited_for_is_not_told_to_be_newer() {
+    let driver = driver(DriverPhase::AwaitingReservation { after: "a".into() });
+    let status = fresh(&facts(Some(&driver)));
+    let message = &*condition(&status, "Ready").message;
+    assert_eq!(message, "AttacherConfig a finishes its calls to the same driver");
+}
+
 /// What cannot be dialled is not told to answer, nor is a driver whose connection is lost while its calls end.
 #[test]
 fn a_driver_without_a_connection_is_not_told_to_answer() {
