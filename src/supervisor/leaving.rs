@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 use std::sync::Arc;
-use tracing::{debug, info, warn};
+use tracing::{debug, warn};
 
 use super::deletion::{self, DeletionState, Remaining};
 use super::drivers::Drivers;
 use super::writer::{TrackedConfig, is_gone_or_changed};
-use super::{config_event, driver_name};
+use super::{config_event, driver_name, writes};
 use crate::api::AttacherConfigObject;
 use crate::api::names::finalizer_name;
 use crate::apiserver::ApiError;
@@ -33,24 +33,14 @@ pub(super) fn kept(
     }
 }
 
-pub(super) fn log_success(name: &str) {
-    info!(config = name, "the metadata of the AttacherConfig is written");
-}
-
-/// Says once in the log that the metadata cannot be written; the condition Stalled says so for as long as it lasts.
+/// Says in the log that the metadata cannot be written; the condition Stalled says so for as long as it lasts.
 pub(super) fn log_failure(name: &str, entry: &mut TrackedConfig, error: &ApiError) {
     if is_gone_or_changed(error) {
         return debug!(config = name, %error, "the AttacherConfig changed; retrying");
     }
-    let Some(rest) = entry.metadata_failed(error) else {
-        return;
-    };
-    warn!(
-        config = name,
-        %error,
-        next_try_seconds = rest.as_secs_f64(),
-        "cannot write the metadata of the AttacherConfig; retrying"
-    );
+    if let Some(next) = entry.metadata_failed(error) {
+        writes::log_failure(name, "metadata", error, next);
+    }
 }
 
 /// Whether there is a status to write. Of an AttacherConfig that is not served any more there is a last one, once its tasks have ended, for as

@@ -40,7 +40,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::info;
 
 use crate::api::names::STATUS_LEASE;
 use crate::api::{AttacherConfigObject, DriverConfig};
@@ -445,7 +445,7 @@ impl Supervisor {
             let patch = deletion::patch(&entry.object, done)
                 .or_else(|| deletion::withdraw_confirmation(&entry.object, publishes));
             if patch.is_none() && entry.metadata_written() {
-                leaving::log_success(name);
+                writes::log_success(name, "metadata");
             }
             let Some(patch) = patch.filter(|_| entry.may_write_metadata()) else {
                 continue;
@@ -485,19 +485,19 @@ impl Supervisor {
                 let driver = entry.and_then(|entry| driver_name(&self.drivers, &name, entry));
                 let driver = driver.unwrap_or_default();
                 record_status_event(&self.events, (&name, uid.as_deref()), &driver, &change);
+                let mut had_failed = false;
                 for entry in self.tracked(&name, uid.as_deref()) {
-                    entry.wrote(&change, &answer);
+                    had_failed |= entry.wrote(&change, &answer);
+                }
+                if had_failed {
+                    writes::log_success(&name, "status");
                 }
             }
             (WriteKind::Status(_), Err(error)) => {
-                let pauses = self.tracked(&name, uid.as_deref()).map(TrackedConfig::failed);
-                let Some(next) = pauses.max() else { return };
-                warn!(
-                    config = name,
-                    %error,
-                    next_try_seconds = next.as_secs(),
-                    "cannot write the status of the AttacherConfig; retrying"
-                );
+                let entries = self.tracked(&name, uid.as_deref());
+                if let Some(next) = entries.filter_map(|entry| entry.failed(&error)).max() {
+                    writes::log_failure(&name, "status", &error, next);
+                }
             }
             (WriteKind::Metadata { released }, Ok(answer)) => {
                 if let Some(driver) = released {
@@ -509,7 +509,7 @@ impl Supervisor {
                     had_failed |= entry.metadata_written();
                 }
                 if had_failed {
-                    leaving::log_success(&name);
+                    writes::log_success(&name, "metadata");
                 }
             }
             (WriteKind::Metadata { .. }, Err(error)) => {

@@ -26,6 +26,9 @@ const MIN_WRITE_INTERVAL: Duration = Duration::from_secs(2);
 const RECHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// The longest pause of one that does not lead, after somebody else has written each time.
 const MAX_CONTEST_PAUSE: Duration = Duration::from_mins(10);
+/// What is written, as the rules of RBAC name it.
+const METADATA: &str = "attacherconfigs";
+const STATUS: &str = "attacherconfigs/status";
 /// The longest pause after writes that failed.
 const MAX_PAUSE: Duration = Duration::from_secs(15);
 
@@ -39,8 +42,8 @@ pub(super) struct TrackedConfig {
     written_at: Option<Instant>,
     /// Writes that failed in a row.
     failures: WriteFailures,
-    /// The same of the metadata, with what went wrong last.
-    metadata: Option<(WriteFailures, String)>,
+    /// The same of the metadata.
+    metadata: WriteFailures,
     /// What of it this replica wrote last.
     part: StatusPart,
     /// The version that our last write made: copies of the object up to this one tell nothing new of the status.
@@ -74,7 +77,7 @@ impl TrackedConfig {
                 object,
                 written_at: None,
                 failures: WriteFailures::default(),
-                metadata: None,
+                metadata: WriteFailures::default(),
                 part: StatusPart::All,
                 version: None,
                 overwritten: false,
@@ -174,13 +177,12 @@ impl TrackedConfig {
         *wanted == self.written && part == self.part
     }
 
-    /// We wrote this, and the answer was this object.
-    pub fn wrote(&mut self, change: &StatusChange, answer: &AttacherConfigObject) {
+    /// We wrote this, and the answer was this object. True when writes had failed before.
+    pub fn wrote(&mut self, change: &StatusChange, answer: &AttacherConfigObject) -> bool {
         let part = change.part;
         let there = change.sent.after(change.wanted.clone(), &answer.status);
         self.part = part;
         self.written_at = Some(Instant::now());
-        self.failures = WriteFailures::default();
         self.version = version(answer);
         self.contests = if self.overwritten {
             self.contests.saturating_add(1)
@@ -197,6 +199,7 @@ impl TrackedConfig {
             self.overwritten = change.sent != part && halves.any(is_other);
             self.written = there;
         }
+        self.failures.end()
     }
 
     /// We wrote its metadata, and the answer was this object. The watch may have shown a newer one meanwhile.
@@ -206,45 +209,42 @@ impl TrackedConfig {
         }
     }
 
-    /// A write failed; how long the next one waits.
-    pub fn failed(&mut self) -> Duration {
-        self.failures.add()
+    /// A write failed; how long the next one waits, unless the last one failed in the same way.
+    pub fn failed(&mut self, error: &ApiError) -> Option<Duration> {
+        self.failures.add(error)
     }
 
     /// Whether the metadata may be written now.
     pub fn may_write_metadata(&self) -> bool {
-        self.metadata.as_ref().is_none_or(|(failures, _)| failures.may_write())
+        self.metadata.may_write()
     }
 
     /// The metadata shows what was written. True when writes of it had failed before.
     pub fn metadata_written(&mut self) -> bool {
-        let had_failed = self.metadata.take().is_some();
+        let had_failed = self.metadata.end();
         if had_failed {
             self.wake();
         }
         had_failed
     }
 
-    /// A write of the metadata failed; how long the next one waits, if that is the first one that failed.
+    /// A write of the metadata failed; how long the next one waits, unless the last one failed in the same way.
     pub fn metadata_failed(&mut self, error: &ApiError) -> Option<Duration> {
-        let (mut failures, _) = self.metadata.take().unwrap_or_default();
-        let pause = failures.add();
-        self.metadata = Some((failures, error.to_string()));
         self.wake();
-        (failures.count == 1).then_some(pause)
+        self.metadata.add(error)
     }
 
     /// Why the metadata cannot be written, once it failed more than once: an API server that is away for a moment is no news.
     pub fn metadata_error(&self) -> Option<&str> {
-        let lasting = self.metadata.as_ref().filter(|(failures, _)| failures.count > 1);
-        lasting.map(|(_, error)| &**error)
+        (self.metadata.count > 1).then_some(&*self.metadata.error)
     }
 }
 
-/// Writes that failed in a row, and until when no other one is tried.
-#[derive(Clone, Copy, Debug, Default)]
+/// Writes that failed in a row, why the last one did, and until when no other one is tried.
+#[derive(Clone, Debug, Default)]
 struct WriteFailures {
     count: u32,
+    error: String,
     until: Option<Instant>,
 }
 
@@ -253,12 +253,18 @@ impl WriteFailures {
         self.until.is_none_or(|until| Instant::now() >= until)
     }
 
-    /// One more; how long the next write waits.
-    fn add(&mut self) -> Duration {
+    /// One more. How long the next write waits, where that is to be told: a CRD that is too old, or gone, refuses each one alike.
+    fn add(&mut self, error: &ApiError) -> Option<Duration> {
         let pause = Backoff::default().base(self.count).min(MAX_PAUSE);
         self.count = self.count.saturating_add(1);
         self.until = Some(Instant::now() + pause);
-        pause
+        let before = std::mem::replace(&mut self.error, error.to_string());
+        (self.count == 1 || self.error != before).then_some(pause)
+    }
+
+    /// One has succeeded. True when there were any.
+    fn end(&mut self) -> bool {
+        std::mem::take(self).count > 0
     }
 }
 
@@ -416,7 +422,7 @@ impl StatusWriter {
         match self.0.patch(name, PatchType::Merge, &patch, None, &untraced).await {
             // The status is written. What came in between is a change that is still to be seen, and shows what is left over again.
             Err(error) if is_gone_or_changed(&error) => Ok(answer),
-            removed => removed,
+            removed => removed.map_err(|error| explained(error, STATUS)),
         }
     }
 
@@ -461,16 +467,7 @@ impl StatusWriter {
             StatusPart::All | StatusPart::AllButProvisioning => FIELD_MANAGER,
         };
         let written = self.0.apply(manager, ObjectName::status_of(name), &body).await;
-        // Server-side apply refuses a status that the schema of the CRD does not have.
-        written.map_err(|error| {
-            if !error.message.contains("field not declared in schema") {
-                return error;
-            }
-            let message = format!(
-                "the CRD in the cluster is older than this operator; upgrade the CRD (docs/operate/UPGRADE.md): {error}"
-            );
-            ApiError { message, ..error }
-        })
+        written.map_err(|error| explained(error, STATUS))
     }
 
     /// Sends a merge patch of the metadata.
@@ -479,19 +476,25 @@ impl StatusWriter {
             .0
             .patch(name, PatchType::Merge, patch, None, &Span::disabled())
             .await;
-        written.map_err(with_missing_rule)
+        written.map_err(|error| explained(error, METADATA))
     }
 }
 
-/// Names the rule that is missing, if one is.
-pub(super) fn with_missing_rule(error: ApiError) -> ApiError {
-    if !error.is_of_authorizer() {
+/// Says what to mend where a write of this resource was refused: the rule that is missing, or the CRD.
+pub(super) fn explained(error: ApiError, resource: &str) -> ApiError {
+    let message = if error.is_of_authorizer() {
+        format!(
+            "{error}; the operator's ServiceAccount needs, by a ClusterRole, apiGroups [attacher.csi.dev], resources [{resource}], \
+             verbs [patch]"
+        )
+    } else if error.message.contains("field not declared in schema") {
+        // Server-side apply refuses a status that the schema of the CRD does not have.
+        format!(
+            "the CRD in the cluster is older than this operator; upgrade the CRD (docs/operate/UPGRADE.md): {error}"
+        )
+    } else {
         return error;
-    }
-    let message = format!(
-        "{error}; the operator's ServiceAccount needs, by a ClusterRole, apiGroups [attacher.csi.dev], resources [attacherconfigs], \
-         verbs [patch]"
-    );
+    };
     ApiError { message, ..error }
 }
 

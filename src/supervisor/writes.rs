@@ -2,10 +2,12 @@
 //! not keep it from a signal to stop, from a driver task that ended or from another AttacherConfig.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
+use tracing::{info, warn};
 
 use super::writer::StatusPart;
 use crate::api::{AttacherConfigObject, AttacherConfigStatus};
@@ -71,4 +73,19 @@ impl RunningWrites {
         self.names.remove(&finished.name);
         finished
     }
+}
+
+/// Says in the log that a part of an AttacherConfig is not written, and how long the next write waits.
+pub(super) fn log_failure(name: &str, what: &str, error: &ApiError, next: Duration) {
+    warn!(
+        config = name,
+        %error,
+        next_try_seconds = next.as_secs_f64(),
+        "cannot write the {what} of the AttacherConfig; retrying"
+    );
+}
+
+/// The same is written again.
+pub(super) fn log_success(name: &str, what: &str) {
+    info!(config = name, "the {what} of the AttacherConfig is written");
 }

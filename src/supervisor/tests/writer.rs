@@ -15,7 +15,7 @@ use crate::api::provisioning_status::ProvisioningStatus;
 use crate::api::status::FormerLease;
 use crate::api::{AttacherConfigObject, AttacherConfigStatus};
 use crate::apiserver::{ApiError, ApiErrorKind, RequestDeadlines, Requests};
-use crate::supervisor::writer::{StatusPart, StatusWriter, TrackedConfig, is_gone_or_changed, with_missing_rule};
+use crate::supervisor::writer::{StatusPart, StatusWriter, TrackedConfig, explained, is_gone_or_changed};
 use crate::supervisor::writes::StatusChange;
 
 fn value(uid: &str, version: u64, status: &Value) -> Value {
@@ -153,19 +153,31 @@ fn what_a_list_shows_after_our_write_is_no_echo() {
     assert!(!entry.is_due(&wanted("me"), true), "but nothing that is urgent");
 }
 
-/// A CRD that is too old refuses each status: it is not tried each second for ever, and soon enough after the CRD was upgraded.
+/// A CRD that is too old refuses each status: it is not tried each second for ever, and soon enough after the CRD was upgraded. People are
+/// told once.
 #[tokio::test(start_paused = true)]
 async fn writes_that_fail_rest_longer_and_longer() {
     let mut entry = TrackedConfig::new(object("1", 10, "none"), None);
-    let rests: Vec<u64> = std::iter::repeat_with(|| entry.failed().as_secs()).take(6).collect();
-    assert_eq!(rests, [1, 2, 4, 8, 15, 15]);
+    let old = refused("field not declared in schema", 500);
+    let gone = refused("404 page not found", 404);
+    let rows = [
+        (&old, Some(1)),
+        (&old, None),
+        (&gone, Some(4)),
+        (&gone, None),
+        (&old, Some(15)),
+        (&old, None),
+    ];
+    for (error, told) in rows {
+        assert_eq!(entry.failed(error).map(|pause| pause.as_secs()), told, "{error}");
+    }
     advance(Duration::from_millis(14_900)).await;
     entry = TrackedConfig::new(object("1", 11, "other"), Some(&entry));
     assert!(!entry.is_due(&wanted("me"), true));
     advance(Duration::from_millis(100)).await;
     assert!(entry.is_due(&wanted("me"), true));
     writes(&mut entry, 14, "me");
-    assert_eq!(entry.failed(), Duration::from_secs(1));
+    assert_eq!(entry.failed(&old), Some(Duration::from_secs(1)), "it is another time");
 }
 
 #[tokio::test(start_paused = true)]
@@ -188,12 +200,13 @@ async fn a_status_that_shows_everything_is_not_computed_anew_before_something_ch
 }
 
 fn refused(message: &str, code: u16) -> ApiError {
-    with_missing_rule(ApiError {
+    let error = ApiError {
         kind: ApiErrorKind::of_status(code),
         message: message.to_owned(),
         status: Some(code),
         retry_after: None,
-    })
+    };
+    explained(error, "attacherconfigs")
 }
 
 #[tokio::test(start_paused = true)]
@@ -362,6 +375,19 @@ async fn a_part_that_the_crd_does_not_have_keeps_nobody_from_the_rest() {
     let error = written.map(drop).unwrap_err().to_string();
     assert!(error.contains("older than this operator"), "{error}");
     assert_eq!(*managers.lock(), [true, false]);
+}
+
+#[tokio::test]
+async fn a_status_that_may_not_be_written_names_the_missing_rule() {
+    let writer = writer(|_| {
+        let message = "it is forbidden: User \"u\" cannot patch resource \"attacherconfigs/status\"";
+        let failure = json!({"kind": "Status", "status": "Failure", "message": message, "code": 403});
+        std::future::ready((403, failure))
+    });
+    let change = change(wanted("me"), StatusPart::All);
+    let written = writer.write("a", Some("1"), &change).await;
+    let error = written.map(drop).unwrap_err().to_string();
+    assert!(error.contains("resources [attacherconfigs/status]"), "{error}");
 }
 
 /// The API server stores nothing of what is given up before: a finalizer would never be there, nor a status.
