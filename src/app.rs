@@ -79,8 +79,8 @@ pub struct ProcessOptions {
     pub shutdown_grace_period: Duration,
     /// When attachments are scanned for findings, and what counts as one.
     pub inspection: findings::ScannerSettings,
-    /// Name of this replica; that of the host without.
-    pub identity: Option<String>,
+    /// Name of this replica in Leases, Events and the status; see [`replica_name`].
+    pub identity: String,
 }
 
 /// Where the cluster is found.
@@ -341,7 +341,7 @@ fn leader_elections(
     };
     let client = connect_counted(config, Some(&watches), &observed.telemetry.metrics)?;
     // The sidecar's rule for its host name.
-    let identity = sanitise_driver_name(&identity(options));
+    let identity = sanitise_driver_name(&options.identity);
     Ok(LeaderElections {
         labels,
         health: observed.leases.clone(),
@@ -379,7 +379,7 @@ fn context(
     let requests = Requests::new(client, host, options.request_deadlines, metrics.clone());
     let shared = requests.clone().with_slots(RequestSlots::new(SlotLimits::default()));
     // Events have a budget of their own: they neither wait for the limit nor use it up.
-    let (events, writer) = EventRecorder::new(requests, metrics.clone(), identity(options));
+    let (events, writer) = EventRecorder::new(requests, metrics.clone(), options.identity.clone());
     tasks.spawn("events", writer);
     let requests = match options.kube_api_limit {
         Some(limit) => shared.throttled(Throttle::new(limit)),
@@ -392,13 +392,12 @@ fn context(
     }
 }
 
-/// The name of this replica in Leases. A blank one is no name: as the holder of a Lease it says that nobody holds it. Where there is
-/// none, it is one that no other replica has.
-fn identity(options: &ProcessOptions) -> String {
+/// The name of this replica: the one that it is given, else that of the host. A blank one is no name: as the holder of a Lease it says that
+/// nobody holds it. Where there is none, it is one that no other replica has, and another one each time: it is asked for once.
+pub fn replica_name(given: Option<String>) -> String {
     let host = || std::fs::read_to_string(Path::new("/proc/sys/kernel/hostname")).ok();
-    let given = |name: String| Some(name.trim().to_owned()).filter(|name| !name.is_empty());
-    let name = options.identity.clone().and_then(given);
-    let name = name.or_else(|| host().and_then(given));
+    let not_blank = |name: String| Some(name.trim().to_owned()).filter(|name| !name.is_empty());
+    let name = given.and_then(not_blank).or_else(|| host().and_then(not_blank));
     name.unwrap_or_else(|| format!("unknown-{:016x}", fastrand::u64(..)))
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::admin::ListenAddress;
 use crate::api::GoDuration;
 use crate::apiserver::RequestDeadlines;
-use crate::app::{Cluster, ProcessOptions};
+use crate::app::{Cluster, ProcessOptions, replica_name};
 use crate::findings;
 use crate::telemetry::logs::{LogFormat, LogOptions};
 
@@ -109,7 +109,7 @@ impl From<Options> for ProcessOptions {
                 interval: options.inspection_interval,
                 stuck_after: options.stuck_after,
             },
-            identity: options.identity,
+            identity: replica_name(options.identity),
         }
     }
 }
@@ -193,6 +193,16 @@ mod tests {
         let process = ProcessOptions::from(Cli::try_parse_from(words).unwrap().options);
         assert_eq!(process.inspection.stuck_after, Duration::from_mins(10));
         assert!(matches!(&process.cluster, Cluster::Kubeconfig(file) if file.as_os_str().is_empty()));
+    }
+
+    #[test]
+    fn a_replica_has_one_name_which_is_not_blank() {
+        let named = |name: &str| {
+            let argument = format!("--identity={name}");
+            ProcessOptions::from(Cli::try_parse_from(["x", &argument]).unwrap().options).identity
+        };
+        assert_eq!(named(" me\n"), "me");
+        assert!(!named(" ").trim().is_empty(), "it is that of the host");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::api::validated::{
 };
 use crate::api::{DeletionPolicy, OrphanPolicy};
 use crate::apiserver::RateLimit;
-use crate::app::{Cluster, LeaderElectionOptions, ProcessOptions};
+use crate::app::{Cluster, LeaderElectionOptions, ProcessOptions, replica_name};
 use crate::findings;
 use crate::lease::{LeaseTimings, LeaseTimingsError};
 use crate::telemetry::logs::LogOptions;
@@ -234,7 +234,7 @@ fn process(flags: Flags) -> Result<ProcessOptions, SettingsError> {
         kube_api_limit,
         shutdown_grace_period: flags.shutdown_grace_period,
         inspection: findings::ScannerSettings::default(),
-        identity: flags.identity,
+        identity: replica_name(flags.identity),
     })
 }
 
