@@ -72,9 +72,6 @@ pub enum PluginError {
     /// What the command line names is not one object.
     #[error(transparent)]
     Argument(#[from] ArgumentError),
-    /// The command line asks for something that cannot be.
-    #[error("{0}")]
-    Usage(String),
 }
 
 fn suggestion(names: &[String]) -> String {
@@ -90,7 +87,7 @@ impl PluginError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Config(_) | Self::Api { .. } | Self::Output(_) => EXIT_ERROR,
-            Self::Argument(_) | Self::Usage(_) => EXIT_USAGE,
+            Self::Argument(_) => EXIT_USAGE,
             Self::NotFound { .. } | Self::NothingSeen { .. } => EXIT_NOT_FOUND,
             Self::Timeout { .. } => EXIT_TIMEOUT,
             Self::Refused(_) => EXIT_REFUSED,

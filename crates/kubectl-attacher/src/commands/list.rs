@@ -55,9 +55,7 @@ pub(super) async fn run(context: &Context, arguments: &ListArguments) -> Result<
         return watch(context, arguments, print).await;
     }
     let sources = context.sources();
-    let Lookup::Found(attachments) = sources.attachments().await else {
-        return Err(sources.unreadable());
-    };
+    let attachments = sources.require_attachments().await?;
     let wide = !matches!(arguments.output, None | Some(TableOutput::Name));
     let claims = if wide { claims(&sources).await } else { HashMap::new() };
     let mut rows: Vec<AttachmentRow> = attachments

@@ -26,27 +26,23 @@ use crate::output::Text;
 
 /// Runs a command; the number is its exit code.
 pub async fn run(cli: Cli) -> Result<u8> {
-    match cli.command {
+    let Cli { global, command } = cli;
+    command.check()?;
+    let connect = || Context::connect(&global);
+    // Objects of all kinds are in these, so that they are large.
+    let run: Pin<Box<dyn Future<Output = Result<u8>> + '_>> = match &command {
+        Command::Why(arguments) => Box::pin(async { why::run(&connect().await?, arguments).await }),
+        Command::List(arguments) => Box::pin(async { list::run(&connect().await?, arguments).await }),
+        Command::Drivers(arguments) => Box::pin(async { drivers::run(&connect().await?, arguments).await }),
+        Command::Wait(arguments) => Box::pin(async { wait::run(&connect().await?, arguments).await }),
+        Command::Retry(arguments) => Box::pin(async { retry::run(&connect().await?, arguments).await }),
+        Command::Release(arguments) => Box::pin(async { release::run(&connect().await?, arguments).await }),
         Command::Completion { shell } => {
-            write(&mut std::io::stdout().lock(), completion_script(shell).as_bytes())?;
-            Ok(EXIT_OK)
+            write(&mut std::io::stdout().lock(), completion_script(*shell).as_bytes())?;
+            return Ok(EXIT_OK);
         }
-        command => {
-            command.check()?;
-            let context = Context::connect(&cli.global).await?;
-            // Objects of all kinds are in these, so that they are large.
-            let run: Pin<Box<dyn Future<Output = Result<u8>> + '_>> = match &command {
-                Command::Why(arguments) => Box::pin(why::run(&context, arguments)),
-                Command::List(arguments) => Box::pin(list::run(&context, arguments)),
-                Command::Drivers(arguments) => Box::pin(drivers::run(&context, arguments)),
-                Command::Wait(arguments) => Box::pin(wait::run(&context, arguments)),
-                Command::Retry(arguments) => Box::pin(retry::run(&context, arguments)),
-                Command::Release(arguments) => Box::pin(release::run(&context, arguments)),
-                Command::Completion { .. } => return Ok(EXIT_OK),
-            };
-            run.await
-        }
-    }
+    };
+    run.await
 }
 
 /// The completion script of a shell. For bash, clap_complete writes the hyphen of the program's name in two ways (issue 6421

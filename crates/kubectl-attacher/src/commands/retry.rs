@@ -8,7 +8,7 @@ use super::why::in_cluster;
 use super::{Context, print_line};
 use crate::cli::RetryArguments;
 use crate::error::{EXIT_BLOCKED, EXIT_OK, PluginError, Result};
-use crate::explain::{Service, service};
+use crate::explain::{Case, Service, held_by_others, service};
 use crate::gather::now;
 use crate::observed::is_settled;
 
@@ -18,12 +18,9 @@ pub(super) async fn run(context: &Context, arguments: &RetryArguments) -> Result
     let wire = in_cluster::<VolumeAttachmentWire>(&sources, &arguments.name).await?;
     let before = Attachment::from(wire);
     let name = before.name.to_string();
-    if is_settled(&before) {
-        print_line(&format!(
-            "VolumeAttachment {name}: nothing to retry, the volume is attached to node {}",
-            before.node
-        ))?;
-        return Ok(EXIT_OK);
+    if let Some((text, code)) = over(&before) {
+        print_line(&format!("VolumeAttachment {name}: nothing to retry: {text}"))?;
+        return Ok(code);
     }
     let driver = sources.driver(&before.attacher).await;
     match service(&driver, sources.now) {
@@ -71,13 +68,24 @@ fn gone() -> (String, u8) {
     ("detached, and gone".to_owned(), EXIT_OK)
 }
 
+/// What there is to say of an attachment that needs no attempt, or that none helps: the volume is where it should be, or another finalizer
+/// than that of its driver keeps the object.
+fn over(attachment: &Attachment) -> Option<(String, u8)> {
+    if is_settled(attachment) {
+        return Some((format!("the volume is attached to node {}", attachment.node), EXIT_OK));
+    }
+    let held = held_by_others(attachment)?;
+    let is_stuck = held.case == Case::OrphanFinalizer;
+    Some((held.summary, if is_stuck { EXIT_BLOCKED } else { EXIT_OK }))
+}
+
 /// What an attempt came to, as far as the object shows it.
 fn result(before: &Attachment, now: &Attachment) -> Option<(String, u8)> {
     if now.uid != before.uid {
         return Some(gone());
     }
-    if is_settled(now) {
-        return Some((format!("attached to node {}", now.node), EXIT_OK));
+    if let Some(over) = over(now) {
+        return Some(over);
     }
     let error = |attachment: &Attachment| match Operation::of(now) {
         Operation::Attach => attachment.attach_error.clone(),
@@ -96,8 +104,47 @@ fn result(before: &Attachment, now: &Attachment) -> Option<(String, u8)> {
 mod tests {
     use super::*;
     use crate::api_server_fixture::{ApiServerFixture, attachment, list};
-    use serde_json::json;
+    use serde_json::{Value, json};
     use std::time::Duration;
+
+    /// One that is being deleted, with this finalizer.
+    fn kept_by(finalizer: &str) -> Value {
+        let mut kept = attachment("csi-1");
+        kept["metadata"]["deletionTimestamp"] = now().to_string().into();
+        kept["metadata"]["finalizers"] = json!([finalizer]);
+        kept
+    }
+
+    /// Nothing would come of an attempt, before it is asked for or when it has ended.
+    #[tokio::test]
+    async fn what_another_finalizer_keeps_is_not_waited_for() {
+        let rows = [
+            ("example.com/hold", EXIT_OK, "finalizer example.com/hold keeps"),
+            ("external-attacher/old", EXIT_BLOCKED, "is not that of its driver"),
+        ];
+        for (finalizer, expected, says) in rows {
+            let kept = kept_by(finalizer);
+            let shown = kept.clone();
+            let server = ApiServerFixture::start(move |path, _| match path {
+                "/apis/storage.k8s.io/v1/volumeattachments/csi-1" => Ok(shown.clone()),
+                _ => Err(404),
+            });
+            let (context, name) = (server.context(), "csi-1".to_owned());
+            let timeout = Duration::from_secs(20);
+            let code = Box::pin(run(&context, &RetryArguments { name, timeout })).await;
+            assert_eq!(code.unwrap(), expected, "{finalizer}");
+            assert_eq!(server.requests().len(), 1, "nothing else is read, and nothing written");
+            let before = read(kept_by("external-attacher/ssd-csi-test"));
+            assert!(result(&before, &before).is_none(), "it is detached still");
+            let (text, code) = result(&before, &read(kept)).unwrap();
+            assert_eq!(code, expected, "{text}");
+            assert!(text.contains(says), "{text}");
+        }
+    }
+
+    fn read(object: Value) -> Attachment {
+        Attachment::from(serde_json::from_value::<VolumeAttachmentWire>(object).unwrap())
+    }
 
     #[tokio::test]
     async fn nothing_is_written_for_a_sidecar() {

@@ -12,7 +12,7 @@ use super::{Context, missing, print_line, tell};
 use crate::cli::{ArgumentError, WaitArguments, WaitFor, WaitKind};
 use crate::error::{EXIT_OK, PluginError, Result};
 use crate::gather::now;
-use crate::observed::{ClaimRecord, Lookup, is_settled};
+use crate::observed::{ClaimRecord, is_settled};
 use crate::output;
 
 /// How often an unbound claim is looked at.
@@ -208,11 +208,8 @@ async fn once(context: &Context, arguments: &WaitArguments, state: &mut Waited) 
         return Ok(None);
     };
     let sources = context.sources();
-    let Lookup::Found(all) = sources.attachments().await else {
-        return Err(sources.unreadable());
-    };
     let mut known = BTreeMap::new();
-    for attachment in all {
+    for attachment in sources.require_attachments().await? {
         if state.observe(arguments, &target, attachment) {
             known.insert(attachment.name.to_string(), (**attachment).clone());
         }

@@ -1,6 +1,6 @@
 //! A VolumeAttachment that is being deleted: what keeps it.
 
-use csi_attacher_model::api::names::FINALIZER_PREFIX;
+use csi_attacher_model::api::names::{FINALIZER_PREFIX, finalizer_name};
 use csi_attacher_model::decide::{ReleaseAnswer, grpc_code as codes, is_detaching};
 use csi_attacher_model::findings::age;
 use csi_attacher_model::objects::Attachment;
@@ -15,11 +15,11 @@ use crate::observed::{Lookup, Scene};
 
 /// Where the detach stands.
 pub(super) fn diagnosis(scene: &Scene, attachment: &Arc<Attachment>, service: &Service) -> Diagnosis {
-    let ours = scene.driver.facts().finalizer;
-    if !is_detaching(attachment, &ours) {
-        return foreign(scene, attachment);
+    if let Some(diagnosis) = held_by_others(attachment) {
+        return diagnosis;
     }
     if *service == Service::Nobody {
+        let ours = finalizer_name(&attachment.attacher);
         return with_errors(scene, attachment, unserved(attachment, &ours, &scene.driver.name));
     }
     let next = match possible_step(scene, attachment, service) {
@@ -39,18 +39,26 @@ pub(super) fn diagnosis(scene: &Scene, attachment: &Arc<Attachment>, service: &S
     with_next(with_errors(scene, attachment, diagnosis), &next)
 }
 
-fn foreign(scene: &Scene, attachment: &Attachment) -> Diagnosis {
-    let kept: Vec<&str> = attachment.finalizers.iter().collect();
-    let Some(first) = kept.first() else {
-        return Diagnosis::new(Case::Detaching, "the VolumeAttachment is about to be gone").since(attachment.deleting);
+/// What keeps a VolumeAttachment that is being deleted and of which an attacher of its driver has nothing to detach; none of any other one.
+pub(crate) fn held_by_others(attachment: &Attachment) -> Option<Diagnosis> {
+    if attachment.deleting.is_none() || is_detaching(attachment, &finalizer_name(&attachment.attacher)) {
+        return None;
+    }
+    let diagnosis = match attachment.finalizers.iter().next() {
+        None => Diagnosis::new(Case::Detaching, "the VolumeAttachment is about to be gone"),
+        Some(first) => foreign(attachment, first),
     };
+    Some(diagnosis.since(attachment.deleting))
+}
+
+fn foreign(attachment: &Attachment, first: &str) -> Diagnosis {
     let all = &attachment.finalizers;
-    let diagnosis = if first.starts_with(FINALIZER_PREFIX) {
+    if first.starts_with(FINALIZER_PREFIX) {
         Diagnosis::new(
             Case::OrphanFinalizer,
             format!(
                 "finalizer {all} keeps the VolumeAttachment, and it is not that of its driver {}",
-                scene.driver.name
+                attachment.attacher
             ),
         )
         .advise("find the attacher that set it; check that the driver was not renamed")
@@ -60,8 +68,7 @@ fn foreign(scene: &Scene, attachment: &Attachment) -> Diagnosis {
             format!("the volume is detached, and finalizer {all} keeps the VolumeAttachment"),
         )
         .advise(format!("check the controller that set finalizer {first}"))
-    };
-    diagnosis.since(attachment.deleting)
+    }
 }
 
 /// The finalizer of a driver that nobody serves.

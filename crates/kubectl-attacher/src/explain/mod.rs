@@ -19,6 +19,7 @@ pub(crate) mod tests;
 
 pub use case::Case;
 pub(crate) use decision::{finding_input, is_on_other_machine};
+pub(crate) use detach::held_by_others;
 pub(crate) use last::current_error;
 pub use release::volume_release;
 pub use report::{

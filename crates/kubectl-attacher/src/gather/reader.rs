@@ -1,5 +1,6 @@
 //! Single reads, in pages, whose failures are kept as gaps.
 
+use csi_attacher_base::error_chain::chain;
 use csi_attacher_kubeconfig::ValueError;
 use kube::api::{ListParams, ObjectList};
 use kube::core::{NamespaceResourceScope, PartialObjectMeta};
@@ -200,16 +201,7 @@ pub fn words(error: &kube::Error) -> String {
     if let kube::Error::Api(status) = error {
         return status.message.clone();
     }
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        cause = error.source();
-    }
-    text
+    chain(error)
 }
 
 #[cfg(test)]

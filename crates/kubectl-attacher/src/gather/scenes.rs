@@ -110,10 +110,9 @@ pub async fn attachment_scene(sources: &Sources, attachment: Attachment) -> Scen
 /// A node by itself, and one scene for each attachment of it.
 pub async fn node_scenes(sources: &Sources, name: &str) -> Result<(Scene, Vec<Scene>)> {
     // They are read first: without them there is no answer, whatever else could not be read.
-    let attachments = match sources.attachments().await {
-        Lookup::Found(attachments) => attachments.as_slice(),
+    let attachments: &[Arc<Attachment>] = match sources.attachments().await {
         Lookup::Missing => &[],
-        Lookup::Unknown => return Err(sources.unreadable()),
+        Lookup::Found(_) | Lookup::Unknown => sources.require_attachments().await?,
     };
     let mut node = Scene::empty(sources.now);
     node.node_name = Some(name.to_owned());

@@ -7,17 +7,18 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Node, Secret};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode};
-use kube::Api;
 use kube::api::ListParams;
+use kube::{Api, Resource};
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use tokio::sync::OnceCell;
 
 use super::reader::Reader;
-use crate::error::PluginError;
+use crate::error::{PluginError, Result};
 use crate::observed::{
-    ConfigRecord, CsiDriverRecord, CsiNodeRecord, DriverScene, EventRecord, LeaseRecord, Lookup, NodeRecord, PodRecord,
-    PodWire,
+    ConfigRecord, CsiDriverRecord, CsiNodeRecord, DriverScene, EventRecord, Gap, LeaseRecord, Lookup, NodeRecord,
+    PodRecord, PodWire,
 };
 
 /// Everything that can be read.
@@ -64,11 +65,15 @@ impl Sources {
         }
     }
 
-    /// Why there is no answer: the first of what could not be read.
-    pub fn unreadable(&self) -> PluginError {
-        let gap = self.reader.gaps().into_iter().next();
+    /// Why there is no answer that rests on these resources: the first of them that could not be read, and else the API server has none.
+    pub fn unreadable(&self, resources: &[Cow<'_, str>]) -> PluginError {
+        let is_one = |gap: &Gap| resources.iter().any(|resource| *resource == gap.resource);
+        let gap = self.reader.gaps().into_iter().find(is_one);
         gap.map_or_else(
-            || PluginError::Usage("the API server does not have VolumeAttachments".to_owned()),
+            || PluginError::Api {
+                what: format!("cannot read {}", resources.join(", ")),
+                message: "the API server does not have this resource".to_owned(),
+            },
             PluginError::Unreadable,
         )
     }
@@ -81,6 +86,14 @@ impl Sources {
             listed.map(|items| items.into_iter().map(Arc::new).collect())
         };
         self.attachments.get_or_init(|| read).await
+    }
+
+    /// The same, where there is no answer without them.
+    pub async fn require_attachments(&self) -> Result<&[Arc<Attachment>]> {
+        match self.attachments().await {
+            Lookup::Found(attachments) => Ok(attachments),
+            Lookup::Missing | Lookup::Unknown => Err(self.unreadable(&[VolumeAttachmentWire::plural(&())])),
+        }
     }
 
     /// All AttacherConfigs; missing when their CRD is not installed.
@@ -171,6 +184,7 @@ fn config_of(configs: &[ConfigRecord], driver: &str) -> Option<ConfigRecord> {
 mod tests {
     use super::*;
     use crate::api_server_fixture::{ApiServerFixture, list};
+    use crate::error::{EXIT_ERROR, EXIT_UNKNOWN};
     use crate::explain::tests::builders::{DRIVER, before, config};
     use futures::future::join_all;
     use serde_json::{Value, json};
@@ -208,6 +222,25 @@ mod tests {
         ] {
             let found = config_of(&configs, DRIVER);
             assert_eq!(found.unwrap().name, used);
+        }
+    }
+
+    /// The command line is right, whoever asks.
+    #[tokio::test]
+    async fn without_volumeattachments_there_is_no_answer() {
+        for (code, exit_code, says) in [
+            (404, EXIT_ERROR, "cannot read volumeattachments: the API"),
+            (403, EXIT_UNKNOWN, "cannot list volumeattachments: forbidden"),
+        ] {
+            let server = ApiServerFixture::start(move |path, _| match path {
+                path if path.ends_with("/volumeattachments") => Err(code),
+                _ => Err(403),
+            });
+            let sources = server.sources();
+            sources.configs().await;
+            let error = sources.require_attachments().await.unwrap_err();
+            assert_eq!(error.exit_code(), exit_code, "{error}");
+            assert!(error.to_string().starts_with(says), "{error}");
         }
     }
 
