@@ -5,8 +5,8 @@ use crate::api::validated::DriverConfig;
 use crate::cache::{ATTACH, AttacherKey, DETACH, LANE_NAMES};
 use crate::clock;
 use crate::driver::SharedContext;
-use crate::queue::{LaneStats, Stats};
-use crate::runtime::queue_metrics::LaneNames;
+use crate::queue::{Lane, LaneStats, Stats};
+use crate::runtime::queue_metrics::{LaneNames, queue_name};
 use crate::telemetry::Metrics;
 use crate::telemetry::names::QUEUE_CLAIMS;
 use csi_attacher_provision::{CREATE, DELETE, WorkKey};
@@ -57,9 +57,8 @@ fn lanes_of<'s, K>(
     names: LaneNames,
     name: &'static str,
 ) -> impl Iterator<Item = &'s LaneStats<K>> {
-    let name_of = |index| names.get(index).or(names.last()).copied();
-    let lanes = stats.lanes.iter().enumerate();
-    lanes.filter_map(move |(index, lane)| (name_of(index) == Some(name)).then_some(lane))
+    let lanes = (0..).map(Lane::new).zip(&stats.lanes);
+    lanes.filter_map(move |(lane, stats)| (queue_name(names, lane) == name).then_some(stats))
 }
 
 /// Sets the gauges of a lane.

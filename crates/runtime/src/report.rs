@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
-
 use crate::clock;
 use crate::engine::Workplace;
 use crate::queue::{Key, Run};
@@ -20,11 +18,6 @@ pub fn set_run_attributes<K: Key>(span: &mut Span, run: &Run<K>, lanes: LaneName
     span.set(attr::QUEUE_WAIT, run.waited().as_secs_f64());
     span.set(attr::QUEUE_RETRIES, i64::from(run.failures));
     span.set(attr::PERMIT_WAIT, run.waited_for_limit().as_secs_f64());
-}
-
-/// A moment as the status shows it, in whole seconds.
-pub fn whole_seconds(time: Timestamp) -> Timestamp {
-    Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
 
 /// An attempt that failed.
@@ -71,7 +64,7 @@ impl FailedAttempt<'_> {
         let is_corrected = place.status.borrow().last_failure.as_ref().is_some_and(is_outdated);
         if self.is_news || is_corrected {
             let failure = FailureRecord {
-                at: whole_seconds(clock::now()),
+                at: clock::now(),
                 attachment: self.subject.to_owned(),
                 operation: self.operation,
                 code: reason.to_owned(),

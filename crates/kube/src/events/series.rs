@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::event::{InvolvedObject, NewEvent};
 use crate::api::EventType;
+use crate::api::condition::whole_seconds;
 use crate::api::names::{EVENT_TRACE_ANNOTATION, FIELD_MANAGER, TRACEPARENT_ANNOTATION};
 use crate::decide::{cut, plain};
 use crate::queue::{Rate, TokenBucket};
@@ -70,7 +71,7 @@ impl EventEntry {
             change: Some(self.name.clone()),
             body: json!({
                 "count": self.count,
-                "lastTimestamp": whole_seconds(self.last),
+                "lastTimestamp": whole_seconds(self.last).to_string(),
                 "message": self.note,
                 "metadata": {"annotations": annotations(self.traceparent.as_deref())},
             }),
@@ -214,7 +215,7 @@ fn rate_of(level: EventType) -> (u32, u32) {
 }
 
 fn create(occurrence: &NewEvent, subject: &InvolvedObject, entry: &EventEntry, instance: &str) -> EventWrite {
-    let at = whole_seconds(occurrence.at);
+    let at = whole_seconds(occurrence.at).to_string();
     EventWrite {
         driver: occurrence.driver.clone(),
         reason: occurrence.reason,
@@ -254,9 +255,4 @@ fn annotations(traceparent: Option<&str>) -> Value {
 /// The name of an event has room for that of its object, unless that is as long as a name can be.
 fn short(name: &str) -> &str {
     cut(name, 200).trim_end_matches(['.', '-'])
-}
-
-/// `metav1.Time` is written in whole seconds.
-fn whole_seconds(time: Timestamp) -> String {
-    Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
 }

@@ -122,7 +122,7 @@ named! {
         InvalidSpec,
         /// The driver answers another name than `spec.driverName`.
         DriverNameMismatch,
-        /// An older AttacherConfig has the same driver or endpoint.
+        /// An AttacherConfig that goes before this one has the same driver or endpoint.
         EndpointConflict,
         /// Another AttacherConfig's driver has the same finalizer name.
         FinalizerCollision,
@@ -350,10 +350,15 @@ pub fn read(condition: &Condition, type_: ConditionType) -> Option<ConditionUpda
     })
 }
 
+/// A time in whole seconds, as `metav1.Time` is written.
+pub fn whole_seconds(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
+}
+
 /// A time as the API stores it. A status with fractions of a second would differ from its own copy in the API server
 /// and be written again and again.
 pub fn truncate_to_seconds(time: Timestamp) -> Time {
-    Time(Timestamp::from_second(time.as_second()).unwrap_or(time))
+    Time(whole_seconds(time))
 }
 
 /// Cuts a text to [`MAX_MESSAGE_BYTES`] at a character boundary and marks the cut.

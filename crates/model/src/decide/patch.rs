@@ -20,6 +20,7 @@ use super::json_patch::{
 };
 use super::outcome::Failure;
 use super::publication::claim_annotations;
+use crate::api::condition::whole_seconds;
 use crate::api::names::{
     NODE_ID_ANNOTATION, RELEASE_ANNOTATION, RELEASE_REFUSED_ANNOTATION, TRACEPARENT_ANNOTATION, VOLUME_ANNOTATION,
 };
@@ -300,11 +301,9 @@ pub fn detach_error(attachment: &Attachment, failure: &Failure, now: Timestamp) 
 }
 
 fn error_body(failure: &Failure, now: Timestamp) -> Map<String, Value> {
-    // `metav1.Time` is written in whole seconds.
-    let whole = Timestamp::from_second(now.as_second()).unwrap_or(now);
     Map::from_iter([
         ("message".to_owned(), failure.message.as_str().into()),
-        ("time".to_owned(), whole.to_string().into()),
+        ("time".to_owned(), whole_seconds(now).to_string().into()),
     ])
 }
 

@@ -6,7 +6,7 @@
 use jiff::Timestamp;
 use std::time::Duration;
 
-use crate::api::condition::{ConditionReason, ConditionType, ConditionUpdate};
+use crate::api::condition::{ConditionReason, ConditionType, ConditionUpdate, whole_seconds};
 use crate::decide::{cut, plain};
 use crate::findings::{FindingKind, age};
 
@@ -215,10 +215,6 @@ impl PendingObject<'_> {
             None => format!("{}: {told}", self.name),
         }
     }
-}
-
-fn whole_seconds(time: Timestamp) -> Timestamp {
-    Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
 
 /// The objects of one kind of trouble.

@@ -30,7 +30,6 @@ use crate::decide::{Observed, SecretState};
 use crate::objects::{Attachment, AttachmentSource, InTreePlugin, VolumeSpec};
 use crate::telemetry::metrics::ReconcileSyncCounts;
 use csi_attacher_runtime::fence::CallFailure;
-use csi_attacher_runtime::report::whole_seconds;
 use csi_attacher_runtime::state::ReconcileSyncResult;
 use list::{ListError, ListLimits, ListProgress, list};
 use span::ReconcileSyncSpan;
@@ -408,7 +407,7 @@ fn force_sync(work: &DriverContext, expected: &Expectation) {
 fn report(work: &DriverContext, outcome: Result<Found, ListError>, took: Duration) {
     let (driver, metrics) = (&*work.facts.name, &work.context.metrics);
     let ended = ReconcileSyncResult {
-        finished_at: whole_seconds(clock::now()),
+        finished_at: clock::now(),
         volumes: 0,
         mismatches: 0,
         without_attachment: None,
