@@ -12,7 +12,7 @@ mod listing;
 mod mismatches;
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::action::Action;
@@ -178,7 +178,7 @@ fn listed_handle<'a>(observed: &Observed<'_>, handle: &'a str, node_id: &str) ->
 }
 
 /// A volume that the driver lists at a node of this cluster though no attachment is for it there.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Unclaimed {
     /// The volume's handle.
     pub handle: Box<str>,
@@ -194,7 +194,7 @@ pub struct Comparison {
     /// The driver says what was expected.
     pub agreed: Vec<Expectation>,
     /// The driver lists them at nodes where no attachment is for them.
-    pub unclaimed: Vec<Unclaimed>,
+    pub unclaimed: BTreeSet<Unclaimed>,
 }
 
 /// Volumes that the driver lists at nodes of this cluster and no VolumeAttachment names.
@@ -211,20 +211,17 @@ pub const MAX_EXAMPLES: usize = 16;
 
 /// What the last pass found at nodes without a VolumeAttachment.
 #[derive(Clone, Debug, Default)]
-pub struct LastingUnclaimed(Option<HashSet<Unclaimed>>);
+pub struct LastingUnclaimed(Option<BTreeSet<Unclaimed>>);
 
 impl LastingUnclaimed {
     /// Takes in what a pass found that was made to its end, and answers what the pass before found as well: one pass alone may
     /// have met an attach or detach that was under way. None after the first pass.
-    pub fn pass(&mut self, found: Vec<Unclaimed>) -> Option<VolumesWithoutAttachment> {
-        let found: HashSet<Unclaimed> = found.into_iter().collect();
+    pub fn pass(&mut self, found: BTreeSet<Unclaimed>) -> Option<VolumesWithoutAttachment> {
         let before = self.0.replace(found);
         let (before, found) = (before?, self.0.as_ref()?);
-        let mut lasting: Vec<&Unclaimed> = found.intersection(&before).collect();
-        let count = lasting.len();
-        lasting.sort_unstable();
-        lasting.truncate(MAX_EXAMPLES);
-        let examples = lasting.into_iter().cloned().collect();
+        let lasting = found.intersection(&before);
+        let examples = lasting.clone().take(MAX_EXAMPLES).cloned().collect();
+        let count = lasting.count();
         Some(VolumesWithoutAttachment { count, examples })
     }
 }

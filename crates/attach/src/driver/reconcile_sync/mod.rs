@@ -10,7 +10,7 @@ pub(super) mod span;
 mod tests;
 pub(super) mod turns;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -173,7 +173,7 @@ async fn run_pass(
     let is_to_attach = |expected: &&Expectation| expected.wanted == DesiredState::Published;
     let to_attach = compared.contradicted.iter().filter(is_to_attach).count();
     trace.compared(&compared);
-    let without_attachment = note_unclaimed(work, compared.unclaimed.split_off(0), memory);
+    let without_attachment = note_unclaimed(work, std::mem::take(&mut compared.unclaimed), memory);
     apply_mismatches(work, compared, memory, longest_rest(settings.interval));
     let listed = ReconcileSyncCounts {
         pages,
@@ -274,7 +274,7 @@ fn tell_lasting(work: &DriverContext, expected: &Expectation) {
 /// API server was restored from, and tells of it in the log. It is not touched: the volume may be in use.
 fn note_unclaimed(
     work: &DriverContext,
-    found: Vec<Unclaimed>,
+    found: BTreeSet<Unclaimed>,
     memory: &mut ReconcileSyncState,
 ) -> Option<VolumesWithoutAttachment> {
     let lasting = memory.unclaimed.pass(found)?;

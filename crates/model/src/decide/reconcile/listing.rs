@@ -1,13 +1,14 @@
 //! Reading a listing: which entries of it are about an attachment, and what they say.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use super::{Comparison, DesiredState, Expectation, Unclaimed};
 use crate::decide::message::cut;
 use crate::decide::release_request::ListedEvidence;
 
-/// More of them than this are not kept in mind.
+/// More of them than this are not kept in mind: those that come first in their order stay. A driver may list them in another order each
+/// time.
 pub const MAX_UNCLAIMED: usize = 1_000;
 /// Longer handles, in bytes, are not kept in mind. The CSI spec allows 128.
 const MAX_HANDLE_BYTES: usize = 1_024;
@@ -28,7 +29,7 @@ pub struct Listing {
     pending: Option<Vec<Box<str>>>,
     /// The IDs under which the driver knows the nodes of this cluster.
     nodes: Arc<HashSet<Box<str>>>,
-    unclaimed: Vec<Unclaimed>,
+    unclaimed: BTreeSet<Unclaimed>,
     /// The first node ID that was listed for a volume of which something is expected and that no node of this cluster has.
     unknown_node: Option<Box<str>>,
 }
@@ -138,12 +139,15 @@ impl Listing {
                     let shown = || cut(node_id, MAX_HANDLE_BYTES).into();
                     self.unknown_node.get_or_insert_with(shown);
                 }
-            } else if looks_for_unclaimed && self.unclaimed.len() < MAX_UNCLAIMED {
+            } else if looks_for_unclaimed {
                 // Nothing is done about it: somebody else may have put it there, and the volume may be in use.
-                self.unclaimed.push(Unclaimed {
+                self.unclaimed.insert(Unclaimed {
                     handle: handle.into(),
                     node_id: node_id.as_str().into(),
                 });
+                if self.unclaimed.len() > MAX_UNCLAIMED {
+                    self.unclaimed.pop_last();
+                }
             }
         }
     }
