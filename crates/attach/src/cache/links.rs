@@ -82,7 +82,7 @@ pub(super) struct Links {
     drivers: HashMap<Arc<str>, OfDriver>,
     /// The topology keys that CSINodes have, each once: they are the same on most nodes.
     pub(super) topologies: CountedMap<Arc<TopologyKeys>, ()>,
-    /// What only a provisioner reads of PersistentVolumes, each once: almost all of a driver say the same.
+    /// How PersistentVolumes came and go, each once: almost all of a driver say the same.
     pub(super) lifecycles: CountedMap<Arc<VolumeLifecycle>, ()>,
 }
 

@@ -31,7 +31,7 @@ pub use attachment::{
 pub use bounded_meta::{MAX_ANNOTATION_VALUE, MAX_MARKER, MAX_OTHER_ANNOTATIONS};
 pub use claim::{Claim, ClaimAccessMode, ClaimPhase, DataSource, PersistentVolumeClaimWire, VolumeMode};
 pub use csi_source::{CsiSource, SecretReference};
-pub use in_tree::{InTree, InTreePlugin, MIGRATED_TO_ANNOTATION, RepairError, TranslationError, repair_volume_handle};
+pub use in_tree::{InTreePlugin, MIGRATED_TO_ANNOTATION, RepairError, TranslationError, repair_volume_handle};
 pub use meta::{
     ENTRY_SIZE, Finalizers, MAX_VOLUME_FIELD, ResourceVersion, is_blank, kept_size, slim, time_if_readable,
 };

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use super::access_modes::AccessModes;
 use super::csi_source::{CsiSource, CsiWire};
 use super::in_tree::{
-    self, CinderWire, DiskWire, ElasticBlockStoreWire, FileWire, InTree, InTreePlugin, MIGRATED_TO_ANNOTATION,
-    PersistentDiskWire, PersistentVolumeContext, PortworxWire, TranslationError, VsphereWire,
+    self, CinderWire, DiskWire, ElasticBlockStoreWire, FileWire, InTreePlugin, PersistentDiskWire,
+    PersistentVolumeContext, PortworxWire, TranslationError, VsphereWire,
 };
 use super::meta::{Finalizers, ResourceVersion, boxed, boxed_list, slim, trace_context};
 use super::oversized_field::OversizedField;
@@ -127,15 +127,15 @@ pub struct Volume {
     pub deleting: bool,
     pub finalizers: Finalizers,
     pub spec: VolumeSpec,
-    /// That the source is one of an in-tree plug-in, whether it could be translated or not.
-    pub in_tree: Option<Box<InTree>>,
+    /// The plug-in, if the source is one of an in-tree plug-in, whether it could be translated or not.
+    pub in_tree: Option<InTreePlugin>,
     /// `spec.claimRef`.
     pub claim: Option<Box<ClaimReference>>,
     /// `spec.storageClassName`.
     pub storage_class: Option<Arc<str>>,
     /// Annotations that may carry a trace context.
     pub trace_context: StringMap,
-    /// What only a provisioner reads. Volumes that say the same share it in a cache.
+    /// How it came and goes. Volumes that say the same share it in a cache.
     pub lifecycle: Arc<VolumeLifecycle>,
 }
 
@@ -154,9 +154,7 @@ impl Volume {
 
     /// Whether the volume has an in-tree source that `driver` is not, or no more, to serve.
     pub fn is_in_tree_without(&self, driver: &str) -> bool {
-        self.in_tree
-            .as_ref()
-            .is_some_and(|in_tree| in_tree.migrated_to.as_deref() != Some(driver))
+        self.in_tree.is_some() && self.lifecycle.migrated_to.as_deref() != Some(driver)
     }
 }
 
@@ -232,15 +230,6 @@ impl PersistentVolumeWire {
         };
         Some((plugin, source))
     }
-
-    fn in_tree(&mut self, plugin: InTreePlugin) -> InTree {
-        let annotations = self.metadata.annotations.as_mut();
-        let migrated_to = annotations.and_then(|annotations| annotations.remove(MIGRATED_TO_ANNOTATION));
-        InTree {
-            plugin,
-            migrated_to: migrated_to.map(String::into_boxed_str),
-        }
-    }
 }
 
 impl From<PersistentVolumeWire> for Volume {
@@ -255,7 +244,7 @@ impl From<PersistentVolumeWire> for Volume {
             })
         });
         let translated = wire.translate(claim.as_ref().map_or("", |claim| &claim.namespace));
-        let in_tree = translated.as_ref().map(|(plugin, _)| Box::new(wire.in_tree(*plugin)));
+        let in_tree = translated.as_ref().map(|(plugin, _)| *plugin);
         let has_modes = wire.spec.access_modes.is_some();
         // As kube-controller-manager and external-provisioner read it: the annotation first.
         let annotations = wire.metadata.annotations.as_mut();
@@ -268,7 +257,7 @@ impl From<PersistentVolumeWire> for Volume {
                 spec.access_modes = in_tree::access_modes(spec.access_modes);
             }
         }
-        let driver = in_tree.as_ref().map(|in_tree| in_tree.plugin.driver());
+        let driver = in_tree.map(InTreePlugin::driver);
         let driver = driver.or_else(|| spec.csi().map(|source| &*source.driver));
         Self {
             finalizers: Finalizers::of(wire.metadata.finalizers.take(), driver),

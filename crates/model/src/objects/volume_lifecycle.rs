@@ -1,4 +1,4 @@
-//! What only a provisioner reads of a PersistentVolume.
+//! What of a PersistentVolume says how it came and goes; almost all of it only a provisioner reads.
 //!
 //! Most PersistentVolumes of a driver say the same of it, so that a cache keeps one copy for all of them.
 
@@ -41,7 +41,7 @@ pub enum DeletionSecret {
     Named(SecretReference),
 }
 
-/// What only a provisioner reads of a PersistentVolume.
+/// What says how a PersistentVolume came and goes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct VolumeLifecycle {
     /// `status.phase`.
@@ -50,7 +50,8 @@ pub struct VolumeLifecycle {
     pub reclaim_policy: Option<ReclaimPolicy>,
     /// Annotation `pv.kubernetes.io/provisioned-by`.
     pub provisioned_by: Option<Arc<str>>,
-    /// Annotation `pv.kubernetes.io/migrated-to`.
+    /// Annotation `pv.kubernetes.io/migrated-to`: the CSI driver that serves a volume of an in-tree plug-in. Without it migration is not
+    /// done, or was taken back.
     pub migrated_to: Option<Box<str>>,
     /// The Secret of DeleteVolume.
     pub deletion_secret: DeletionSecret,

@@ -18,7 +18,7 @@ mod plugin;
 mod repair;
 
 pub use keys::MIGRATED_TO_ANNOTATION;
-pub use plugin::{InTree, InTreePlugin, TranslationError};
+pub use plugin::{InTreePlugin, TranslationError};
 pub use repair::{RepairError, repair_volume_handle};
 
 pub(super) use aws::ElasticBlockStoreWire;

@@ -32,16 +32,6 @@ impl InTreePlugin {
     }
 }
 
-/// That a PersistentVolume has an in-tree source, and who is to serve it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InTree {
-    /// The plug-in of its source.
-    pub plugin: InTreePlugin,
-    /// Annotation `pv.kubernetes.io/migrated-to`: the CSI driver that serves the volume. Without it migration is not
-    /// done, or was taken back.
-    pub migrated_to: Option<Box<str>>,
-}
-
 /// Why an in-tree source cannot be translated; worded as csi-translation-lib does.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Error)]
 pub enum TranslationError {
