@@ -15,6 +15,12 @@ use crate::objects::{Attachment, AttachmentSource, Volume};
 /// So many attachments of its volume on other nodes are shown with an attachment at most.
 const MAX_ELSEWHERE: usize = 4;
 
+/// A handle by which attachments of its PersistentVolume are told apart. That of an in-tree volume is none, as it is another one when the
+/// labels of the volume are: each attachment may be of the same volume.
+fn lasting_handle<'a>(handle: Option<&'a str>, volume: Option<&Volume>) -> Option<&'a str> {
+    handle.filter(|_| volume.is_none_or(|volume| volume.in_tree.is_none()))
+}
+
 /// An attachment with what is around it.
 #[derive(Clone, Copy)]
 pub struct AttachmentView<'a> {
@@ -41,9 +47,10 @@ impl<'a> AttachmentView<'a> {
     /// one of `others`, which share its handle ([`AttachmentView::shared_handle`]).
     pub fn attached_at(&self, others: &[Arc<str>]) -> Option<&'a str> {
         let attachments = &self.index.attachments;
-        let shared = self.shared().into_iter();
-        let of_handles = shared.flat_map(|shared| shared.of_handle(self.handle()));
-        let names = of_handles.flat_map(|it| it.in_use.elsewhere(&self.attachment.attacher, &self.attachment.node));
+        let volume = self.volume_record();
+        let handle = lasting_handle(decide::wanted_handle(self.attachment, volume), volume);
+        let in_use = self.sets_of(handle, |it| &it.in_use).into_iter();
+        let names = in_use.flat_map(|places| places.elsewhere(&self.attachment.attacher, &self.attachment.node));
         let mut of_volume = names.filter_map(|name| attachments.get(name));
         let mut others = others.iter().filter_map(|name| attachments.get(name));
         let other = of_volume
@@ -154,13 +161,14 @@ impl<'a> AttachmentView<'a> {
 
     /// The other attachments that bear on this one.
     pub(super) fn neighbours(&self) -> Neighbours {
-        let handle = self.handle();
+        let volume = self.volume_record();
+        let handle = decide::wanted_handle(self.attachment, volume);
         let mut neighbours = Neighbours {
-            elsewhere: self.leaving_elsewhere(handle),
+            elsewhere: self.leaving_elsewhere(lasting_handle(handle, volume), volume),
             ..Neighbours::default()
         };
         if self.attachment.deleting.is_some() {
-            neighbours.here = self.in_use_here(handle);
+            neighbours.here = self.in_use_here(handle, lasting_handle(handle, volume));
             // A detach that waits for another attachment asks for no place.
             if neighbours.here.is_none() {
                 neighbours.claimed = self.claimed_here(handle);
@@ -172,20 +180,19 @@ impl<'a> AttachmentView<'a> {
     }
 
     /// Some attachments of the same volume on other nodes that are to be detached: first one that others wait for, and one that is not
-    /// detached yet.
-    fn leaving_elsewhere(&self, handle: Option<&str>) -> Vec<Arc<Attachment>> {
+    /// detached yet. `handle` is the [lasting](lasting_handle) one.
+    fn leaving_elsewhere(&self, handle: Option<&'a str>, volume: Option<&Volume>) -> Vec<Arc<Attachment>> {
         let mut elsewhere: Vec<Arc<Attachment>> = Vec::new();
-        let Some(shared) = self.shared() else {
+        if self.shared().is_none() {
             return elsewhere;
-        };
+        }
         let (driver, node) = (&self.attachment.attacher, &*self.attachment.node);
         let names = |places: fn(&OfHandle) -> &Places| {
-            let of_handles = shared.of_handle(handle);
-            of_handles.flat_map(move |it| places(it).elsewhere(driver, node))
+            let sets = self.sets_of(handle, places).into_iter();
+            sets.flat_map(move |places| places.elsewhere(driver, node))
         };
         let first = names(|it| &it.leaving).take(1).chain(names(|it| &it.detaching).take(1));
         let names = first.chain(names(|it| &it.deleting));
-        let volume = self.volume_record();
         for name in names.take(MAX_ELSEWHERE + 2) {
             let Some(other) = self.index.attachments.get(name) else {
                 continue;
@@ -229,7 +236,7 @@ impl<'a> AttachmentView<'a> {
                 && (self.is_same_machine(other) || view.node_ids().any(is_former))
                 && (known.or_else(|| view.described_handle()).is_some_and(is_ours)
                     || decide::published_beside_note(other, view.volume_record()).is_some_and(is_ours)
-                    || (known.is_none() && self.is_same_volume(other)))
+                    || self.is_same_volume(other))
         });
         let claimants = claimed.map(|other| Claimant {
             attachment: other.clone(),
@@ -245,10 +252,11 @@ impl<'a> AttachmentView<'a> {
         of_handles.map(places).filter(|places| !places.is_empty()).collect()
     }
 
-    /// Another attachment of the same volume on the same node, or on one that has the same ID, that is in use.
-    fn in_use_here(&self, handle: Option<&'a str>) -> Option<Arc<Attachment>> {
+    /// Another attachment of the same volume on the same node, or on one that has the same ID, that is in use. `lasting` is its handle if
+    /// that is a [lasting](lasting_handle) one.
+    fn in_use_here(&self, handle: Option<&str>, lasting: Option<&'a str>) -> Option<Arc<Attachment>> {
         let shares_handle = self.shares_handle(handle);
-        let in_use = self.sets_of(handle, |it| &it.in_use);
+        let in_use = self.sets_of(lasting, |it| &it.in_use);
         if in_use.is_empty() && !shares_handle {
             return None;
         }

@@ -2,7 +2,7 @@
 
 use super::driver_facts::DriverFacts;
 use super::patch::{self, Write};
-use super::published_volume::{is_in_use, was_made_later};
+use super::published_volume::{is_in_use, replaced, was_made_later};
 use crate::objects::{Attachment, Volume};
 
 /// The next step for a PersistentVolume.
@@ -53,7 +53,7 @@ pub fn volume(volume: &Volume, attachments: usize, driver: &DriverFacts) -> Volu
 
 /// The PersistentVolume of what is attached, if it lacks the finalizer that keeps it from vanishing meanwhile: the API server
 /// went back to an older state, or somebody took the finalizer off. One that is being deleted takes no finalizer any more, and
-/// one with another handle was made later under the same name.
+/// one that was made later under the same name, or has another handle than was noted, is another volume.
 pub(super) fn unprotected<'a>(
     attachment: &Attachment,
     volume: Option<&'a Volume>,
@@ -64,11 +64,10 @@ pub(super) fn unprotected<'a>(
         return None;
     }
     let volume = volume.filter(|volume| !volume.deleting && !volume.finalizers.contains(&driver.finalizer))?;
-    let source = volume.spec.csi().filter(|source| source.driver == driver.name)?;
-    let note = attachment.volume_note.as_ref();
-    let same = match note {
-        Some(note) => note.handle == source.handle,
-        None => !was_made_later(volume, attachment),
+    let is_served = volume.spec.csi().is_some_and(|source| source.driver == driver.name);
+    let is_another = match &attachment.volume_note {
+        Some(_) => replaced(attachment, volume).is_some(),
+        None => was_made_later(volume, attachment),
     };
-    same.then_some(volume)
+    (is_served && !is_another).then_some(volume)
 }

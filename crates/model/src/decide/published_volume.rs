@@ -95,8 +95,11 @@ pub fn wanted_handle<'a>(attachment: &'a Attachment, volume: Option<&'a Volume>)
 
 /// Whether two attachments are of one volume. Their handles decide: a PersistentVolume that was made again under its name is another
 /// volume, and two PersistentVolumes of one handle are one. Only where a handle is not known does the name of the PersistentVolume count,
-/// or what it says now; in doubt they are of one volume.
+/// or what it says now; in doubt they are of one volume. That of an in-tree plug-in, whose handle may change, counts by its name as well.
 pub fn is_same_volume(one: (&Attachment, Option<&Volume>), other: (&Attachment, Option<&Volume>)) -> bool {
+    if are_of_in_tree(one.1, one.0, other.0) {
+        return true;
+    }
     match (wanted_handle(one.0, one.1), wanted_handle(other.0, other.1)) {
         (Some(one), Some(other)) => one == other,
         (known, others) => {
@@ -116,7 +119,7 @@ pub fn is_same_volume(one: (&Attachment, Option<&Volume>), other: (&Attachment, 
 /// nothing of the call.
 pub fn published_beside_note<'a>(attachment: &Attachment, volume: Option<&'a Volume>) -> Option<&'a str> {
     let volume = volume?;
-    let (_, now) = replaced(attachment, volume)?;
+    let (_, now) = other_handle(attachment, volume)?;
     let is_protected = volume.finalizers.contains(&finalizer_name(&attachment.attacher));
     let writer = attachment.other_writer.as_ref();
     let is_later = || writer.is_some_and(|writer| Some(writer.time) > volume.created);
@@ -126,17 +129,38 @@ pub fn published_beside_note<'a>(attachment: &Attachment, volume: Option<&'a Vol
 
 /// Whether the note of an attachment names another handle than its PersistentVolume, which is older than the attachment: it was not
 /// made again after the claim, and the API server lets nobody change the handle of a CSI volume, so somebody changed the note. What is
-/// translated from an in-tree volume is left out, as its labels may change. Both times are those of the API server, in seconds: what
-/// was made in one second may have been made in any order.
+/// translated from an in-tree volume is left out, as its labels may change.
 pub fn contradicts_note(volume: &Volume, attachment: &Attachment) -> bool {
-    let times = volume.created.zip(attachment.created);
-    let is_older = times.is_some_and(|(volume, attachment)| volume < attachment);
-    is_older && volume.in_tree.is_none() && replaced(attachment, volume).is_some()
+    volume.in_tree.is_none() && is_older(volume, attachment) && other_handle(attachment, volume).is_some()
 }
 
 /// Whether the PersistentVolume that an attachment names has another handle than the attachment was claimed for: it was made
-/// again under its name, unless it [contradicts the note](contradicts_note). Answers both handles, that of the attachment first.
+/// again under its name, unless it [contradicts the note](contradicts_note). One of an in-tree plug-in that is older than the attachment
+/// was not: its handle is made of its labels as well, and they were changed. Answers both handles, that of the attachment first.
 pub fn replaced<'n, 'v>(attachment: &'n Attachment, volume: &'v Volume) -> Option<(&'n str, &'v str)> {
+    let is_relabelled = volume.in_tree.is_some() && is_older(volume, attachment);
+    other_handle(attachment, volume).filter(|_| !is_relabelled)
+}
+
+/// Whether two attachments are of one in-tree volume, whatever handles they noted: both name this PersistentVolume, which is older than
+/// both.
+fn are_of_in_tree(volume: Option<&Volume>, one: &Attachment, other: &Attachment) -> bool {
+    let volume = volume.filter(|volume| volume.in_tree.is_some());
+    volume.is_some_and(|volume| {
+        let mut both = [one, other].into_iter();
+        both.all(|attachment| attachment.volume_name() == Some(&volume.name) && is_older(volume, attachment))
+    })
+}
+
+/// Whether a PersistentVolume was there before an attachment. Both times are those of the API server, in seconds: what was made in one
+/// second may have been made in any order.
+fn is_older(volume: &Volume, attachment: &Attachment) -> bool {
+    let times = volume.created.zip(attachment.created);
+    times.is_some_and(|(volume, attachment)| volume < attachment)
+}
+
+/// The handle that an attachment noted and the one that its PersistentVolume has, where they differ.
+fn other_handle<'n, 'v>(attachment: &'n Attachment, volume: &'v Volume) -> Option<(&'n str, &'v str)> {
     let noted = &*attachment.volume_note.as_ref()?.handle;
     let now = handle(volume)?;
     (attachment.volume_name() == Some(&volume.name) && noted != now).then_some((noted, now))
@@ -267,7 +291,8 @@ impl Claimant {
 /// Whether an attachment stands for the volume at a place, and the place is not to be taken from it for the sake of `beside`.
 /// `volume` is the PersistentVolume that it names, `registered` the ID that the CSINode of its node says, if these are known.
 ///
-/// Where the handle is not known, that it names the same PersistentVolume as `beside` counts; where no node ID was noted, as when
+/// Where the handle is not known, or may have changed with the labels of an in-tree volume, that it names the same PersistentVolume as
+/// `beside` counts; where no node ID was noted, as when
 /// somebody removed it, the CSINode's counts. What is attached is also where its node is now, from where its own detach will take it. In
 /// doubt it keeps the place.
 pub fn is_claimed_for(
@@ -277,13 +302,14 @@ pub fn is_claimed_for(
     place: VolumeOnNode<'_>,
     beside: &Attachment,
 ) -> bool {
-    let same_volume = match known_handle(attachment, volume) {
+    let by_handle = || match known_handle(attachment, volume) {
         Some(handle) => handle == place.volume_id || published_beside_note(attachment, volume) == Some(place.volume_id),
         None => {
             volume.and_then(handle) == Some(place.volume_id)
                 || (attachment.volume_name().is_some() && attachment.volume_name() == beside.volume_name())
         }
     };
+    let same_volume = are_of_in_tree(volume, attachment, beside) || by_handle();
     let noted = attachment.node_id.as_deref();
     let is_registered = registered == Some(place.node_id) && (attachment.attached || noted.is_none());
     let on_node = noted.is_none() && attachment.attached && attachment.node == beside.node;

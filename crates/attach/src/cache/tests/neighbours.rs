@@ -3,7 +3,7 @@
 use super::*;
 use crate::cache::AttachmentView;
 use crate::decide::{self, Action, Policy, SecretState, VolumeOnNode};
-use crate::objects::VolumeError;
+use crate::objects::{InTreePlugin, VolumeError};
 
 fn names<'a>(records: impl IntoIterator<Item = &'a std::sync::Arc<Attachment>>) -> Vec<&'a str> {
     records.into_iter().map(|record| &*record.name).collect()
@@ -404,6 +404,33 @@ fn a_volume_that_was_made_again_is_no_neighbour() {
     same.attached = true;
     index.apply(same);
     assert_eq!(names(&index.snapshot("new").unwrap().neighbours.elsewhere), ["same"]);
+}
+
+/// Somebody changed the labels of an in-tree volume, so that it has another handle: it is the volume that it was.
+#[test]
+fn an_in_tree_volume_whose_labels_were_changed_is_a_neighbour() {
+    let mut index = Index::default();
+    let mut relabelled = with_handle("pv1", 1, "h-new");
+    relabelled.in_tree = Some(InTreePlugin::GcePersistentDisk);
+    relabelled.created = Some("2025-01-01T00:00:00Z".parse().unwrap());
+    index.apply(relabelled);
+    let since = |record: Attachment, handle: &str| {
+        let record = noted(with_id(record, "id-n"), handle, &[]);
+        with(record, |it| it.created = Some("2026-01-01T00:00:00Z".parse().unwrap()))
+    };
+    index.apply(since(detaching("old", 1), "h-old"));
+    index.apply(since(attached("new", 1), "h-new"));
+    assert_eq!(names(&index.snapshot("old").unwrap().neighbours.here), ["new"]);
+    // The detach renews the claim of what may have been published for another one.
+    let mut claimed = since(attachment("new", 2), "h-new");
+    claimed.finalizers = Finalizers::new([FINALIZER]);
+    index.apply(claimed.clone());
+    let found = index.snapshot("old").unwrap().neighbours.claimed;
+    assert_eq!(names(found.iter().map(|other| &other.attachment)), ["new"]);
+    // An attach at another node waits for the detach.
+    claimed.resource_version.0 = 3;
+    index.apply(on_node(claimed, "n2"));
+    assert_eq!(names(&index.snapshot("new").unwrap().neighbours.elsewhere), ["old"]);
 }
 
 /// As long as one handle is not known, the name of the PersistentVolume counts.

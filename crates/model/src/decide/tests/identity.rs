@@ -2,9 +2,9 @@
 
 use serde_json::json;
 
-use super::builders::{FINALIZER, NODE_ID, Pv, Va, attachment, volume};
+use super::builders::{FINALIZER, GCE_DRIVER, GCE_FINALIZER, NODE_ID, Pv, Va, attachment, gce_volume, volume};
 use super::table::{done, play, retried};
-use super::world::{Requeue, on_node, ready, world};
+use super::world::{Requeue, gce_world, on_node, ready, world};
 use crate::api::names::NODE_ID_ANNOTATION;
 
 const OTHER: &str = "someone/else";
@@ -130,6 +130,39 @@ fn what_is_attached_is_never_published_as_another_volume() {
             "the volume was not made again, and its note was changed",
             on_node(older()).va(noted_wrongly()).forced(),
         )]),
+    ]);
+}
+
+/// The handle of an in-tree volume is made of its labels as well, and an administrator may change them: it is the volume that it was.
+#[test]
+fn a_volume_whose_labels_were_changed_was_not_made_again() {
+    let before = "projects/UNSPECIFIED/zones/UNSPECIFIED/disks/testpd";
+    let since = |time: &str| {
+        let attached = of_sidecar()
+            .set("/spec/attacher", GCE_DRIVER)
+            .finalizers(&[GCE_FINALIZER]);
+        let volume = gce_volume()
+            .finalizers(&[GCE_FINALIZER])
+            .set("/metadata/creationTimestamp", time);
+        let attached = attached.noted_volume(&json!({"handle": before}));
+        gce_world().pv(volume).node().va(attached).forced()
+    };
+    let replaced = "AERR(VolumeAttachment pv1-node1 is attached with volume projects/UNSPECIFIED/zones/UNSPECIFIED/disks/testpd, and \
+                    PersistentVolume pv1 is volume projects/UNSPECIFIED/zones/testZone/disks/testpd since it was created again; delete \
+                    the VolumeAttachment once no pod on the node uses the volume)";
+    play(vec![
+        done(
+            "NOTE former projects/UNSPECIFIED/zones/UNSPECIFIED/disks/testpd@nodeID1 | \
+             pub projects/UNSPECIFIED/zones/testZone/disks/testpd nodeID1 rw ctx{\"partition\": \"\"} | ATT",
+        )
+        .when(vec![(
+            "it is published as it is called now, and a detach will ask for both",
+            since("2025-01-01T00:00:00Z"),
+        )]),
+        retried(replaced).when(vec![
+            ("it was made later", since(LATER)),
+            ("or in the second of the attachment", since(BEFORE)),
+        ]),
     ]);
 }
 

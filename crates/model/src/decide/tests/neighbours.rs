@@ -8,7 +8,7 @@ use super::builders::{FINALIZER, Pv, Va, attachment, volume};
 use super::table::{done, held, play, retried, row};
 use super::world::{DecideModel, on_node, read, ready};
 use crate::decide::{Claimant, VolumeOnNode, is_claimed_for, is_same_volume};
-use crate::objects::{Attachment, PersistentVolumeWire, Volume, VolumeAttachmentWire};
+use crate::objects::{Attachment, InTreePlugin, PersistentVolumeWire, Volume, VolumeAttachmentWire};
 
 fn neighbour(other: &Va) -> Arc<Attachment> {
     read::<VolumeAttachmentWire, Attachment>(&other.clone().named("other").0).into()
@@ -325,6 +325,41 @@ fn a_volume_is_known_by_its_handle_and_else_by_its_name() {
         "it is going to be attached as what has the name now"
     );
     assert!(is_same(&to_attach, &new, Some(&again)));
+}
+
+/// The handle of an in-tree volume is made of its labels as well, which may be changed: it is known by its name where it was there before.
+#[test]
+fn an_in_tree_volume_is_known_by_its_name_if_it_is_older() {
+    let of = |handle: &str| {
+        let attached = attachment().claimed().attached();
+        made(
+            &attached
+                .set("/metadata/creationTimestamp", "2026-01-01T00:00:00Z")
+                .noted_volume(&json!({"handle": handle})),
+        )
+    };
+    let (old, new) = (of("before"), of("after"));
+    let place = VolumeOnNode::new("before", "nodeID1").unwrap();
+    for (time, in_tree, is_same) in [
+        ("2025-01-01T00:00:00Z", true, true),
+        ("2025-01-01T00:00:00Z", false, false),
+        ("2026-01-01T00:00:00Z", true, false),
+    ] {
+        let mut volume = made_again("after");
+        volume.created = Some(time.parse().unwrap());
+        volume.in_tree = in_tree.then_some(InTreePlugin::Cinder);
+        let known = Some(&volume);
+        assert_eq!(
+            is_same_volume((&old, known), (&new, known)),
+            is_same,
+            "{time} {in_tree}"
+        );
+        assert_eq!(
+            is_claimed_for(&new, known, None, place, &old),
+            is_same,
+            "{time} {in_tree}"
+        );
+    }
 }
 
 /// What keeps its place when a former operation is undone.

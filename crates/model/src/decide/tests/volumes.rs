@@ -155,12 +155,28 @@ fn what_is_attached_is_protected_again() {
     let attached = || attachment().claimed().attached();
     let noted = |handle: &str| attached().noted_volume(&json!({"handle": handle}));
     let with = |volume| on_node(volume);
+    let relabelled = |time: &str| {
+        let attached = noted("projects/UNSPECIFIED/zones/UNSPECIFIED/disks/testpd")
+            .set("/metadata/creationTimestamp", "2026-01-01T00:00:00Z")
+            .set("/spec/attacher", GCE_DRIVER)
+            .finalizers(&[GCE_FINALIZER]);
+        let volume = gce_volume().set("/metadata/creationTimestamp", time);
+        gce_world().pv(volume).node().va(attached)
+    };
     play(vec![
         done("PV+ | NOTE").when(vec![("lost", with(volume()).va(attached()))]),
         done("PV+").when(vec![
             ("lost, its volume noted", with(volume()).va(noted("handle1"))),
             ("lost, its node gone", world().pv(volume()).va(noted("handle1"))),
         ]),
+        done("PV+").when(vec![(
+            "lost by an in-tree volume that is older, and has another handle since its labels were changed",
+            relabelled("2025-01-01T00:00:00Z"),
+        )]),
+        done("").when(vec![(
+            "an in-tree volume that was made again",
+            relabelled("2026-01-02T00:00:00Z"),
+        )]),
         retried("PV+ 403").when(vec![(
             "that cannot be written, and is no attach error",
             with(volume()).va(attached()).refuse_volume(&[1]),

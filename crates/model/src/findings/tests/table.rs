@@ -5,7 +5,7 @@ use super::FindingKind::{
     VolumeGone,
 };
 use super::*;
-use crate::objects::VolumeAnnotation;
+use crate::objects::{InTreePlugin, VolumeAnnotation};
 
 /// An hour in which nothing changes.
 const LATER: i64 = 3600;
@@ -193,29 +193,36 @@ fn a_person_deletes_only_what_kube_controller_manager_leaves() {
     }
 }
 
+/// What is found, and how it is told, where the note names another handle than the PersistentVolume, which was made at this time.
+fn noted_otherwise(made: i64, in_tree: Option<InTreePlugin>) -> (Vec<FindingKind>, String) {
+    well().with_input(|input| {
+        let mut attachment = input.attachment.clone();
+        attachment.volume_note = Some(Box::new(VolumeAnnotation {
+            handle: "x".into(),
+            secret: None,
+            former: Vec::new(),
+            renewed: 0,
+        }));
+        let mut volume = input.volume.unwrap().clone();
+        volume.created = Some(at(made));
+        volume.in_tree = in_tree;
+        let input = FindingInput {
+            attachment: &attachment,
+            volume: Some(&volume),
+            ..*input
+        };
+        let found = findings(&input, at(10), STUCK_AFTER).into_iter().collect();
+        (found, finding_message(FindingKind::VolumeReplaced, &input))
+    })
+}
+
 /// The volume was there before the attachment: it was not created again, and what is attached is not another volume for sure.
 #[test]
 fn a_note_that_an_older_volume_contradicts_is_told_as_wrong() {
     let text = |made: i64| {
-        well().with_input(|input| {
-            let mut attachment = input.attachment.clone();
-            attachment.volume_note = Some(Box::new(VolumeAnnotation {
-                handle: "x".into(),
-                secret: None,
-                former: Vec::new(),
-                renewed: 0,
-            }));
-            let mut volume = input.volume.unwrap().clone();
-            volume.created = Some(at(made));
-            let input = FindingInput {
-                attachment: &attachment,
-                volume: Some(&volume),
-                ..*input
-            };
-            let found: Vec<_> = findings(&input, at(10), STUCK_AFTER).into_iter().collect();
-            assert_eq!(found, [FindingKind::VolumeReplaced]);
-            finding_message(FindingKind::VolumeReplaced, &input)
-        })
+        let (found, text) = noted_otherwise(made, None);
+        assert_eq!(found, [FindingKind::VolumeReplaced]);
+        text
     };
     assert_eq!(
         text(-1),
@@ -225,6 +232,14 @@ fn a_note_that_an_older_volume_contradicts_is_told_as_wrong() {
     );
     let later = text(0);
     assert!(later.contains("is volume h since it was created again"), "{later}");
+}
+
+/// The handle of an in-tree volume is another one when its labels are.
+#[test]
+fn an_older_in_tree_volume_with_another_handle_was_not_created_again() {
+    let kinds = |made: i64| noted_otherwise(made, Some(InTreePlugin::GcePersistentDisk)).0;
+    assert_eq!(kinds(-1), []);
+    assert_eq!(kinds(0), [FindingKind::VolumeReplaced]);
 }
 
 #[test]
