@@ -29,7 +29,7 @@ named! {
         VolumeGone = "volume_gone",
         /// The node has no CSINode (any more).
         NodeGone = "node_gone",
-        /// The node's CSINode does not name the driver (any more).
+        /// The node's CSINode does not name the driver (any more), or has a blank node ID for it.
         DriverNotOnNode = "driver_not_on_node",
         /// An in-line volume that its pod does not use any more: after a restart the attach/detach controller knows in-line
         /// volumes only from the pods that use them, and never asks for this detach.

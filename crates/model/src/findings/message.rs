@@ -41,6 +41,10 @@ pub fn finding_message(kind: FindingKind, input: &FindingInput<'_>) -> String {
             "VolumeAttachment {name}: node {node} has no CSINode; if the node is permanently gone, delete its Node object or \
              this VolumeAttachment"
         ),
+        FindingKind::DriverNotOnNode if input.node == NodeEntry::BlankId => {
+            let (node, driver) = (node.clone(), driver.clone());
+            format!("VolumeAttachment {name}: {}", Refusal::BlankNodeId { node, driver })
+        }
         FindingKind::DriverNotOnNode => format!(
             "VolumeAttachment {name}: driver {driver} is not registered on node {node} (see CSINode {node}); check \
              the driver's pod on that node"

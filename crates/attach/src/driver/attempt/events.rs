@@ -8,7 +8,9 @@ use super::shell::Shell;
 use crate::api::names::NOT_ATTACHED_AT_ANNOTATION;
 use crate::cache::Snapshot;
 use crate::clock;
-use crate::decide::{Failure, OwnedVolumeOnNode, ReleaseRefusal, VolumeOnNode, grpc_code, is_final, shown_handle};
+use crate::decide::{
+    Failure, NodeEntry, OwnedVolumeOnNode, ReleaseRefusal, VolumeOnNode, grpc_code, is_final, shown_handle,
+};
 use crate::events::{EventReason, EventType, NewEvent, objects_of_attachment};
 use crate::findings::FailureNote;
 use crate::objects::Operation;
@@ -111,14 +113,14 @@ pub(in crate::driver) fn failure_event(
 pub(in crate::driver) fn node_gone(shell: &Shell<'_>, snapshot: &Snapshot, places: &[OwnedVolumeOnNode]) {
     let driver = &*shell.work.facts.name;
     let name = &snapshot.attachment.node;
-    let registered = snapshot.node.as_ref().and_then(|node| node.node_id(driver));
     let ids: BTreeSet<&str> = places.iter().map(|place| place.borrow().node_id).collect();
-    let known = match registered {
+    let known = match snapshot.node_entry(driver) {
         // Another volume that the PersistentVolume named is no matter of the node.
-        Some(id) if ids.iter().all(|known| *known == id) => return,
-        Some(_) => "came back with another node ID",
-        None if snapshot.node.is_some() => "has no driver registered any more",
-        None => "has no CSINode any more",
+        NodeEntry::Registered(id) if ids.iter().all(|known| *known == id) => return,
+        NodeEntry::Registered(_) => "came back with another node ID",
+        NodeEntry::BlankId => "has a blank node ID for the driver",
+        NodeEntry::WithoutDriver => "has no driver registered any more",
+        NodeEntry::Missing => "has no CSINode any more",
     };
     if !shell.tells_node_gone() {
         return;

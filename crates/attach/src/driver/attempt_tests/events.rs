@@ -80,6 +80,21 @@ async fn a_node_that_is_gone_is_told_once_though_the_first_attempts_waited() {
     assert_eq!(notes, [expected], "once");
 }
 
+/// The driver is registered there, with a node ID that says nothing.
+#[tokio::test]
+async fn a_blank_node_id_is_not_told_as_a_driver_that_is_not_registered() {
+    let stage = AttemptFixture::retrying_fast().await.sending_events().await;
+    stage.store.apply(CsiNode::new("gone", &[(DRIVER, "")]));
+    stage.volume(&json!({"finalizers": [FINALIZER]}));
+    stage.detaching(&json!({"handle": "h"}));
+    detached(&stage).await;
+    let (_, told) = events(&stage.api, "NodeGone").swap_remove(0);
+    assert_eq!(
+        told,
+        "volume h: node gone has a blank node ID for the driver; detaching from id0"
+    );
+}
+
 /// A handle may be longer than an Event, which is cut at its end.
 #[tokio::test]
 async fn a_long_handle_leaves_room_for_what_happened() {

@@ -24,7 +24,10 @@ pub(super) fn mismatch_event(work: &DriverContext, expected: &Expectation) {
 
 /// Repairs that the driver answered with OK did not change what it lists.
 pub(super) fn lasting_mismatch_event(work: &DriverContext, expected: &Expectation) {
-    let note = format!("{}; it is repeated once an hour at least", contradiction(expected));
+    let note = format!(
+        "{}; it is repeated about once an hour, or in each comparison if these are rarer",
+        contradiction(expected)
+    );
     listing_event(work, expected, EventReason::MismatchRepeating, note);
 }
 

@@ -53,6 +53,7 @@ enum Found {
 enum Entry {
     Registered,
     WithoutDriver,
+    BlankId,
     Missing,
 }
 
@@ -130,6 +131,7 @@ impl Case {
             node: match self.node {
                 Entry::Registered => NodeEntry::Registered("id"),
                 Entry::WithoutDriver => NodeEntry::WithoutDriver,
+                Entry::BlankId => NodeEntry::BlankId,
                 Entry::Missing => NodeEntry::Missing,
             },
             attached_at: self.attached_at,

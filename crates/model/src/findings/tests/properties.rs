@@ -9,6 +9,7 @@ fn any_case() -> impl Strategy<Value = Case> {
         prop_oneof![
             Just(Entry::Registered),
             Just(Entry::WithoutDriver),
+            Just(Entry::BlankId),
             Just(Entry::Missing)
         ],
         prop_oneof![Just(None), Just(Some(Found::There)), Just(Some(Found::Gone))],

@@ -91,6 +91,12 @@ fn what_is_around_an_attachment_has_to_fit() {
             10,
             &[DriverNotOnNode],
         ),
+        (
+            "registered with a blank node ID",
+            well().with_node(Entry::BlankId),
+            10,
+            &[DriverNotOnNode],
+        ),
         ("twice", twice(&["ReadWriteOnce"]), 10, &[AttachedTwice]),
         ("twice, for one pod", twice(&["ReadWriteOncePod"]), 10, &[AttachedTwice]),
         ("shared", twice(&["ReadWriteMany"]), 10, &[]),
@@ -169,6 +175,19 @@ fn words_name_the_object_the_error_and_since_when() {
     assert_eq!(
         text(twice.but(|it| it.volume = None)),
         format!("VolumeAttachment va: the inline volume {ends}")
+    );
+    let of_node = |node| {
+        well()
+            .with_node(node)
+            .with_input(|input| finding_message(DriverNotOnNode, input))
+    };
+    assert_eq!(
+        of_node(Entry::WithoutDriver),
+        "VolumeAttachment va: driver d.csi.test is not registered on node n (see CSINode n); check the driver's pod on that node"
+    );
+    assert_eq!(
+        of_node(Entry::BlankId),
+        "VolumeAttachment va: CSINode n has a blank node ID for driver d.csi.test; restart the driver's pod on that node"
     );
     // These are about the driver as a whole.
     let of_driver = [FindingKind::AttachNotRequired, FindingKind::CSIDriverMissing];
