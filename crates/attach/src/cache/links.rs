@@ -266,7 +266,7 @@ fn claimed_machine(record: &Attachment) -> Option<(u64, Arc<str>)> {
 }
 
 /// The handles that an attachment noted or describes; former ones too, as their volumes may be at a node yet.
-pub(super) fn handles_of(record: &Attachment) -> impl Iterator<Item = &str> {
+pub(crate) fn handles_of(record: &Attachment) -> impl Iterator<Item = &str> {
     let noted = record.volume_note.iter().flat_map(|note| {
         let former = note.former.iter().map(|place| &*place.handle);
         std::iter::once(&*note.handle).chain(former)

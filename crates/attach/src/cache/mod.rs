@@ -21,6 +21,7 @@ pub use crate::decide::{Snapshot, observe};
 pub use cause::EnqueueCause;
 pub use index::{CacheChange, CacheContent, Index};
 pub use links::Counts;
+pub(crate) use links::handles_of;
 pub use routing::{
     ATTACH, AttacherKey, DETACH, LANE_NAMES, NoAttemptReason, Route, RouteConflict, SettledCallback, VOLUME, lane_of,
 };

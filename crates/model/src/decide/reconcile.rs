@@ -6,6 +6,9 @@
 //! attachments change meanwhile; and it counts until a pass finds it gone, so a failed repair is not forgotten. Repairs that the
 //! driver answers with OK and that change nothing in its list come more and more rarely.
 //!
+//! What is being attached or detached, and is listed as it is to be, is tried again at once: the backend went on after the deadline of a
+//! call, and the next one will be answered with OK.
+//!
 //! Volumes without an attachment are never touched, and `attached` is never taken from a live one.
 
 mod listing;
@@ -27,7 +30,7 @@ use crate::objects::{AttachmentSource, Finalizers, InTreePlugin, RepairError, Vo
 pub use listing::{Listing, MAX_UNCLAIMED};
 pub use mismatches::{LastingMismatches, Mismatches, REPAIRS_IN_A_ROW, Repairs, contradiction};
 
-/// What the driver should list about an attachment that is settled.
+/// What the driver should list about an attachment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expectation {
     /// Name of the VolumeAttachment.
@@ -71,13 +74,38 @@ pub enum NotComparable {
 /// What to expect of an attachment of this driver; none while it is being worked on anyway. What is expected can be
 /// repaired, as far as the objects and settings say.
 pub fn expectation(observed: &Observed<'_>) -> Result<Option<Expectation>, NotComparable> {
-    let (attachment, driver) = (observed.attachment, observed.driver);
-    let is_served = attachment.attacher == driver.name && driver.capabilities.publish_unpublish;
-    let is_worked_on =
-        || has_lost_finalizer(attachment, &driver.finalizer) || !is_settled(attachment, &driver.finalizer);
-    if !is_served || is_worked_on() {
+    let (attachment, finalizer) = (observed.attachment, &*observed.driver.finalizer);
+    if !is_served(observed) || has_lost_finalizer(attachment, finalizer) || !is_settled(attachment, finalizer) {
         return Ok(None);
     }
+    expected(observed).map(Some)
+}
+
+/// What the driver lists once the attach or detach that is being made has come to its end at the backend, which may go on after the
+/// deadline of a call; none where no call was made, or the next one would be refused. For an attach it is at the node as it is
+/// registered now.
+pub fn awaited(observed: &Observed<'_>) -> Option<Expectation> {
+    let (attachment, finalizer) = (observed.attachment, &*observed.driver.finalizer);
+    let is_detach = attachment.deleting.is_some();
+    let is_called_for = is_detach || attachment.finalizers.contains(finalizer);
+    if !is_served(observed) || !is_called_for || is_settled(attachment, finalizer) {
+        return None;
+    }
+    let expected = expected(observed).ok()?;
+    let former_node_id = expected.former_node_id.filter(|_| is_detach);
+    Some(Expectation {
+        former_node_id,
+        ..expected
+    })
+}
+
+/// Whether an attachment is the driver's, which attaches by calls.
+fn is_served(observed: &Observed<'_>) -> bool {
+    observed.attachment.attacher == observed.driver.name && observed.driver.capabilities.publish_unpublish
+}
+
+fn expected(observed: &Observed<'_>) -> Result<Expectation, NotComparable> {
+    let attachment = observed.attachment;
     let wanted = match attachment.deleting {
         None => DesiredState::Published,
         Some(_) => DesiredState::Unpublished,
@@ -90,14 +118,14 @@ pub fn expectation(observed: &Observed<'_>) -> Result<Option<Expectation>, NotCo
         (NodeEntry::Registered(node_id), _) | (_, Some(node_id)) => node_id,
         (entry, None) => return Err(node_refusal(observed, entry).into()),
     };
-    Ok(Some(Expectation {
+    Ok(Expectation {
         name: attachment.name.clone(),
         uid: attachment.uid.clone(),
         handle: listed_handle(observed, handle, node_id)?.into(),
         node_id: node_id.into(),
         former_node_id: noted.filter(|noted| *noted != node_id).map(Box::from),
         wanted,
-    }))
+    })
 }
 
 /// What a listing has to agree with to be proof that the volume of another attachment is absent: that one that is attached is there. The

@@ -10,7 +10,7 @@ pub(super) mod span;
 mod tests;
 pub(super) mod turns;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -20,14 +20,14 @@ use tracing::{debug, error, info, warn};
 use super::attempt::policy;
 use super::context::DriverContext;
 use crate::api::validated::{DriverConfig, ReconcileSync};
-use crate::cache::{AttacherKey, EnqueueCause, Snapshot, observe};
+use crate::cache::{AttacherKey, EnqueueCause, Snapshot, handles_of, observe};
 use crate::clock;
 use crate::decide::reconcile::{
     Comparison, DesiredState, Expectation, LastingUnclaimed, Listing, Mismatches, Unclaimed, VolumesWithoutAttachment,
-    expectation, witness,
+    awaited, expectation, witness,
 };
 use crate::decide::{Observed, SecretState};
-use crate::objects::{Attachment, AttachmentSource, InTreePlugin, VolumeSpec};
+use crate::objects::{Attachment, InTreePlugin};
 use crate::telemetry::metrics::ReconcileSyncCounts;
 use csi_attacher_runtime::fence::CallFailure;
 use csi_attacher_runtime::state::ReconcileSyncResult;
@@ -49,8 +49,6 @@ struct ReconcileSyncState {
     /// Passes so far.
     passes: u64,
     mismatches: Mismatches,
-    /// What was put right, until it is seen to be: name to UID and what was wanted.
-    repairs: HashMap<Arc<str>, (Box<str>, DesiredState)>,
     unclaimed: LastingUnclaimed,
     /// How many were told in the log.
     told_unclaimed: usize,
@@ -142,16 +140,16 @@ async fn run_pass(
         let nodes = work.context.store.node_ids(&work.facts.name);
         listing = listing.with_nodes(nodes).looking_for_unclaimed(pending.handles);
     }
+    let mut listings = [listing, Listing::about(pending.awaited)];
     let mut limits = ListLimits::new(settings.max_entries, work.config.borrow().timeouts.list_volumes);
     // A pass may take as long as its interval.
     limits.whole = limits.whole.max(settings.interval);
-    let listings = std::slice::from_mut(&mut listing);
     let page_call = || {
         let (client, deadline) = work.page_call();
         // A comparison ends with the engine, and is not what the Lease is kept for while the driver is away.
         (client.uncounted(), deadline)
     };
-    match list(page_call, limits, listings, &mut trace.progress).await {
+    match list(page_call, limits, &mut listings, &mut trace.progress).await {
         Ok(()) => {}
         Err(ListError::Call(CallFailure::Lease(lost))) => {
             // The driver did not fail, and this engine ends with its term of the Lease.
@@ -164,6 +162,8 @@ async fn run_pass(
         }
     }
     let ListProgress { pages, volumes } = trace.progress;
+    let [listing, of_awaited] = listings;
+    retry_ended(work, &of_awaited.compare().agreed).await;
     // Whatever the driver lists of them by now, they are not compared.
     memory
         .mismatches
@@ -174,7 +174,7 @@ async fn run_pass(
     let to_attach = compared.contradicted.iter().filter(is_to_attach).count();
     trace.compared(&compared);
     let without_attachment = note_unclaimed(work, std::mem::take(&mut compared.unclaimed), memory);
-    apply_mismatches(work, compared, memory, longest_rest(settings.interval));
+    apply_mismatches(work, compared, &mut memory.mismatches, longest_rest(settings.interval));
     let listed = ReconcileSyncCounts {
         pages,
         volumes,
@@ -195,7 +195,7 @@ fn longest_rest(interval: Duration) -> u32 {
 }
 
 /// Acts on what two passes in a row contradict, and lets go of what is right again.
-fn apply_mismatches(work: &DriverContext, compared: Comparison, memory: &mut ReconcileSyncState, longest_rest: u32) {
+fn apply_mismatches(work: &DriverContext, compared: Comparison, mismatches: &mut Mismatches, longest_rest: u32) {
     let names: HashSet<&str> = compared.contradicted.iter().map(|expected| &*expected.name).collect();
     forget_repairs(work, |name| !names.contains(name));
     for expected in &compared.contradicted {
@@ -207,27 +207,9 @@ fn apply_mismatches(work: &DriverContext, compared: Comparison, memory: &mut Rec
             "ListVolumes contradicts the VolumeAttachment"
         );
     }
-    let mut events = MAX_EVENTS;
-    for expected in &compared.agreed {
-        let repaired = memory.repairs.remove(&expected.name);
-        if repaired.is_some_and(|(uid, wanted)| uid == expected.uid && wanted == expected.wanted) {
-            info!(
-                driver = &*work.facts.name,
-                VolumeAttachment = &*expected.name,
-                volumeHandle = &*expected.handle,
-                "ListVolumes agrees with the VolumeAttachment again"
-            );
-            if events > 0 {
-                events -= 1;
-                events::repaired_event(work, expected);
-            }
-        }
-    }
     // What is gone needs no word that it is right.
-    memory.repairs.retain(|name, _| names.contains(&**name));
-    let mut events = MAX_EVENTS;
     let store = &work.context.store;
-    memory.mismatches.retain(|expected| {
+    mismatches.retain(|expected| {
         let known = store.attachment(&expected.name);
         known.is_some_and(|known| known.attachment.uid == expected.uid)
     });
@@ -237,9 +219,14 @@ fn apply_mismatches(work: &DriverContext, compared: Comparison, memory: &mut Rec
         let waits = work.queue.remember(&key, |memory| memory.forces(&expected.uid));
         waits != Some(true)
     };
-    let repairs = memory
-        .mismatches
-        .pass(compared.contradicted, &compared.agreed, is_repaired, longest_rest);
+    let repairs = mismatches.pass(compared.contradicted, &compared.agreed, is_repaired, longest_rest);
+    for (number, expected) in repairs.repaired.iter().enumerate() {
+        tell_repaired(work, expected);
+        if number < MAX_EVENTS {
+            events::repaired_event(work, expected);
+        }
+    }
+    let mut events = MAX_EVENTS;
     for expected in &repairs.found_lasting {
         tell_lasting(work, expected);
         if events > 0 {
@@ -247,16 +234,24 @@ fn apply_mismatches(work: &DriverContext, compared: Comparison, memory: &mut Rec
             events::lasting_mismatch_event(work, expected);
         }
     }
-    for expected in repairs.due {
-        force_sync(work, &expected);
+    for expected in &repairs.due {
+        force_sync(work, expected);
         // That it lasts was told once.
-        if events > 0 && !memory.mismatches.lasts(&expected.name) {
+        if events > 0 && !mismatches.lasts(&expected.name) {
             events -= 1;
-            events::mismatch_event(work, &expected);
+            events::mismatch_event(work, expected);
         }
-        memory.repairs.insert(expected.name, (expected.uid, expected.wanted));
     }
     work.status.lasting_mismatches(repairs.lasting);
+}
+
+fn tell_repaired(work: &DriverContext, expected: &Expectation) {
+    info!(
+        driver = &*work.facts.name,
+        VolumeAttachment = &*expected.name,
+        volumeHandle = &*expected.handle,
+        "ListVolumes agrees with the VolumeAttachment again"
+    );
 }
 
 fn tell_lasting(work: &DriverContext, expected: &Expectation) {
@@ -305,6 +300,9 @@ fn note_unclaimed(
 #[derive(Default)]
 struct PendingAttachments {
     skipped: usize,
+    /// What is listed of those that are worked on, once that has come to its end.
+    awaited: Vec<Expectation>,
+    /// The handles that they name, and those that others name beside the one that is expected.
     handles: Vec<Box<str>>,
     /// Those of which a repair would be refused.
     refused: HashSet<Arc<str>>,
@@ -313,14 +311,16 @@ struct PendingAttachments {
 impl PendingAttachments {
     fn add(&mut self, snapshot: &Snapshot) {
         self.skipped += 1;
-        let attachment = &snapshot.attachment;
-        let described = match &attachment.source {
-            AttachmentSource::Inline(spec) => VolumeSpec::csi(spec),
-            _ => snapshot.volume.as_ref().and_then(|volume| volume.spec.csi()),
-        };
-        let noted = attachment.volume_note.as_ref().map(|note| note.handle.clone());
-        self.handles
-            .extend(described.map(|source| source.handle.clone()).into_iter().chain(noted));
+        let described = snapshot.volume.as_ref().and_then(|volume| volume.spec.csi());
+        let described = described.map(|source| &*source.handle);
+        let handles = handles_of(&snapshot.attachment).chain(described);
+        self.handles.extend(handles.map(Box::from));
+    }
+
+    /// What a detach will ask for beside what is expected: a former volume may be at a node yet.
+    fn add_former(&mut self, snapshot: &Snapshot, expected: &Expectation) {
+        let former = handles_of(&snapshot.attachment).filter(|handle| **handle != *expected.handle);
+        self.handles.extend(former.map(Box::from));
     }
 }
 
@@ -328,8 +328,14 @@ impl PendingAttachments {
 async fn expectations(work: &DriverContext) -> (Vec<Expectation>, PendingAttachments) {
     let (mut expectations, mut pending) = (Vec::new(), PendingAttachments::default());
     look_at_all(work, |snapshot, observed| match expectation(observed) {
-        Ok(Some(expected)) => expectations.push(expected),
-        Ok(None) => pending.add(snapshot),
+        Ok(Some(expected)) => {
+            pending.add_former(snapshot, &expected);
+            expectations.push(expected);
+        }
+        Ok(None) => {
+            pending.add(snapshot);
+            pending.awaited.extend(awaited(observed));
+        }
         Err(reason) => {
             pending.add(snapshot);
             let (driver, name) = (&*work.facts.name, &snapshot.attachment.name);
@@ -365,12 +371,39 @@ impl Witnesses for DriverContext {
     }
 
     fn is_expected(&self, expected: &Expectation) -> bool {
-        let Some(snapshot) = self.context.store.attachment(&expected.name) else {
-            return false;
-        };
-        let policy = policy(self, &self.config.borrow());
-        let observed = observe(&snapshot, &self.facts, &policy, SecretState::NotLoaded);
-        witness(&observed).as_ref() == Some(expected)
+        is_still(self, expected, witness)
+    }
+}
+
+/// Whether the same is to be expected of an attachment as it is now.
+fn is_still(work: &DriverContext, expected: &Expectation, of: fn(&Observed<'_>) -> Option<Expectation>) -> bool {
+    let Some(snapshot) = work.context.store.attachment(&expected.name) else {
+        return false;
+    };
+    let policy = policy(work, &work.config.borrow());
+    let observed = observe(&snapshot, &work.facts, &policy, SecretState::NotLoaded);
+    of(&observed).as_ref() == Some(expected)
+}
+
+/// Ends the backoffs of what a listing shows to have come to its end. The attempt decides everything again, and waits again for whatever
+/// else it waited for. Once in a pass: a list that is wrong costs a call in each.
+async fn retry_ended(work: &DriverContext, ended: &[Expectation]) {
+    for part in ended.chunks(AT_ONCE) {
+        for expected in part {
+            let key = AttacherKey::Attachment(expected.name.clone());
+            // What runs is not held up.
+            let is_held = work.queue.is_held(&key) && is_still(work, expected, awaited);
+            if is_held && work.queue.wake(&key, EnqueueCause::Retry.into()) {
+                debug!(
+                    driver = &*work.facts.name,
+                    VolumeAttachment = &*expected.name,
+                    volumeHandle = &*expected.handle,
+                    found = expected.wanted == DesiredState::Published,
+                    "ListVolumes shows the volume where it is to be; retrying at once"
+                );
+            }
+        }
+        tokio::task::yield_now().await;
     }
 }
 

@@ -31,12 +31,14 @@ type Answer = Result<v1::ListVolumesResponse, Status>;
 /// From the number of the page and the token that was sent to the page.
 type Pages = Box<dyn Fn(usize, &str) -> Answer + Send + Sync>;
 
-/// A driver that only lists.
+/// A driver that lists, and does nothing else in time.
 struct Lister {
     pages: Pages,
     /// How long the driver takes for a page.
     takes: Duration,
     asked: Mutex<Vec<(i32, String)>>,
+    /// How often it was asked to take a volume from a node, which it never answers in time.
+    unpublished: Mutex<usize>,
     /// Those of the pages, in milliseconds.
     deadlines: Mutex<Vec<Option<u64>>>,
 }
@@ -47,6 +49,7 @@ impl Lister {
             pages,
             takes: Duration::ZERO,
             asked: Mutex::default(),
+            unpublished: Mutex::default(),
             deadlines: Mutex::default(),
         }
     }
@@ -83,6 +86,14 @@ impl Controller for Lister {
             tokio::time::sleep(self.takes).await;
         }
         answer.map(Response::new)
+    }
+
+    async fn controller_unpublish_volume(
+        &self,
+        _request: Request<v1::ControllerUnpublishVolumeRequest>,
+    ) -> Result<Response<v1::ControllerUnpublishVolumeResponse>, Status> {
+        *self.unpublished.lock() += 1;
+        Err(Status::deadline_exceeded("the backend goes on"))
     }
 }
 

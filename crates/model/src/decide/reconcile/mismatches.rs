@@ -20,8 +20,10 @@ struct Mismatch {
     expected: Expectation,
     /// Whether the last pass contradicted it as well. One that said nothing of it is no reason to forget its repairs.
     is_of_last_pass: bool,
-    /// Whether a repair was asked for.
+    /// Whether a repair was asked for, and its answer does not count yet.
     is_in_repair: bool,
+    /// Whether a repair was asked for since the last pass that said nothing of it.
+    was_due: bool,
     /// Repairs that were carried out and after which it was contradicted again.
     in_vain: u32,
     /// Passes until the next repair.
@@ -33,6 +35,8 @@ struct Mismatch {
 pub struct Repairs {
     /// To be repaired now.
     pub due: Vec<Expectation>,
+    /// With which the driver agrees after a repair was asked for.
+    pub repaired: Vec<Expectation>,
     /// Those that are taken for lasting from this pass on.
     pub found_lasting: Vec<Expectation>,
     /// All that last, if any do.
@@ -69,6 +73,7 @@ impl Mismatch {
             expected,
             is_of_last_pass: true,
             is_in_repair: false,
+            was_due: false,
             in_vain: 0,
             rest: 0,
         }
@@ -108,8 +113,14 @@ impl Mismatches {
         is_repaired: impl Fn(&Expectation) -> bool,
         longest_rest: u32,
     ) -> Repairs {
+        let mut repairs = Repairs::default();
         for expected in agreed {
-            self.0.remove(&expected.name);
+            let known = self.0.remove(&expected.name).filter(|known| known.was_due);
+            let is_same =
+                |known: Mismatch| known.expected.uid == expected.uid && known.expected.wanted == expected.wanted;
+            if known.is_some_and(is_same) {
+                repairs.repaired.push(expected.clone());
+            }
         }
         let names: HashSet<&str> = contradicted.iter().map(|expected| &*expected.name).collect();
         for (name, mismatch) in &mut self.0 {
@@ -117,8 +128,8 @@ impl Mismatches {
             mismatch.is_of_last_pass &= is_contradicted;
             // Nobody waits for the answer to its repair any more.
             mismatch.is_in_repair &= is_contradicted;
+            mismatch.was_due &= is_contradicted;
         }
-        let mut repairs = Repairs::default();
         for expected in contradicted {
             let known = self.0.get_mut(&expected.name);
             let Some(mismatch) = known.filter(|known| known.expected == expected) else {
@@ -138,7 +149,7 @@ impl Mismatches {
             if mismatch.rest > 0 {
                 mismatch.rest -= 1;
             } else {
-                mismatch.is_in_repair = true;
+                (mismatch.is_in_repair, mismatch.was_due) = (true, true);
                 repairs.due.push(expected);
             }
         }

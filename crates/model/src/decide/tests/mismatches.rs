@@ -36,6 +36,35 @@ fn repairs_that_change_nothing_come_more_and_more_rarely() {
     assert_eq!(pauses, [1, 1, 2, 3, 5, 9, 17, 33, 60, 60, 60, 60, 60]);
 }
 
+/// People are told that the driver agrees again, if they were told of a repair.
+#[test]
+fn what_was_repaired_is_told_when_the_driver_agrees() {
+    let agreed = |mismatches: &mut Mismatches| {
+        mismatches
+            .pass(vec![], &[expected("a")], |_| true, LONGEST_REST)
+            .repaired
+    };
+    for (passes, is_told) in [(0, false), (1, false), (2, true), (3, true), (20, true)] {
+        let mut mismatches = Mismatches::default();
+        repaired(&mut mismatches, passes);
+        let told = if is_told { vec![expected("a")] } else { Vec::new() };
+        assert_eq!(agreed(&mut mismatches), told, "after {passes} passes");
+        assert_eq!(agreed(&mut mismatches), [], "once");
+    }
+    // A pass that does not compare it ends the history, and so does what is wanted by now.
+    let mut mismatches = Mismatches::default();
+    repaired(&mut mismatches, 3);
+    mismatches.pass(vec![], &[], |_| true, LONGEST_REST);
+    contradicted(&mut mismatches);
+    assert_eq!(agreed(&mut mismatches), []);
+    repaired(&mut mismatches, 3);
+    let gone = Expectation {
+        wanted: DesiredState::Unpublished,
+        ..expected("a")
+    };
+    assert_eq!(mismatches.pass(vec![], &[gone], |_| true, LONGEST_REST).repaired, []);
+}
+
 /// Whoever waited for its answer has forgotten it, and the next one begins after two passes as the first did.
 #[test]
 fn a_repair_does_not_count_once_its_attachment_is_not_compared() {

@@ -9,7 +9,7 @@ use super::table::tally;
 use super::world::{DecideModel, Requeue, capable, gce_world, world};
 use crate::decide::reconcile::{
     DesiredState, Expectation, LastingUnclaimed, Listing, MAX_EXAMPLES, MAX_UNCLAIMED, Mismatches, NotComparable,
-    Unclaimed, VolumesWithoutAttachment, expectation, witness,
+    Unclaimed, VolumesWithoutAttachment, awaited, expectation, witness,
 };
 use crate::decide::{Capabilities, Failure, PublishSecrets, SecretState};
 
@@ -297,6 +297,65 @@ fn what_is_worked_on_anyway_or_is_not_ours_is_not_expected() {
     ];
     for (name, world) in rows {
         assert_eq!(expected(&world), None, "{name}");
+    }
+}
+
+/// The driver lists it so when the backend has done what a call was for, though that failed: then the backoff ends.
+#[test]
+fn what_is_awaited_of_a_volume_that_is_being_attached_or_detached() {
+    let claimed = || settled(attachment().claimed());
+    let without_node = |va: Va| world().pv(volume().protected()).va(va);
+    let user = attachment().attached();
+    let here = |node: &'static str| Some((node, None, DesiredState::Published));
+    let gone = |node: &'static str, former: Option<&'static str>| Some((node, former, DesiredState::Unpublished));
+    let rows = [
+        ("claimed", claimed(), here(NODE_ID)),
+        (
+            "its node has another ID",
+            claimed().node_of(Some("newID")),
+            here("newID"),
+        ),
+        ("not claimed", settled(attachment()), None),
+        ("attached", settled(attached()), None),
+        ("its node is gone", without_node(attachment().claimed()), None),
+        (
+            "its volume is deleted",
+            claimed().pv(volume().protected().deleting()),
+            None,
+        ),
+        ("being detached", settled(attached().deleting()), gone(NODE_ID, None)),
+        (
+            "being detached from a node with another ID",
+            settled(attached().deleting()).node_of(Some("newID")),
+            gone("newID", Some(NODE_ID)),
+        ),
+        (
+            "from one that is gone",
+            without_node(attached().deleting()),
+            gone(NODE_ID, None),
+        ),
+        (
+            "somebody took the finalizer off",
+            settled(attached().finalizers(&["someone/else"]).deleting()),
+            gone(NODE_ID, None),
+        ),
+        ("another one uses it", settled(attached().deleting()).here(&user), None),
+        ("detached", settled(detached()), None),
+        (
+            "of another driver",
+            settled(attachment().claimed().set("/spec/attacher", "other.driver")),
+            None,
+        ),
+    ];
+    for (name, world, expected) in rows {
+        let snapshot = world.snapshot().unwrap();
+        let observed = crate::decide::observe(&snapshot, &world.driver, &world.policy, SecretState::NotLoaded);
+        let found = awaited(&observed);
+        let found = found.as_ref().map(|found| {
+            assert_eq!(&*found.handle, "handle1", "{name}");
+            (&*found.node_id, found.former_node_id.as_deref(), found.wanted)
+        });
+        assert_eq!(found, expected, "{name}");
     }
 }
 

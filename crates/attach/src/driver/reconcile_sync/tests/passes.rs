@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep};
 use tonic::Status;
 
 use super::{Answer, LIMITS, Lister, Pages, expected, page};
+use crate::api::names::VOLUME_ANNOTATION;
 use crate::api::{AttacherConfigSpec, DriverConfig, GoDuration, PublishSecretsSpec, ReconcileSyncMode};
 use crate::apiserver::{Requests, connect};
 use crate::cache::Store;
@@ -37,7 +38,7 @@ const fn passes(count: u32) -> Duration {
 }
 
 /// An engine with two volumes, "a" and "b", that are attached to the node "n", and a driver that only lists. What it is made to
-/// work on again fails before the driver is called, as there is no API server.
+/// work on again fails before the driver is called, or cannot be written down, as there is no API server.
 struct Stage {
     lister: Arc<Lister>,
     store: Store,
@@ -157,6 +158,11 @@ impl Stage {
 
 /// A volume of this name and handle, with this publish secret, and its attachment, both as the watches bring them.
 fn attach(store: &Store, name: &str, secret: &Value) {
+    attach_as(store, name, secret, &json!({}));
+}
+
+/// The same, with something else in the attachment.
+fn attach_as(store: &Store, name: &str, secret: &Value, change: &Value) {
     let volume = json!({
         "metadata": {"name": name, "uid": format!("{name}-pv"), "resourceVersion": "1", "finalizers": [FINALIZER]},
         "spec": {
@@ -164,7 +170,7 @@ fn attach(store: &Store, name: &str, secret: &Value) {
             "csi": {"driver": DRIVER, "volumeHandle": name, "controllerPublishSecretRef": secret},
         },
     });
-    let attachment = json!({
+    let mut attachment = json!({
         "metadata": {
             "name": name, "uid": format!("{name}-va"), "resourceVersion": "2", "finalizers": [FINALIZER],
             "annotations": {"csi.alpha.kubernetes.io/node-id": "n"},
@@ -172,12 +178,62 @@ fn attach(store: &Store, name: &str, secret: &Value) {
         "spec": {"attacher": DRIVER, "nodeName": "node", "source": {"persistentVolumeName": name}},
         "status": {"attached": true},
     });
+    json_patch::merge(&mut attachment, change);
     store.apply::<Volume>(serde_json::from_value::<PersistentVolumeWire>(volume).unwrap().into());
     store.apply::<Attachment>(
         serde_json::from_value::<VolumeAttachmentWire>(attachment)
             .unwrap()
             .into(),
     );
+}
+
+/// A change of an attachment: that it noted this of its volume.
+fn noting(note: &Value) -> Value {
+    json!({"metadata": {"annotations": {VOLUME_ANNOTATION: note.to_string()}}})
+}
+
+/// The backend goes on with a call whose deadline has passed. What it has done is not waited for until the end of a long backoff; and a
+/// list that is wrong is no reason for more than one call in a pass.
+#[tokio::test(start_paused = true)]
+async fn a_backoff_ends_when_a_listing_shows_that_a_detach_is_done() {
+    for (is_listed, expected) in [(true, 0..=2), (false, 19..=24)] {
+        let pages: Pages = Box::new(move |_, _| {
+            let at_node: Option<&[&str]> = Some(&["n"]);
+            let volumes = ["a", "b", "c"].map(|handle| (handle, at_node));
+            Ok(page(&volumes[..if is_listed { 3 } else { 2 }], ""))
+        });
+        let mut stage = Stage::of(pages);
+        stage.spec.backoff.max = GoDuration::from_secs(3600);
+        stage.configure(true);
+        let mut detaching = noting(&json!({"handle": "c"}));
+        detaching["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        attach_as(&stage.store, "c", &Value::Null, &detaching);
+        // Until its pauses are long.
+        sleep(passes(40)).await;
+        let before = *stage.lister.unpublished.lock();
+        assert!(before > 5, "{before} calls");
+        sleep(passes(20)).await;
+        let calls = *stage.lister.unpublished.lock() - before;
+        assert!(expected.contains(&calls), "listed: {is_listed}, {calls} calls");
+    }
+}
+
+/// Nor what a detach will take back beside the volume of today.
+#[tokio::test(start_paused = true)]
+async fn a_former_volume_is_not_told_as_one_that_nothing_names() {
+    let pages: Pages = Box::new(|_, _| {
+        let at_node: Option<&[&str]> = Some(&["n"]);
+        let volumes = ["a", "b", "c", "former", "stranger"].map(|handle| (handle, at_node));
+        Ok(page(&volumes, ""))
+    });
+    let stage = Stage::of(pages);
+    let former = json!({"handle": "former", "nodeID": "n"});
+    let note = json!({"handle": "c", "former": [former]});
+    attach_as(&stage.store, "c", &Value::Null, &noting(&note));
+    sleep(passes(4)).await;
+    let found = stage.last().without_attachment.expect("two passes have ended");
+    let handles: Vec<&str> = found.examples.iter().map(|listed| &*listed.handle).collect();
+    assert_eq!((found.count, handles), (1, vec!["stranger"]));
 }
 
 /// Of two pages, each with one volume, the second cannot be had.
