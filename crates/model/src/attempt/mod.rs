@@ -21,7 +21,8 @@ mod undo_state;
 pub use cause::FailureCause;
 pub use note::{Note, Undone, Vanished};
 pub use step::{
-    Answer, Call, CallEnd, Event, LeaseLost, Patch, Read, ReadTarget, Rules, RunningWatches, Step, Take, Verdict, View,
+    Answer, Call, CallEnd, Event, LeaseLost, Patch, Read, ReadTarget, Rules, RunningWatches, Step, Take, UnpublishFor,
+    Verdict, View,
 };
 
 use std::sync::Arc;

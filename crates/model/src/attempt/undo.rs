@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use super::note::{Undone, Vanished};
-use super::step::{Answer, Call, CallEnd, Event, Read, Step, View};
+use super::step::{Answer, Call, CallEnd, Event, Read, Step, UnpublishFor, View};
 use super::undo_state::{End, INITIAL_BACKOFF, Stage, Undo};
 use super::{Attempt, LeaseLost, Note, Phase, Verdict};
 use crate::answer::ApiErrorKind;
@@ -136,7 +136,8 @@ impl Attempt {
                 undo.tries += 1;
                 undo.stage = Stage::Call;
                 self.phase = Phase::Undo(undo);
-                self.call(Call::Unpublish { place, anew: true })
+                let purpose = UnpublishFor::Undo;
+                self.call(Call::Unpublish { place, purpose })
             }
             _ => self.finish_undo(view, undo),
         }
