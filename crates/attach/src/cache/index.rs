@@ -323,7 +323,7 @@ pub(super) fn waiting_for_change(
 fn waiting_attaches(index: &Index, leaving: &Attachment) -> Vec<Arc<str>> {
     let of_volume = leaving.volume_name().and_then(|volume| index.links.of_volume(volume));
     let volume = index.view(leaving).volume_record();
-    let for_many_nodes = volume.is_some_and(|volume| !decide::is_for_one_node(&volume.spec));
+    let for_many_nodes = volume.is_some_and(|volume| !decide::is_for_one_node(volume.spec.access_modes));
     match of_volume {
         None => Vec::new(),
         // What one waits for that is alone now is not kept.

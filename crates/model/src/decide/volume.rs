@@ -27,9 +27,9 @@ pub(super) fn capability<'a>(
     Ok(Capability { access, mode })
 }
 
-/// Whether a volume can be on one node at a time only, whatever the driver can do.
-pub fn is_for_one_node(spec: &VolumeSpec) -> bool {
-    access_mode(spec.access_modes, false).is_ok_and(AccessMode::is_for_one_node)
+/// Whether a volume with these access modes can be on one node at a time only, whatever the driver can do.
+pub fn is_for_one_node(modes: AccessModes) -> bool {
+    access_mode(modes, false).is_ok_and(AccessMode::is_for_one_node)
 }
 
 /// Why a volume with these access modes cannot be attached, whatever the driver can do.

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::api::EventReason;
 use crate::api::condition::ConditionReason;
-use crate::decide::{DriverFacts, NodeEntry, is_settled, replaced};
-use crate::objects::{AccessModes, Attachment, AttachmentSource, Operation, Volume};
+use crate::decide::{DriverFacts, NodeEntry, is_for_one_node, is_settled, replaced};
+use crate::objects::{Attachment, AttachmentSource, Operation, Volume};
 
 named! {
     /// What can be wrong, the worst first; the word is the value of the metric label `kind`.
@@ -258,12 +258,6 @@ fn is_attached_twice(input: &FindingInput<'_>) -> bool {
         _ => input.volume.map(|volume| volume.spec.access_modes),
     };
     attachment.attached && input.attached_at.is_some() && modes.is_some_and(is_for_one_node)
-}
-
-/// Whether a volume with these access modes may be at one node only at a time.
-pub fn is_for_one_node(modes: AccessModes) -> bool {
-    (modes.read_write_once || modes.read_write_once_pod)
-        && !(modes.read_only_many || modes.read_write_many || modes.unknown)
 }
 
 /// Zero when the clocks disagree.

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::{decode, show, translate};
-use crate::findings::is_for_one_node;
+use crate::decide::is_for_one_node;
 use crate::objects::{AccessModes, InTreePlugin, RepairError, TranslationError, repair_volume_handle};
 
 const BETA: &str = "failure-domain.beta.kubernetes.io/zone";
