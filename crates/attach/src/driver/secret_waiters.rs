@@ -28,33 +28,45 @@ pub(super) struct SecretWaits {
 /// that the first one is the same each time.
 struct WithheldAttachments {
     status: DriverStateSender,
-    by_key: Mutex<BTreeMap<AttacherKey, Withheld>>,
+    by_key: Mutex<BTreeMap<AttacherKey, DeniedSecret>>,
 }
 
 /// Shows that an attachment is not given its Secret, for as long as that is remembered with its key.
 pub(crate) struct WithheldGuard {
     all: Arc<WithheldAttachments>,
     key: AttacherKey,
-    what: Withheld,
+    what: DeniedSecret,
 }
 
 impl WithheldAttachments {
     /// Shows what is withheld after a change: how many, and the first.
-    fn change(&self, change: impl FnOnce(&mut BTreeMap<AttacherKey, Withheld>)) {
+    fn change(&self, change: impl FnOnce(&mut BTreeMap<AttacherKey, DeniedSecret>)) {
         // Held while it is shown: another attempt may know better a moment later.
         let mut by_key = self.by_key.lock();
         change(&mut by_key);
-        self.status
-            .withheld(by_key.values().next().map(|first| WithheldSecrets {
-                reason: first.reason,
-                message: first.message.clone(),
-                attachments: by_key.len(),
-            }));
+        let first = by_key.values().next();
+        self.status.withheld(first.map(|first| shown(first, by_key.len())));
+    }
+}
+
+/// What the status shows of what is withheld from so many attachments, of which this is the first.
+fn shown(first: &DeniedSecret, attachments: usize) -> WithheldSecrets {
+    let (reason, message) = match first {
+        DeniedSecret::Forbidden(secret) => (
+            ConditionReason::SecretForbidden,
+            permissions::forbidden_secret_message(secret),
+        ),
+        DeniedSecret::NotAllowed(_, refusal) => (ConditionReason::SecretNotAllowed, refusal.to_string()),
+    };
+    WithheldSecrets {
+        reason,
+        message,
+        attachments,
     }
 }
 
 impl WithheldGuard {
-    fn new(all: &Arc<WithheldAttachments>, key: &AttacherKey, what: &Withheld) -> Self {
+    fn new(all: &Arc<WithheldAttachments>, key: &AttacherKey, what: &DeniedSecret) -> Self {
         all.change(|by_key| {
             by_key.insert(key.clone(), what.clone());
         });
@@ -65,7 +77,7 @@ impl WithheldGuard {
         }
     }
 
-    fn set(&mut self, what: &Withheld) {
+    fn set(&mut self, what: &DeniedSecret) {
         if self.what != *what {
             self.what = what.clone();
             self.all.change(|by_key| {
@@ -80,35 +92,6 @@ impl Drop for WithheldGuard {
         self.all.change(|by_key| {
             by_key.remove(&self.key);
         });
-    }
-}
-
-/// Why an attachment is not given its Secret.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Withheld {
-    secret: SecretReference,
-    reason: ConditionReason,
-    message: String,
-}
-
-impl Withheld {
-    /// As an attempt learned it.
-    pub fn of(denied: &DeniedSecret) -> Self {
-        let (secret, reason, message) = match denied {
-            DeniedSecret::Forbidden(secret) => (
-                secret,
-                ConditionReason::SecretForbidden,
-                permissions::forbidden_secret_message(secret),
-            ),
-            DeniedSecret::NotAllowed(secret, refusal) => {
-                (secret, ConditionReason::SecretNotAllowed, refusal.to_string())
-            }
-        };
-        Self {
-            secret: secret.clone(),
-            reason,
-            message,
-        }
     }
 }
 
@@ -129,9 +112,9 @@ impl SecretWaits {
     /// Takes in which Secret the next call about an attachment needs, or why it is not given it, as far as is known by now:
     /// it waits for no other one.
     pub fn needs(&self, key: &AttacherKey, needed: &Result<Option<&SecretReference>, Refusal>) {
-        let still = |known: &Withheld| match needed {
-            Ok(secret) => known.reason == ConditionReason::SecretForbidden && *secret == Some(&known.secret),
-            Err(refusal) => DeniedSecret::by(refusal).is_some_and(|denied| Withheld::of(&denied) == *known),
+        let still = |known: &DeniedSecret| match needed {
+            Ok(secret) => matches!(known, DeniedSecret::Forbidden(known) if *secret == Some(known)),
+            Err(refusal) => DeniedSecret::by(refusal).as_ref() == Some(known),
         };
         self.waits.keep(key, needed.as_ref().ok().copied().flatten());
         let ended = |memory: &mut KeyMemory| memory.withheld.take_if(|known| !still(&known.what));
@@ -152,7 +135,7 @@ impl SecretWaits {
     }
 
     /// Takes in whether an attempt at an attachment was denied its Secret.
-    pub fn learn(&self, key: &AttacherKey, denied: Option<&Withheld>) {
+    pub fn learn(&self, key: &AttacherKey, denied: Option<&DeniedSecret>) {
         self.queue.remember(key, |memory| match (&mut memory.withheld, denied) {
             (Some(known), Some(denied)) => known.set(denied),
             (withheld, denied) => *withheld = denied.map(|denied| WithheldGuard::new(&self.withheld, key, denied)),

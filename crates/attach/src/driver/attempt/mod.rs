@@ -19,7 +19,6 @@ use futures::{StreamExt, stream};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::context::DriverContext;
-use super::secret_waiters::Withheld;
 use crate::api::validated::DriverConfig;
 use crate::apiserver::SecretData;
 use crate::cache::{AttacherKey, EnqueueCause, observe};
@@ -180,10 +179,10 @@ fn settle_waits(shell: &Shell<'_>, key: &AttacherKey, attempt: &Attempt, result:
         return secrets.end(key);
     }
     let needed = attempt.needed_secret();
-    let denied = attempt.denied_secret().map(Withheld::of);
+    let denied = attempt.denied_secret();
     // An attempt that did not get as far as the Secret learned nothing about it.
     if needed.is_some() || denied.is_some() {
-        secrets.learn(key, denied.as_ref());
+        secrets.learn(key, denied);
     }
     let failed = matches!(
         result,
