@@ -508,14 +508,17 @@ async fn returns_of_a_driver_are_counted_on_though_its_engine_ended_meanwhile() 
 /// Each role has its connection to the driver; who shows the driver counts.
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_replaces_a_lost_one_is_counted_by_the_task() {
-    let rows: [(fn(Box<ConnectedDriver>) -> Replacement, u32); 2] =
-        [(Replacement::Reconnected, 1), (Replacement::Ready, 0)];
-    for (replacement, count) in rows {
+    for count in [1, 0] {
         let driver = Reached::new(Answers::Itself(client_of_nobody()));
         let Ok(next) = driver.connect().await else {
             panic!("it answers")
         };
-        driver.replacements.lock().push(replacement(Box::new(next)));
+        let next = Box::new(next);
+        let replacement = match count {
+            1 => Replacement::Reconnected(next),
+            _ => Replacement::Ready(next),
+        };
+        driver.replacements.lock().push(replacement);
         let (metrics, (sender, mut state)) = (Metrics::default(), watch::channel(DriverState::default()));
         let (_settings, config) = settings();
         let role = Idle {

@@ -22,7 +22,7 @@ fn decode(metadata: Value, spec: Value) -> Volume {
 
 fn translate(metadata: Value, spec: Value) -> Result<CsiSource, String> {
     let volume = decode(metadata, spec);
-    let plugin = volume.in_tree.as_ref().unwrap().plugin;
+    let plugin = volume.in_tree.unwrap();
     match volume.spec.source {
         VolumeSource::Csi(source) => {
             assert_eq!(&*source.driver, plugin.driver());
