@@ -151,8 +151,9 @@ impl Stage {
         } else {
             ReconcileSyncMode::Disabled
         };
-        let settings = DriverConfig::try_from(&self.spec).unwrap();
-        self.settings.send_replace(Arc::new(settings));
+        let settings = Arc::new(DriverConfig::try_from(&self.spec).unwrap());
+        self.engine.reconfigure(&settings);
+        self.settings.send_replace(settings);
     }
 }
 
