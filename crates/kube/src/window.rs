@@ -20,6 +20,16 @@ impl<const LIMIT: usize, const SECONDS: u64> Window<LIMIT, SECONDS> {
         before.map_or(now, |before| (*before + period).max(now))
     }
 
+    /// Counts one more now if that is within the limit; else the first moment at which it is.
+    pub fn try_count(&mut self, now: Instant) -> Result<(), Instant> {
+        let free = self.next_free(now);
+        if free > now {
+            return Err(free);
+        }
+        self.count(now);
+        Ok(())
+    }
+
     /// Counts one more, which is not before those counted so far.
     pub fn count(&mut self, at: Instant) {
         self.0.push_back(at);
@@ -52,5 +62,15 @@ mod tests {
         assert!(!window.is_over(now + period * 3 - Duration::from_millis(1)));
         assert!(window.is_over(now + period * 3));
         assert_eq!(window.next_free(now + period * 3), now + period * 3);
+    }
+
+    #[test]
+    fn what_is_not_within_the_limit_is_not_counted() {
+        let (now, period) = (Instant::now(), Duration::from_secs(4));
+        let mut window = Window::<2, 4>::default();
+        let counted: Vec<_> = (0..5).map(|_| window.try_count(now)).collect();
+        let later = Err(now + period);
+        assert_eq!(counted, [Ok(()), Ok(()), later, later, later]);
+        assert_eq!(window.try_count(now + period), Ok(()));
     }
 }

@@ -257,13 +257,12 @@ impl<C: Connect + Clone> ApiServerConnection<C> {
     /// Lets the next request take a new connection, unless others took the place of these already. The API server refuses whatever is asked
     /// with the status `refusal`, or did not answer.
     fn replace(&self, number: u64, refusal: Option<StatusCode>) {
-        let (mut current, now) = (self.current.lock(), Instant::now());
-        let is_too_often = refusal.is_some() && current.refusals.next_free(now) > now;
-        if current.number != number || is_too_often {
+        let mut current = self.current.lock();
+        if current.number != number {
             return;
         }
-        if refusal.is_some() {
-            current.refusals.count(now);
+        if refusal.is_some() && current.refusals.try_count(Instant::now()).is_err() {
+            return;
         }
         current.renew();
         drop(current);

@@ -49,15 +49,19 @@ const EARLY: Duration = Duration::from_secs(10);
 struct WatchStarts(Arc<Mutex<HashMap<RequestKind, Starts>>>);
 
 impl WatchStarts {
-    /// Takes the turn of a watch; when that is.
-    fn turn(&self, kind: &RequestKind) -> Instant {
+    /// Waits for the turn of a watch, which counts when it comes: one that is given up before has not begun. Each Lease that is taken has
+    /// everything listed anew, and ends the watches before, also those that wait here.
+    async fn wait(&self, kind: &RequestKind) {
+        while let Err(later) = self.try_begin(kind) {
+            sleep_until(later).await;
+        }
+    }
+
+    fn try_begin(&self, kind: &RequestKind) -> Result<(), Instant> {
         let mut all = self.0.lock();
         let now = Instant::now();
         all.retain(|_, starts| !starts.is_over(now));
-        let starts = all.entry(kind.clone()).or_default();
-        let turn = starts.next_free(now);
-        starts.count(turn);
-        turn
+        all.entry(kind.clone()).or_default().try_count(now)
     }
 }
 
@@ -390,7 +394,7 @@ where
                 let page = service.page(&kind, request).await?;
                 return Ok(page.map(|body| Either::Right(Either::Right(body))));
             }
-            sleep_until(service.begun.turn(&selected)).await;
+            service.begun.wait(&selected).await;
             wait_for_turn(&service.gate, &kind, &mut request).await;
             let longest = service.longest;
             let response = in_time(longest, service.watch(&kind, request)).await?;

@@ -200,10 +200,9 @@ impl Lists {
     pub fn doubt(&self, why: &str) {
         let now = Instant::now();
         let mut state = self.0.state.write();
-        if state.doubts.next_free(now) > now {
+        if state.doubts.try_count(now).is_err() {
             return;
         }
-        state.doubts.count(now);
         self.ask(&mut state, now);
         drop(state);
         tracing::warn!(

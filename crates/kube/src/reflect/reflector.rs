@@ -74,12 +74,9 @@ where
     async fn next(&mut self) -> Option<watcher::Result<watcher::Event<K>>> {
         if self.running.is_none() && std::mem::take(&mut self.is_listed) {
             // Whoever breaks every watch must not cause lists without end.
-            let now = Instant::now();
-            let begins = self.restarts.next_free(now);
-            if begins > now {
-                sleep_until(begins).await;
+            while let Err(later) = self.restarts.try_count(Instant::now()) {
+                sleep_until(later).await;
             }
-            self.restarts.count(Instant::now());
         }
         let running = self.running.get_or_insert_with(|| Box::pin((self.watch)()));
         let event = running.next().await?;

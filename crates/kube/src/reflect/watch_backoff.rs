@@ -67,10 +67,8 @@ impl Iterator for WatchBackoff {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
-        let now = Instant::now();
         let worked = std::mem::take(&mut self.worked);
-        if worked && *self.last.lock() == LastEvent::Break && self.restarts.next_free(now) <= now {
-            self.restarts.count(now);
+        if worked && *self.last.lock() == LastEvent::Break && self.restarts.try_count(Instant::now()).is_ok() {
             return Some(SPREAD.mul_f64(fastrand::f64()));
         }
         self.usual.next()

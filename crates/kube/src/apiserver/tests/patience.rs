@@ -274,6 +274,21 @@ async fn watches_that_end_again_and_again_are_not_begun_without_a_pause() {
     assert_eq!(began.elapsed().as_secs(), 20);
 }
 
+/// Each Lease that is taken has everything listed anew, and ends the watch before. The one after the last of them is wanted.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_given_up_before_its_turn_takes_none() {
+    let log = Log::default();
+    let mut service = ListWatchService::new(server(vec![], log.clone()), ANSWER, WatchAnswers::default());
+    let (watch, began) = ("/apis/a/b?watch=true&resourceVersion=1", Instant::now());
+    for number in 0..24 {
+        let asked = timeout(Duration::from_millis(100), status(&mut service, watch)).await;
+        assert_eq!(asked.is_ok(), number < 4, "{number}");
+    }
+    assert_eq!(began.elapsed().as_secs(), 2);
+    assert_eq!(status(&mut service, watch).await, 200);
+    assert_eq!((began.elapsed().as_secs(), log.lock().len()), (4, 5));
+}
+
 /// A list that is answered is no proof of the watch that follows it.
 #[tokio::test(start_paused = true)]
 async fn a_watch_stands_once_it_is_accepted() {
