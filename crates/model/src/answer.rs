@@ -39,13 +39,13 @@ pub enum ApiErrorKind {
     Stale,
     /// 401 or 403.
     Forbidden,
-    /// Another 4xx, or the 404 of a webhook: the API server will never take this.
+    /// Another 4xx by a `metav1.Status`, or the 404 of a webhook: the API server will never take this.
     Refused,
     /// 429 or 5xx: the API server cannot take it now, or a webhook does not. After a 5xx the write may have happened
     /// ([`ApiError::may_have_happened`]).
     Unavailable,
-    /// No answer in time, a broken connection, or a 404 that is not the API server's word about the object: the write may
-    /// have happened.
+    /// No answer in time, a broken connection, a 404 that is not the API server's word about the object, or a redirect or another 4xx that
+    /// is not its word at all: the write may have happened.
     Unknown,
     /// An answer that cannot be read, or is not about the object: the write may have happened.
     Malformed,
@@ -54,7 +54,7 @@ pub enum ApiErrorKind {
 }
 
 impl ApiErrorKind {
-    /// Classifies an HTTP status by its number alone: a 404 may also be that of a proxy.
+    /// Classifies an HTTP status by its number alone: a 404, and what counts as refused, may also be that of a proxy.
     pub fn of_status(status: u16) -> Self {
         match status {
             404 => Self::NotFound,

@@ -2,18 +2,20 @@
 //!
 //! Between an API server and its client there may be proxies and load balancers that answer by themselves: `404 page not
 //! found` from one that lost its route, the answer to another request from one that mixes them up. So an object is gone
-//! only when a `metav1.Status` of reason NotFound is about that very object, and an object is what was asked for only when
-//! it carries its name. Nor does a webhook speak for the API server: it denies with any status that it likes.
+//! only when a `metav1.Status` of reason NotFound is about that very object, the API server will never take a write only when
+//! a `metav1.Status` says so, and an object is what was asked for only when it carries its name. Nor does a webhook speak for
+//! the API server: it denies with any status that it likes.
 
 use std::borrow::Cow;
 use std::time::Duration;
 
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 use k8s_openapi::api::core::v1::Namespace;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 
 use super::flow::slots::SlotKind;
+use super::refusal::AnswerError;
 use crate::decide::plain;
 use crate::kinds::Kind;
 use crate::objects::SecretReference;
@@ -197,8 +199,9 @@ impl<'n> About<'n> {
     }
 
     /// What the answer of a request that failed with this status means. Only here a 404 becomes [`ApiErrorKind::NotFound`]: when it is
-    /// the API server's word that this very object is gone, or the namespace of one that is to be made.
-    pub fn classify_failure(&self, status: StatusCode, body: &[u8]) -> ApiError {
+    /// the API server's word that this very object is gone, or the namespace of one that is to be made. What else no server takes, a redirect
+    /// among it, counts only as the API server's word, too: webhooks and policies speak by its Status.
+    pub fn classify_failure(&self, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> ApiError {
         let parsed: MetaStatusWire = serde_json::from_slice(body).unwrap_or_default();
         let words = parsed.words().map(plain);
         let message = match &words {
@@ -209,6 +212,13 @@ impl<'n> About<'n> {
             status: Some(status.as_u16()),
             ..ApiError::without_answer(ApiErrorKind::of_status(status.as_u16()), message)
         };
+        if error.kind == ApiErrorKind::Refused && parsed.kind.as_deref() != Some("Status") {
+            return ApiError {
+                kind: ApiErrorKind::Unknown,
+                message: AnswerError::new(status, headers, words.as_deref()).to_string(),
+                ..error
+            };
+        }
         if error.kind != ApiErrorKind::NotFound {
             return error;
         }

@@ -25,14 +25,29 @@ const MAX_BODY: usize = 64 << 10;
 /// After its head the rest of a refusal may take so long. What it says counts without it.
 pub(super) const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// An answer that is neither a success nor a refusal.
+/// An answer that is neither a success nor a refusal of the API server.
 #[derive(Debug, Error, PartialEq, Eq)]
-enum AnswerError {
+pub(super) enum AnswerError {
     /// The header `Location` may hold credentials: its host alone is told.
     #[error("the answer {0} leads to the host {1}; check what is between the operator and the API server")]
     Redirect(StatusCode, String),
-    #[error("the answer is {0}; check what is between the operator and the API server")]
-    Status(StatusCode),
+    /// With what it says in words, if that may be told.
+    #[error("the answer is {0}{1}; check what is between the operator and the API server")]
+    Status(StatusCode, String),
+}
+
+impl AnswerError {
+    /// The words of a redirect may hold credentials, as its header does.
+    pub fn new(status: StatusCode, headers: &HeaderMap, words: Option<&str>) -> Self {
+        if status.is_client_error() {
+            let words = words.map(|words| format!(" ({words})"));
+            return Self::Status(status, words.unwrap_or_default());
+        }
+        match redirect_host(headers) {
+            Some(host) => Self::Redirect(status, host),
+            None => Self::Status(status, String::new()),
+        }
+    }
 }
 
 /// The same answer with a body that is a Status and has a code: that of the API server, or one that says the same as the number of HTTP.
@@ -44,9 +59,7 @@ where
     let (mut head, body) = answer.into_parts();
     let status = head.status;
     if !status.is_client_error() && !status.is_server_error() {
-        let host = redirect_host(&head.headers);
-        let error = host.map_or(AnswerError::Status(status), |host| AnswerError::Redirect(status, host));
-        return Err(error.into());
+        return Err(AnswerError::new(status, &head.headers, None).into());
     }
     let read = timeout(BODY_TIMEOUT, read_beginning(body, MAX_BODY)).await;
     // One that breaks off or does not end has its number all the same.

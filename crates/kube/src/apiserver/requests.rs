@@ -422,15 +422,16 @@ fn broken(error: String) -> ApiError {
 
 /// Reads an answer up to a bounded size; anything but a success is an error.
 async fn read_response(response: Response<Body>, about: &About<'_>) -> Result<(StatusCode, Bytes), ApiError> {
-    let status = response.status();
-    let retry_after = retry_after(status.as_u16(), response.headers());
-    let body = http_body_util::Limited::new(response.into_body(), MAX_ANSWER_BYTES);
+    let (head, body) = response.into_parts();
+    let status = head.status;
+    let retry_after = retry_after(status.as_u16(), &head.headers);
+    let body = http_body_util::Limited::new(body, MAX_ANSWER_BYTES);
     let body = body.collect().await.map_err(|error| broken(error.to_string()))?;
     let body = body.to_bytes();
     if status.is_success() {
         return Ok((status, body));
     }
-    let error = about.classify_failure(status, &body);
+    let error = about.classify_failure(status, &head.headers, &body);
     // For that of a webhook all others of the kind would have to wait.
     let retry_after = retry_after.filter(|_| !error.is_of_webhook());
     Err(ApiError { retry_after, ..error })

@@ -77,6 +77,59 @@ async fn a_404_to_what_is_to_be_made_counts_when_it_is_about_its_namespace() {
     }
 }
 
+/// What the API server never takes it says by a Status. What a gateway refuses, or sends elsewhere, may have been written, and is taken once
+/// the gateway is in order.
+#[tokio::test]
+async fn a_refusal_that_is_no_status_is_not_the_api_servers() {
+    let server = Server::new().await;
+    let location = "https://me:s3cret@login.example.com:8443/realm?token=s3cret";
+    let page = r#"<a href="/login?token=s3cret">Found</a>"#;
+    for (code, body, wanted) in [
+        (
+            302,
+            page,
+            "the answer 302 Found leads to the host login.example.com; check what is between",
+        ),
+        (
+            302,
+            r#"{"message": "s3cret"}"#,
+            "the answer 302 Found leads to the host login.example.com; ",
+        ),
+        (
+            400,
+            "<html>s3cret</html>",
+            "the answer is 400 Bad Request; check what is between",
+        ),
+        (408, "", "the answer is 408 Request Timeout; check what is between"),
+        (
+            413,
+            r#"{"message": "too\nlarge"}"#,
+            "the answer is 413 Payload Too Large (too large); check ",
+        ),
+        (
+            421,
+            r#"{"kind": "Problem"}"#,
+            "the answer is 421 Misdirected Request; check what is between",
+        ),
+    ] {
+        let mut answer = raw(code, body);
+        answer.headers_mut().insert(header::LOCATION, location.parse().unwrap());
+        server.answer(answer);
+        let error = server.write_status().await.unwrap_err();
+        assert_eq!(
+            (error.kind, error.status),
+            (ApiErrorKind::Unknown, Some(code)),
+            "{body}"
+        );
+        assert!(error.is_transient() && error.may_have_happened(), "{code} {body}");
+        let told = error.to_string();
+        assert!(
+            told.starts_with(wanted) && !told.contains("s3cret"),
+            "{code} {body}: {told}"
+        );
+    }
+}
+
 /// A webhook may pass on what it was told when it looked for an object, even this one.
 #[tokio::test]
 async fn a_404_of_a_webhook_is_its_refusal() {
