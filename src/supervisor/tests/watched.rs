@@ -15,7 +15,9 @@ use crate::supervisor::watched::WatchReadiness;
 use crate::watch_answers::WatchAnswers;
 
 fn refused(code: u16) -> watcher::Error {
-    let status = kube::core::Status::failure("refused", "Refused").with_code(code);
+    // As the authorizer says it, where the code is its own.
+    let message = "forbidden: User \"u\" cannot watch resource \"attacherconfigs\"";
+    let status = kube::core::Status::failure(message, "Refused").with_code(code);
     watcher::Error::WatchStartFailed(kube::Error::Api(status.boxed()))
 }
 
