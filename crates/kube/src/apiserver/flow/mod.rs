@@ -97,7 +97,7 @@ impl Flow {
     ) -> Admitted {
         let method = request.method().clone();
         let kind = RequestKind::from(format!("{method} {}", about.resource()));
-        let retried = self.gate.wait(&kind).await;
+        self.gate.wait_open(&kind).await;
         let verb = method.as_str();
         if self.rank == Rank::Poll {
             self.limits.wait_until_idle().await;
@@ -105,7 +105,15 @@ impl Flow {
         let can_wait = self.rank.can_wait();
         let waited = self.limits.wait(can_wait, &self.metrics, verb, &self.host).await;
         let mut span = self.span(request, about, parent);
-        let slot = self.acquire_slot(about, &method, node).await;
+        let slot = loop {
+            let slot = self.acquire_slot(about, &method, node).await;
+            // The API server may have asked to wait meanwhile, and then those in line wait too.
+            if self.gate.closed_until(&kind).is_none() {
+                break slot;
+            }
+            drop(slot);
+            self.gate.wait_open(&kind).await;
+        };
         let waited_for_slot = slot.as_ref().and_then(RequestSlot::waited);
         if waited.is_some() || waited_for_slot.is_some() {
             let waited = waited.unwrap_or_default() + waited_for_slot.unwrap_or_default();
@@ -113,7 +121,7 @@ impl Flow {
         }
         span.inject(request.headers_mut());
         request.extensions_mut().insert(CountedByCaller);
-        if let Some(code) = retried {
+        if let Some(code) = self.gate.retry_of(&kind) {
             self.metrics.rest_request_retried(verb, &self.host, code);
         }
         Admitted {
@@ -128,9 +136,6 @@ impl Flow {
     /// Records how a request ended.
     pub fn finish(&self, admitted: Admitted, outcome: Result<StatusCode, &ApiError>) {
         let Admitted { kind, mut span, .. } = admitted;
-        if let Some(slot) = admitted.slot {
-            slot.finish(slot_answer(outcome.err()));
-        }
         let status = match outcome {
             Ok(status) => Some(status),
             Err(error) => {
@@ -138,6 +143,10 @@ impl Flow {
                 error.status.and_then(|status| StatusCode::from_u16(status).ok())
             }
         };
+        // After the gate, which the next one in line asks.
+        if let Some(slot) = admitted.slot {
+            slot.finish(slot_answer(outcome.err()));
+        }
         let (verb, elapsed) = (admitted.method.as_str(), admitted.sent_at.elapsed());
         self.metrics.rest_request(verb, &self.host, status, elapsed, span.ids());
         if let Some(status) = status {

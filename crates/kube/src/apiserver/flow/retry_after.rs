@@ -50,13 +50,23 @@ impl RetryAfterGate {
         until.filter(|until| *until > Instant::now())
     }
 
-    /// Waits for the turn of one request. When it takes the place of one that was refused so, the status of that answer:
-    /// whoever sends requests sends each of those again, so that as many of them count as were refused.
+    /// Waits for the turn of one request, and counts it ([`Self::retry_of`]).
     pub async fn wait(&self, kind: &RequestKind) -> Option<u16> {
+        self.wait_open(kind).await;
+        self.retry_of(kind)
+    }
+
+    /// Waits until a request of this kind may be sent.
+    pub async fn wait_open(&self, kind: &RequestKind) {
         while let Some(until) = self.closed_until(kind) {
             // The API server may ask whoever goes first to wait again, and then the others wait too.
             sleep_until(until + SPREAD.mul_f64(fastrand::f64())).await;
         }
+    }
+
+    /// Counts a request that is sent. When it takes the place of one that was refused so, the status of that answer: whoever sends requests
+    /// sends each of those again, so that as many of them count as were refused.
+    pub fn retry_of(&self, kind: &RequestKind) -> Option<u16> {
         let mut closed = self.0.lock();
         let known = closed.get_mut(kind)?;
         known.refused = known.refused.checked_sub(1)?;

@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout};
 use tower::{Service, ServiceExt};
 
 use crate::apiserver::list_watch::ListWatchService;
-use crate::apiserver::{ApiErrorKind, RequestDeadlines, Requests, Throttle};
+use crate::apiserver::{ApiErrorKind, RateLimit, RequestDeadlines, RequestSlots, Requests, SlotLimits, Throttle};
 use crate::decide::Write;
 use crate::decide::patch::{PatchType, WriteTarget};
 use crate::telemetry::{Metrics, Span};
@@ -238,6 +238,27 @@ async fn who_is_told_to_wait_again_makes_the_others_wait() {
     assert_eq!(outcomes.iter().filter(|outcome| outcome.is_err()).count(), 1);
     let early = log.lock().iter().filter(|(at, _)| *at < 20).count();
     assert_eq!(early, 2, "{:?}", log.lock());
+}
+
+/// Those that wait for a slot or for a limit, when another one is told to wait, have begun before.
+#[tokio::test(start_paused = true)]
+async fn who_is_told_to_wait_makes_those_in_line_wait() {
+    let limit = RateLimit {
+        per_second: 1.0,
+        burst: 1,
+    };
+    for (most, throttle) in [(1, Throttle::new(None)), (100, Throttle::new(limit))] {
+        let log = Log::default();
+        let client = Client::new(server(vec![Some((429, Some("30")))], log.clone()), "default");
+        let requests = Requests::new(client, "none", Duration::from_secs(15), Metrics::default())
+            .with_slots(RequestSlots::new(SlotLimits { min: most, max: most }))
+            .for_driver("driver".into(), throttle);
+        let (write, none) = (write("a"), Span::disabled());
+        let all = futures::future::join_all((0..20).map(|_| requests.write(&write, None, &none)));
+        let refused = all.await.iter().filter(|outcome| outcome.is_err()).count();
+        let early = log.lock().iter().filter(|(at, _)| *at < 30).count();
+        assert_eq!((refused, early), (1, 1), "{:?}", log.lock());
+    }
 }
 
 /// A server that says "at once" is not asked without any pause.
