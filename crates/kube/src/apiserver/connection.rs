@@ -2,8 +2,8 @@
 //!
 //! When a load balancer dies or a network is cut, no FIN arrives: packets are lost and the connection looks open. Three
 //! things detect that: HTTP/2 pings, also on an idle connection, so that a watch ends with an error; a request that was
-//! cancelled without an answer, after which the next request uses a new connection, because a proxy may answer pings and
-//! nothing else; and a timeout for connecting. A new client certificate makes a new connection too, as an API server looks at that of a
+//! cancelled before the end of its answer, after which the next request uses a new connection, because a proxy may answer pings
+//! and nothing else; and a timeout for connecting. A new client certificate makes a new connection too, as an API server looks at that of a
 //! connection with each request. Certificate and token are read again after an answer 401, be they of files or of a plugin.
 //!
 //! Where several API servers have one address, one of them may answer pings, and every request with 401 or 5xx. A load balancer chooses
@@ -22,7 +22,7 @@ use std::error::Error as StdError;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt, TryFutureExt};
@@ -38,6 +38,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tower::{BoxError, Service};
 use tracing::{debug, info};
 
+use super::pages::parameter;
 use super::tls::{Identity, explain};
 use crate::error_chain::causes;
 use crate::telemetry::Metrics;
@@ -84,7 +85,7 @@ pub const WATCHES_DEAD_AFTER: Duration = Pings::WATCHES.dead_after();
 
 /// How long an attempt to connect may take, with the handshake of TLS.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// A request that was given up after less than this was not given up because of its connection.
+/// A request that was given up after a silence of less than this was not given up because of its connection.
 const UNANSWERED: Duration = Duration::from_millis(500);
 /// How often a request is sent again that the API server refused unprocessed, and the pauses before: none at first. An API server
 /// that ends connections now and then refuses a request once, one that does nothing else must not be asked in a loop.
@@ -199,12 +200,16 @@ impl<C: Clone> Current<C> {
 }
 
 /// The body of an answer, whose stream is in use until it is dropped.
-pub(super) struct StreamedBody {
+pub(super) struct StreamedBody<C: Connect + Clone> {
     inner: Incoming,
+    pending: PendingRequest<C>,
     _stream: Arc<Streams>,
 }
 
-impl HttpBody for StreamedBody {
+// Nothing of it is pinned.
+impl<C: Connect + Clone> Unpin for StreamedBody<C> {}
+
+impl<C: Connect + Clone> HttpBody for StreamedBody<C> {
     type Data = Bytes;
     type Error = hyper::Error;
 
@@ -212,7 +217,10 @@ impl HttpBody for StreamedBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        Pin::new(&mut self.inner).poll_frame(context)
+        let frame = ready!(Pin::new(&mut self.inner).poll_frame(context));
+        let is_over = !matches!(frame, Some(Ok(_))) || self.inner.is_end_stream();
+        self.pending.hear(is_over);
+        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
@@ -287,8 +295,10 @@ fn http<C: Connect + Clone>(connector: C, pings: Pings) -> HyperClient<C, Body> 
 }
 
 impl<C: Connect + Clone + Send + Sync + 'static> ApiServerConnection<C> {
-    async fn send(&self, mut request: Request<Body>) -> Result<Response<StreamedBody>, Error> {
+    async fn send(&self, mut request: Request<Body>) -> Result<Response<StreamedBody<C>>, Error> {
         let (SharedConnection { http, streams: stream }, number) = self.current();
+        // It is silent for minutes, and ends when whoever follows it wants a list.
+        let is_watch = parameter(request.uri(), "watch").is_some();
         if let Some(token) = self.identity.token() {
             request.headers_mut().insert(AUTHORIZATION, token);
         }
@@ -296,21 +306,23 @@ impl<C: Connect + Clone + Send + Sync + 'static> ApiServerConnection<C> {
         let mut pending = PendingRequest {
             connection: self.clone(),
             number,
-            since: Instant::now(),
-            answered: false,
+            heard: Instant::now(),
+            is_over: false,
         };
-        let answer = answer.await;
-        pending.answered = true;
-        if let Ok(status) = answer.as_ref().map(Response::status) {
-            if status == StatusCode::UNAUTHORIZED {
-                self.identity.refused();
-            }
-            if stream.take_status(status) {
-                self.replace(number, Some(status));
-            }
+        let answer = answer.await.inspect_err(|_| pending.hear(true))?;
+        pending.hear(is_watch || answer.body().is_end_stream());
+        let status = answer.status();
+        if status == StatusCode::UNAUTHORIZED {
+            self.identity.refused();
         }
-        let streamed = |inner| StreamedBody { inner, _stream: stream };
-        answer.map(|answer| answer.map(streamed))
+        if stream.take_status(status) {
+            self.replace(number, Some(status));
+        }
+        Ok(answer.map(|inner| StreamedBody {
+            inner,
+            pending,
+            _stream: stream,
+        }))
     }
 }
 
@@ -340,7 +352,7 @@ pub fn is_unprocessed(error: &(dyn StdError + 'static)) -> bool {
 }
 
 impl<C: Connect + Clone + Send + Sync + 'static> Service<Request<Body>> for ApiServerConnection<C> {
-    type Response = Response<StreamedBody>;
+    type Response = Response<StreamedBody<C>>;
     type Error = Error;
     type Future = BoxFuture<'static, Result<Self::Response, Error>>;
 
@@ -383,17 +395,26 @@ impl<C: Connect + Clone + Send + Sync + 'static> Service<Request<Body>> for ApiS
     }
 }
 
-/// A request without an answer. Dropped so, it was given up.
+/// A request whose answer has not come to its end. Dropped so, it was given up.
 struct PendingRequest<C: Connect + Clone> {
     connection: ApiServerConnection<C>,
     number: u64,
-    since: Instant,
-    answered: bool,
+    /// When it was sent, or the last part of its answer came. Whoever gives up what comes in, as it is too large, does so for another reason.
+    heard: Instant,
+    is_over: bool,
+}
+
+impl<C: Connect + Clone> PendingRequest<C> {
+    /// A part of the answer came, or its end.
+    fn hear(&mut self, is_over: bool) {
+        self.heard = Instant::now();
+        self.is_over |= is_over;
+    }
 }
 
 impl<C: Connect + Clone> Drop for PendingRequest<C> {
     fn drop(&mut self) {
-        if !self.answered && self.since.elapsed() >= UNANSWERED {
+        if !self.is_over && self.heard.elapsed() >= UNANSWERED {
             self.connection.replace(self.number, None);
         }
     }

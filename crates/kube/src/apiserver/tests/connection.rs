@@ -22,7 +22,7 @@ const LONG: Duration = Duration::from_mins(10);
 const MINUTE: Duration = Duration::from_mins(1);
 
 /// Answers with the number of the connection. `/hang` is not answered by the first connection; `/watch` says one thing and
-/// goes on. A path that is a status, such as `/401`, is answered with it by the first connection.
+/// does not end. A path that is a status, such as `/401`, is answered with it by the first connection.
 fn network() -> Network {
     refusing(1)
 }
@@ -50,6 +50,11 @@ fn refusing(connections: usize) -> Network {
 
 async fn send(client: &Client, path: &str) -> Result<Response<Body>, kube::Error> {
     client.send(Request::get(path).body(Body::empty()).unwrap()).await
+}
+
+/// Begins one of several watches.
+async fn watch(client: &Client, number: usize) -> Result<Response<Body>, kube::Error> {
+    send(client, &format!("/watch?watch=true&fieldSelector={number}")).await
 }
 
 /// The number of the connection by which a request is answered.
@@ -121,8 +126,8 @@ async fn watches_take_no_stream_that_a_request_needs() {
     let network = network();
     let client = network.watch_client();
     let mut watches = Vec::new();
-    for _ in 0..250 {
-        let watch = timeout(REPLACED, send(&client, "/watch")).await;
+    for number in 0..250 {
+        let watch = timeout(REPLACED, watch(&client, number)).await;
         watches.push(watch.expect("each has a stream").unwrap());
     }
     assert_eq!(timeout(REPLACED, get(&client, "/")).await.unwrap(), Ok(5));
@@ -137,12 +142,12 @@ async fn watches_that_begin_again_together_take_the_connections_that_there_are()
     let network = network();
     let client = network.watch_client();
     let mut watches = Vec::new();
-    for _ in 0..60 {
-        watches.push(send(&client, "/watch").await.unwrap());
+    for number in 0..60 {
+        watches.push(watch(&client, number).await.unwrap());
     }
     sleep(Duration::from_secs(200)).await;
     watches.drain(..50);
-    let again = futures::future::join_all((0..50).map(|_| send(&client, "/watch"))).await;
+    let again = futures::future::join_all((0..50).map(|number| watch(&client, number))).await;
     assert!(again.iter().all(Result::is_ok));
     assert_eq!(network.opened(), 2);
 }
@@ -205,6 +210,25 @@ async fn the_next_request_after_one_that_was_given_up_takes_a_new_connection() {
         "what runs over the old one goes on"
     );
     assert_eq!(get(&client, "/").await, Ok(1));
+    assert_eq!(network.opened(), 2);
+}
+
+/// Its head is no sign of the rest. What is let go while it comes in, as it is too large, says nothing of the connection, nor does a watch.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_falls_silent_before_its_end_costs_the_connection() {
+    let (network, client) = connected().await;
+    for (path, silence, next) in [
+        ("/watch", 300, 0),
+        ("/watch?watch=true", 5_000, 0),
+        ("/watch", 5_000, 1),
+    ] {
+        let mut body = send(&client, path).await.unwrap().into_body();
+        sleep(MINUTE).await;
+        assert!(body.frame().await.unwrap().is_ok());
+        assert!(timeout(Duration::from_millis(silence), body.frame()).await.is_err());
+        drop(body);
+        assert_eq!(get(&client, "/").await, Ok(next), "{path} {silence}");
+    }
     assert_eq!(network.opened(), 2);
 }
 
