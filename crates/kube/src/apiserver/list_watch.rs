@@ -23,7 +23,7 @@ use tracing::info;
 use super::answer::unanswered;
 use super::connection::{CountedByCaller, RetryOf, copy};
 use super::flow::retry_after::{RequestKind, RetryAfterGate, page_retry_after, retry_after};
-use super::pages::{KnownLists, PageContent, ReadBody, content_of, limit_of, parameter, read, with_limit};
+use super::pages::{KnownLists, MAX_OBJECT, PageContent, ReadBody, content_of, limit_of, parameter, read, with_limit};
 use super::refusal::refusal;
 use super::requests::{KIND_OF_METADATA_LIST, METADATA_LIST, METADATA_ONLY};
 use crate::error_chain;
@@ -294,7 +294,7 @@ where
     }
 }
 
-/// Why the body of a watch did not come to its end in time.
+/// Why the body of a watch did not come to its end, or not in time.
 #[derive(Debug, Error)]
 pub(super) enum WatchBodyError {
     /// It ended as if it were complete.
@@ -304,6 +304,9 @@ pub(super) enum WatchBodyError {
     /// words of hyper for it, it takes that for an end in time.
     #[error("the watch was cut off: {0}")]
     CutOff(String),
+    /// kube keeps an event until its end, however long it is.
+    #[error("an event of the watch has more than {} MiB", MAX_OBJECT >> 20)]
+    TooLarge,
 }
 
 /// The body of a watch that is not to end before its time. The API server ends a watch when that is over; what ends earlier
@@ -313,6 +316,8 @@ pub(super) struct Timely<B> {
     inner: Pin<Box<B>>,
     /// None when it may end at any time.
     ends: Option<Instant>,
+    /// How many bytes have come of the event that is not complete. Each is a line.
+    event: usize,
 }
 
 impl<B> HttpBody for Timely<B>
@@ -330,6 +335,13 @@ where
         let frame = ready!(self.inner.as_mut().poll_frame(context));
         if frame.is_none() && self.ends.take().is_some_and(|ends| Instant::now() < ends) {
             return Poll::Ready(Some(Err(WatchBodyError::Early)));
+        }
+        if let Some(part) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()) {
+            let end = part.iter().rposition(|byte| *byte == b'\n');
+            self.event = end.map_or(self.event + part.len(), |end| part.len() - end - 1);
+            if self.event > MAX_OBJECT {
+                return Poll::Ready(Some(Err(WatchBodyError::TooLarge)));
+            }
         }
         let cut_off = |error: B::Error| {
             let error: BoxError = error.into();
@@ -405,7 +417,7 @@ where
             Ok(response.map(|body| match body {
                 Either::Left(events) => {
                     let inner = Box::pin(events);
-                    Either::Left(Timely { inner, ends })
+                    Either::Left(Timely { inner, ends, event: 0 })
                 }
                 // It ends at once, and is not cut off.
                 Either::Right(refused) => Either::Right(Either::Right(refused)),

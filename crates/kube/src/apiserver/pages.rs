@@ -26,8 +26,8 @@ const MAX_PAGE: usize = 4 * PAGE;
 /// No list that is asked for as a whole is read that is larger: several kinds may be read at once.
 const MAX_WHOLE: usize = 32 << 20;
 
-/// No object is read that is larger. The largest ones of the API server have a few MiB.
-const MAX_OBJECT: usize = 64 << 20;
+/// No object is read that is larger, of a list or a watch. The largest ones of the API server have a few MiB.
+pub(super) const MAX_OBJECT: usize = 64 << 20;
 
 /// So many objects are asked for while nothing is known of their size.
 const FIRST_LIMIT: usize = 100;

@@ -3,7 +3,7 @@
 
 use futures::StreamExt as _;
 use http::{Request, Response};
-use http_body_util::{Full, StreamBody};
+use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Body as HttpBody, Bytes, Frame};
 use kube::api::{ListParams, WatchParams};
 use kube::client::Body;
@@ -13,7 +13,7 @@ use std::io::{self, ErrorKind};
 use std::pin::pin;
 use std::time::Duration;
 use tokio::time::Instant;
-use tower::{BoxError, Service};
+use tower::{BoxError, Service, ServiceExt as _};
 
 use crate::apiserver::list_watch::ListWatchService;
 use crate::apiserver::refusal::BODY_TIMEOUT;
@@ -196,5 +196,38 @@ async fn a_watch_that_is_cut_off_has_failed() {
                 .is_some_and(|told| told.contains("the watch was cut off: ")),
             "{text}: {told:?}"
         );
+    }
+}
+
+/// kube keeps an event until its end: one without an end would fill the memory.
+#[tokio::test(start_paused = true)]
+async fn an_event_of_a_watch_is_not_read_without_end() {
+    const PART: usize = 1 << 20;
+    let endless = vec![b'x'; PART];
+    let mut line = endless.clone();
+    line[PART / 2] = b'\n';
+    for (part, parts, wanted) in [
+        (
+            endless,
+            64,
+            Some("an event of the watch has more than 64 MiB".to_owned()),
+        ),
+        (line, 200, None),
+    ] {
+        let part = Bytes::from(part);
+        let server = tower::service_fn(move |_: Request<Body>| {
+            let frames = futures::stream::iter(std::iter::repeat_n(part.clone(), 200));
+            let frames = frames.map(|part| Ok::<_, io::Error>(Frame::data(part)));
+            async move { Ok::<_, io::Error>(Response::new(StreamBody::new(frames))) }
+        });
+        let service = ListWatchService::new(server, Duration::from_mins(1), WatchAnswers::default());
+        let request = Request::get("/apis/a/b?watch=true").body(Body::empty()).unwrap();
+        let mut body = pin!(service.oneshot(request).await.unwrap().into_body());
+        let (mut read, mut end) = (0, body.frame().await);
+        while let Some(Ok(_)) = end {
+            (read, end) = (read + 1, body.frame().await);
+        }
+        let told = end.and_then(Result::err).map(|error| error.to_string());
+        assert_eq!((read, told), (parts, wanted));
     }
 }
