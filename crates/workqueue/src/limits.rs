@@ -159,11 +159,18 @@ impl TokenBucket {
         is_there
     }
 
-    /// Takes the next token; answers how long it is until it is there.
-    pub fn reserve(&mut self, now: Instant) -> Duration {
-        let until = self.wait_until(now);
-        self.take(now);
-        until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
+    /// Takes one token for who has waited for it since `came`, if it is there beside one for each of those `ahead`; else the moment when it is.
+    /// What a timer is late costs no token.
+    pub fn take_behind(&mut self, ahead: usize, came: Instant, now: Instant) -> Result<(), Instant> {
+        let mut with_those = self.clone();
+        with_those.full_at += u128::from(self.rate.interval) * ahead as u128;
+        match with_those.wait_until(now) {
+            None => {
+                self.take(came);
+                Ok(())
+            }
+            Some(later) => Err(later),
+        }
     }
 
     /// How long it takes until the bucket is full, when nothing is taken.
@@ -219,5 +226,32 @@ impl HoldRateLimiter {
         if self.delay(now) < Self::MAX_DELAY {
             self.0.take(now);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_left_for_each_of_those_ahead() {
+        let (now, second) = (Instant::now(), Duration::from_secs(1));
+        let mut bucket = TokenBucket::new(Rate::from(1).with_burst(3), now);
+        for (ahead, wanted) in [
+            (2, Ok(())),
+            (2, Err(now + second)),
+            (1, Ok(())),
+            (1, Err(now + second)),
+            (0, Ok(())),
+            (0, Err(now + second)),
+            (1, Err(now + second * 2)),
+        ] {
+            assert_eq!(bucket.take_behind(ahead, now, now), wanted, "{ahead}");
+        }
+        // Late timers lose nothing.
+        let later = now + second * 5 / 2;
+        assert_eq!(bucket.take_behind(0, now, later), Ok(()));
+        assert_eq!(bucket.take_behind(0, now, later), Ok(()));
+        assert_eq!(bucket.take_behind(0, now, later), Err(now + second * 3));
     }
 }

@@ -2,10 +2,11 @@
 //! wait only one at a time is among them, so that no work stands behind more than that.
 
 use parking_lot::Mutex;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 use crate::queue::{Rate, TokenBucket};
 use crate::telemetry::metrics::Metrics;
@@ -34,10 +35,55 @@ pub struct Throttle(Arc<ThrottleInner>);
 
 #[derive(Debug)]
 struct ThrottleInner {
-    bucket: Mutex<Option<(RateLimit, TokenBucket)>>,
+    state: Mutex<ThrottleState>,
+    /// Notified where turns may come earlier.
     changed: Notify,
     /// Held by the one request that can wait and has its turn in the bucket.
     last: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct ThrottleState {
+    bucket: Option<(RateLimit, TokenBucket)>,
+    /// The numbers of those that wait, in the order in which they came.
+    line: VecDeque<u64>,
+    /// The number that was given last.
+    number: u64,
+}
+
+/// A place in the line, until it is dropped: whoever stands behind one that is given up moves up. Nobody waits for another one to take its
+/// turn, which may not be polled.
+struct Place<'t> {
+    throttle: &'t ThrottleInner,
+    number: u64,
+    came: Instant,
+}
+
+impl Place<'_> {
+    /// Takes the turn, if it has come, and leaves the line; else when it comes.
+    fn try_take(&self) -> Result<(), Instant> {
+        let mut state = self.throttle.state.lock();
+        let Ok(ahead) = state.line.binary_search(&self.number) else {
+            return Ok(());
+        };
+        if let Some((_, bucket)) = &mut state.bucket {
+            bucket.take_behind(ahead, self.came, Instant::now())?;
+        }
+        state.line.remove(ahead);
+        Ok(())
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut state = self.throttle.state.lock();
+        let Ok(place) = state.line.binary_search(&self.number) else {
+            return;
+        };
+        state.line.remove(place);
+        drop(state);
+        self.throttle.changed.notify_waiters();
+    }
 }
 
 impl RateLimit {
@@ -52,7 +98,10 @@ impl Throttle {
     /// A full bucket; without a limit everything passes at once.
     pub fn new(limit: impl Into<Option<RateLimit>>) -> Self {
         Self(Arc::new(ThrottleInner {
-            bucket: Mutex::new(limit.into().map(RateLimit::bucket)),
+            state: Mutex::new(ThrottleState {
+                bucket: limit.into().map(RateLimit::bucket),
+                ..ThrottleState::default()
+            }),
             changed: Notify::new(),
             last: tokio::sync::Mutex::default(),
         }))
@@ -61,46 +110,52 @@ impl Throttle {
     /// Takes over another limit, beginning with a full bucket. It holds for those that wait already, too. The limit that
     /// is in force changes nothing.
     pub fn set(&self, limit: Option<RateLimit>) {
-        let mut bucket = self.0.bucket.lock();
-        if bucket.as_ref().map(|(limit, _)| *limit) == limit {
+        let mut state = self.0.state.lock();
+        if state.bucket.as_ref().map(|(limit, _)| *limit) == limit {
             return;
         }
-        *bucket = limit.map(RateLimit::bucket);
-        drop(bucket);
+        state.bucket = limit.map(RateLimit::bucket);
+        drop(state);
         self.0.changed.notify_waiters();
     }
 
     /// How long it takes until a request can pass without holding back another one: until all that passed would have had
-    /// their turns in an even spacing. Zero when there is no limit.
+    /// their turns in an even spacing, and while others wait, for no known time. Zero when there is no limit.
     fn busy_for(&self) -> Duration {
-        let bucket = self.0.bucket.lock();
-        let full_in = bucket.as_ref().map(|(_, bucket)| bucket.full_in(Instant::now()));
+        let state = self.0.state.lock();
+        if !state.line.is_empty() {
+            return MAX_IDLE_PAUSE;
+        }
+        let full_in = state.bucket.as_ref().map(|(_, bucket)| bucket.full_in(Instant::now()));
         full_in.unwrap_or_default()
     }
 
-    /// Waits for the turn of one request, and answers for how long; nothing when there is no limit. A waiter that is dropped
-    /// has used its turn.
+    /// The last place in the line; none where there is no limit.
+    fn join(&self) -> Option<Place<'_>> {
+        let mut state = self.0.state.lock();
+        state.bucket.as_ref()?;
+        state.number += 1;
+        let number = state.number;
+        state.line.push_back(number);
+        Some(Place {
+            throttle: &self.0,
+            number,
+            came: Instant::now(),
+        })
+    }
+
+    /// Waits for the turn of one request, and answers for how long; nothing when there is no limit.
     pub async fn wait(&self) -> Option<Duration> {
-        let started = Instant::now();
-        let mut held_back = false;
+        let place = self.join()?;
         loop {
             // Asked for before looking, so that no change is missed.
             let changed = self.0.changed.notified();
-            let wait = self
-                .0
-                .bucket
-                .lock()
-                .as_mut()
-                .map(|(_, bucket)| bucket.reserve(Instant::now()));
-            let waited = || Instant::now().duration_since(started);
-            match wait {
-                None => return held_back.then(waited),
-                Some(Duration::ZERO) if held_back => return Some(waited()),
-                Some(Duration::ZERO) => return Some(Duration::ZERO),
-                Some(wait) => tokio::select! {
-                    () = tokio::time::sleep(wait) => return Some(waited()),
-                    () = changed => held_back = true,
-                },
+            let Err(due) = place.try_take() else {
+                return Some(place.came.elapsed());
+            };
+            tokio::select! {
+                () = sleep_until(due) => {}
+                () = changed => {}
             }
         }
     }

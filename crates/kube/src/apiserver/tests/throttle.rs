@@ -1,6 +1,8 @@
+use std::pin::pin;
 use std::time::Duration;
 
-use tokio::time::Instant;
+use futures::FutureExt as _;
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::apiserver::{RateLimit, Throttle};
 
@@ -72,6 +74,43 @@ async fn what_can_wait_is_not_put_off_for_ever() {
     let waits = tokio::join!(throttle.wait_last(), throttle.wait_last(), work);
     let seconds = |seconds| Some(Duration::from_secs(seconds));
     assert_eq!(waits, (seconds(100), seconds(200), seconds(250)));
+}
+
+const EACH_SECOND: RateLimit = RateLimit {
+    per_second: 1.0,
+    burst: 1,
+};
+
+/// The runs of a driver end together when its Lease is lost. Nobody waits for their turns.
+#[tokio::test(start_paused = true)]
+async fn who_gives_up_leaves_the_line() {
+    let throttle = Throttle::new(EACH_SECOND);
+    throttle.wait().await;
+    let waits = |count| futures::future::join_all((0..count).map(|_| throttle.wait()));
+    let ends = timeout(Duration::from_millis(2_500), waits(100));
+    let behind = async {
+        sleep(Duration::from_millis(100)).await;
+        waits(2).await
+    };
+    let (ended, behind) = tokio::join!(ends, behind);
+    assert!(ended.is_err());
+    let waited: Vec<_> = behind.into_iter().map(|waited| waited.unwrap().as_millis()).collect();
+    assert_eq!(waited, [2_900, 3_900]);
+    assert_eq!(throttle.wait().await, Some(Duration::from_secs(1)));
+}
+
+/// A task may await something else before it goes on with what waits for the limit, even another turn.
+#[tokio::test(start_paused = true)]
+async fn who_does_not_take_its_turn_holds_up_nobody() {
+    let throttle = Throttle::new(EACH_SECOND);
+    throttle.wait().await;
+    let mut left = pin!(throttle.wait());
+    assert!(left.as_mut().now_or_never().is_none());
+    for seconds in [2, 1, 1] {
+        assert_eq!(throttle.wait().await, Some(Duration::from_secs(seconds)));
+    }
+    assert_eq!(left.await, Some(Duration::from_secs(4)));
+    assert_eq!(throttle.wait().await, Some(Duration::from_secs(1)));
 }
 
 #[tokio::test(start_paused = true)]
