@@ -123,16 +123,23 @@ where
     }
 }
 
-/// Compares the version of a list with `known`, the greatest version when that list was asked for.
+/// Compares the version of a list with `known`, the greatest version when that list was asked for. From then on it is known as well: of a kind
+/// that does not change only bookmarks tell the watch where the API server is, and kube does not pass them on.
 pub fn compare<K, S: Sink>(sink: &S, known: ResourceVersion, version: Option<&str>)
 where
     K: WatchedKind<Record: CachedKind<S::Tables>>,
 {
     let version = version.and_then(|version| version.parse().ok()).map(ResourceVersion);
     // A list that has begun since settles the doubt.
-    if version.is_some_and(|version| version < known) && sink.newest::<K::Record>() >= known {
+    let Some(version) = version.filter(|_| sink.newest::<K::Record>() >= known) else {
+        return;
+    };
+    if version < known {
         let why = "the API server is at an older version than it had reported before";
         sink.lists().doubt(why);
+    } else {
+        let mut tables = sink.tables().write();
+        K::Record::table_mut(&mut tables).count_version(version, Origin::Answer);
     }
 }
 

@@ -65,7 +65,7 @@ pub struct ObjectTable<R> {
     list: u64,
     /// Whether there was a complete list.
     listed: bool,
-    /// The greatest version of all copies since that list began, answers included.
+    /// The greatest version of all copies since that list began, answers included, and of those that the API server said to be at.
     newest: ResourceVersion,
     /// The greatest version that the last complete list and its watch reported: they reported all objects up to it.
     reported: ResourceVersion,
@@ -253,7 +253,7 @@ impl<R: CacheRecord + PartialEq> ObjectTable<R> {
         })
     }
 
-    /// Counts a version that was seen: of a copy, or with which the watch reports a deletion.
+    /// Counts a version that was seen: of a copy, with which the watch reports a deletion, or that the API server is at.
     pub fn count_version(&mut self, version: ResourceVersion, origin: Origin) {
         self.newest = self.newest.max(version);
         match origin {
