@@ -184,26 +184,28 @@ async fn what_another_object_has_the_name_of_is_taken_back() {
     stage.called(UNPUBLISH).await;
 }
 
-/// The cache still believes in it, and no answer to the writes says anything.
+/// The cache still believes in it, and no answer to the writes says that it is gone.
 #[tokio::test]
 async fn what_vanished_before_its_attach_was_recorded_is_taken_back() {
     let stage = AttemptFixture::retrying_fast().await;
     vanish(&stage).await;
-    stage.api.answer_untruly(Method::PATCH, "/va0/status", 9, 410, PAGE);
+    stage.api.refuse("/va0/status", 9, 410, "expired");
     stage.api.objects.lock().remove(&format!("{ATTACHMENTS}va0"));
     stage.called(UNPUBLISH).await;
 }
 
-/// Whether the write that got no answer was taken in, nobody can tell: a pod may use the volume.
+/// Whether the write that got no answer of the API server was taken in, nobody can tell: a pod may use the volume.
 #[tokio::test]
 async fn what_may_be_recorded_as_attached_is_not_taken_back() {
-    let stage = AttemptFixture::retrying_fast().await;
-    vanish(&stage).await;
-    stage.api.answer_untruly(Method::PATCH, "/va0/status", 1, 504, "");
-    stage.api.objects.lock().remove(&format!("{ATTACHMENTS}va0"));
-    stage.api.until(|api| reads_of_attachment(api) == 1).await;
-    stage.attempts_end().await;
-    assert_eq!(stage.calls(UNPUBLISH), 0);
+    for (code, body) in [(504, ""), (410, PAGE), (408, "")] {
+        let stage = AttemptFixture::retrying_fast().await;
+        vanish(&stage).await;
+        stage.api.answer_untruly(Method::PATCH, "/va0/status", 1, code, body);
+        stage.api.objects.lock().remove(&format!("{ATTACHMENTS}va0"));
+        stage.api.until(|api| reads_of_attachment(api) == 1).await;
+        stage.attempts_end().await;
+        assert_eq!(stage.calls(UNPUBLISH), 0, "{code}");
+    }
 }
 
 /// It is published again because the driver did not list it. It was recorded as attached long before, and a pod may use the volume.
