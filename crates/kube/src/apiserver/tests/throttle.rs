@@ -86,11 +86,11 @@ const EACH_SECOND: RateLimit = RateLimit {
 async fn who_gives_up_leaves_the_line() {
     let throttle = Throttle::new(EACH_SECOND);
     throttle.wait().await;
-    let waits = |count| futures::future::join_all((0..count).map(|_| throttle.wait()));
-    let ends = timeout(Duration::from_millis(2_500), waits(100));
+    let all = futures::future::join_all((0..100).map(|_| throttle.wait()));
+    let ends = timeout(Duration::from_millis(2_500), all);
     let behind = async {
         sleep(Duration::from_millis(100)).await;
-        waits(2).await
+        futures::future::join_all((0..2).map(|_| throttle.wait())).await
     };
     let (ended, behind) = tokio::join!(ends, behind);
     assert!(ended.is_err());
