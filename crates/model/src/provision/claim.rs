@@ -324,8 +324,10 @@ impl<'a, 's> Subject<'a, 's> {
             return Err(self.unconfirmed("StorageClasses"));
         }
         let is_own = is_own_class(&class.provisioner, driver);
+        let has_topology = driver.capabilities.accessibility_constraints;
         // A volume that nobody wants is found where it was made, and deleted.
-        let is_other = |marker: &Marker| !marker.is_of_class(class) || (self.wanted && !marker.is_allowed_by(class));
+        let is_allowed = |marker: &Marker| !self.wanted || marker.is_allowed_by(class, has_topology);
+        let is_other = |marker: &Marker| !marker.is_of_class(class) || !is_allowed(marker);
         if is_uncertain && (!is_own || self.marker.recorded().is_some_and(is_other)) {
             // Nobody corrects that by himself: it is told at once.
             let cause = ProvisionRefusal::ClassReplaced {

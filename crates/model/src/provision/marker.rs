@@ -35,7 +35,7 @@ pub struct Marker {
     #[serde(default)]
     pub class_hash: Box<str>,
     /// Hash of what the driver is told besides. While a call is open it is that of the call which was made first: settings and
-    /// capabilities may have changed since.
+    /// capabilities may have changed since. Each version that records it records the topology as well, if one was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arguments: Option<Box<str>>,
     /// The Secret of the call: it may be named by an annotation of the claim, which can change. Its contents are recorded nowhere.
@@ -155,6 +155,8 @@ pub struct RecordedArguments<'a> {
     pub segment: Option<&'a Segment>,
     /// First preferred term.
     pub first: Option<&'a Segment>,
+    /// Whether the call asked for no topology. The same call asks for none, whatever settings, class and driver say by now.
+    pub without_topology: bool,
     /// The Secret of the call: it counts where the class may name it.
     pub secret: Option<&'a SecretReference>,
     /// Whether something that it says of topology was ignored: it is told.
@@ -182,6 +184,7 @@ impl Marker {
             ignored: segment.is_some() != self.segment.is_some() || first.is_some() != self.first_term().is_some(),
             segment,
             first,
+            without_topology: self.is_without_topology(),
             secret: self.secret.as_ref(),
         }
     }
@@ -193,8 +196,18 @@ impl Marker {
         self.first.as_ref().or(self.segment.as_ref().filter(|_| is_asked_for))
     }
 
-    /// Whether the class allows the topology of the call still, if it did.
-    pub fn is_allowed_by(&self, class: &StorageClass) -> bool {
+    /// Whether the call is known to have asked for no topology. One that records no arguments is of a version, or of somebody, that may
+    /// have left out the topology too.
+    pub(super) fn is_without_topology(&self) -> bool {
+        self.arguments.is_some() && self.requisite.is_none() && self.first.is_none()
+    }
+
+    /// Whether the class allows the topology of the call still, if it did. For a driver with topology a call that asked for none is allowed
+    /// where none follows from the class: whoever forges a marker gets no volume elsewhere than the class says.
+    pub fn is_allowed_by(&self, class: &StorageClass, has_topology: bool) -> bool {
+        if has_topology && self.is_without_topology() {
+            return is_unrestricted(class);
+        }
         let mut recorded = self.segment.iter().chain(&self.first);
         !self.is_of_other_terms(class) || recorded.all(|segment| is_within(class, segment))
     }
@@ -280,7 +293,7 @@ pub(super) fn is_open_call(claim: &Claim, plan: &CreatePlan) -> bool {
         let first = plan.accessibility.as_ref().and_then(|requirement| requirement.first());
         let hash = super::request::arguments_hash(plan);
         (marker.secret.is_none() || marker.secret == plan.secret)
-            && marker.first_term().is_none_or(|recorded| Some(recorded) == first)
+            && (marker.first_term() == first || (marker.first_term().is_none() && !marker.is_without_topology()))
             && marker.arguments.as_ref().is_none_or(|arguments| *arguments == hash)
     })
 }

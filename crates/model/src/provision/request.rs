@@ -9,7 +9,7 @@ use super::plan::{ClaimAccessType, CreatePlan, VolumeCapability, VolumeSecrets, 
 use super::quantity::parse_bytes;
 use super::refusal::ProvisionRefusal;
 use super::secrets::{SecretFamily, TemplateContext};
-use super::topology::{Segment, TopologyQuery, requirement};
+use super::topology::{Segment, TopologyQuery, TopologyRequirement, requirement};
 use crate::decide::AccessMode;
 use crate::objects::{ClaimAccessMode, SecretReference, StorageClass, VolumeMode};
 
@@ -123,20 +123,7 @@ pub(super) fn plan(
         ("csi.storage.k8s.io/pvc/namespace", &*claim.namespace),
         ("csi.storage.k8s.io/pv/name", name),
     ];
-    let (accessibility, segment) = if driver.capabilities.accessibility_constraints {
-        requirement(&TopologyQuery {
-            driver: &driver.name,
-            class,
-            claim: &claim.name,
-            selected: claim.selected_node.as_ref().map(|node| (node, observed.node)),
-            recorded_segment: recorded.segment,
-            recorded_first: recorded.first,
-            facts: observed.topology,
-            policy,
-        })?
-    } else {
-        (None, None)
-    };
+    let (accessibility, segment) = topology(observed, class, recorded)?;
     let read_only = policy.read_only_many && *claim.access_modes == [ClaimAccessMode::ReadOnlyMany];
     Ok(CreatePlan {
         name: name.into(),
@@ -163,6 +150,32 @@ pub(super) fn plan(
             read_only,
             secrets,
         },
+    })
+}
+
+/// The topology that is asked for, and that of the selected node. A call that asked for none is repeated without one: with it the driver may
+/// make a second volume elsewhere.
+fn topology(
+    observed: &ObservedClaim<'_>,
+    class: &StorageClass,
+    recorded: RecordedArguments<'_>,
+) -> Result<(Option<TopologyRequirement>, Option<Segment>), ProvisionRefusal> {
+    let (claim, driver) = (observed.claim, observed.driver);
+    if !driver.capabilities.accessibility_constraints {
+        return Ok((None, None));
+    }
+    if recorded.without_topology {
+        return Ok((None, recorded.segment.cloned()));
+    }
+    requirement(&TopologyQuery {
+        driver: &driver.name,
+        class,
+        claim: &claim.name,
+        selected: claim.selected_node.as_ref().map(|node| (node, observed.node)),
+        recorded_segment: recorded.segment,
+        recorded_first: recorded.first,
+        facts: observed.topology,
+        policy: observed.policy,
     })
 }
 

@@ -50,7 +50,8 @@ impl Subject<'_, '_> {
         };
         // A marker that says nothing of topology says nothing of a call either, and users of a namespace can write the finalizer: the volume
         // would be in any zone.
-        let is_placed = selected.is_some() || recorded.segment.is_some() || recorded.first.is_some();
+        let is_recorded = recorded.segment.is_some() || recorded.first.is_some() || recorded.without_topology;
+        let is_placed = selected.is_some() || is_recorded;
         if has_topology && self.wanted && class.delayed && !is_placed {
             return wait(ClaimReason::WaitForConsumer);
         }
@@ -139,8 +140,9 @@ impl Subject<'_, '_> {
             marker.arguments.clone_from(&open.arguments);
             marker.secret.clone_from(&open.secret);
             marker.allowed = open.allowed.clone().or(marker.allowed);
-            if plan.accessibility.is_none() {
-                // The driver announces no topology for the moment: what was asked for is asked for again once it does.
+            if plan.accessibility.is_none() || open.is_without_topology() {
+                // The driver announces no topology for the moment, and what was asked for is asked for again once it does; or none was asked
+                // for. Else the call has the topology that is recorded, unless that was forged, and is ignored.
                 marker.segment.clone_from(&open.segment);
                 marker.first.clone_from(&open.first);
                 marker.requisite.clone_from(&open.requisite);

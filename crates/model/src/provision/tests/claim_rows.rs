@@ -87,6 +87,10 @@ fn source(world: ClaimWorld, field: &str, group: &str, kind: &str) -> ClaimWorld
     world.set(field, json!({"apiGroup": group, "kind": kind, "name": "s"}))
 }
 
+fn one_topology() -> Value {
+    json!([{"matchLabelExpressions": [{"key": "zone", "values": ["a"]}]}])
+}
+
 /// Two topologies, one of which is a thousand.
 fn many_topologies() -> Value {
     let hosts: Vec<String> = (0..1000).map(|at| at.to_string()).collect();
@@ -199,6 +203,11 @@ fn object(world: ClaimWorld, words: &str) -> ClaimWorld {
             recorded["first"] = json!({"zone": "a"});
             world.marked_with(&recorded)
         }
+        "marker without topology" => {
+            let mut recorded = marker_json();
+            recorded["arguments"] = json!("of the call");
+            world.marked_with(&recorded)
+        }
         "empty marker" => world.annotate(MARKER, ""),
         "no finalizer" => world.set("/metadata/finalizers", json!(["example.com/hold"])),
         "beta annotation" => world
@@ -217,6 +226,7 @@ fn object(world: ClaimWorld, words: &str) -> ClaimWorld {
         "no policy" => world.class("/reclaimPolicy", json!(null)),
         "immediate" => world.class("/volumeBindingMode", "Immediate"),
         "for a consumer" => world.class("/volumeBindingMode", "WaitForFirstConsumer"),
+        "restricted" => world.class("/allowedTopologies", one_topology()),
         "many topologies" => world.class("/allowedTopologies", many_topologies()),
         "another's class" => world.class("/provisioner", "other.test"),
         "class of hand-made volumes" => world.class("/provisioner", "kubernetes.io/no-provisioner"),
@@ -557,6 +567,7 @@ fn rows_12_to_15_what_is_missing_or_wrong() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
 fn rows_16_to_20_topology_the_marker_and_the_call() {
     play(
         "
@@ -565,8 +576,12 @@ fn rows_16_to_20_topology_the_marker_and_the_call() {
             16 no node selected, and a marker that says nothing of topology | delayed, unplaced, marked
         FindOut: create
             16 no node, a marker that says nothing, in deletion | delayed, unplaced, unreadable marker, deleting
+            16 none asked for, restricted since, in deletion | delayed, marker without topology, restricted, deleting
         Create: create
             16 no node selected any more, recorded | delayed, unplaced, recorded marker
+            16 no node selected any more, none asked for | delayed, unplaced, marker without topology
+            16 no CSINode, none asked for | delayed, marker without topology, no CSINode
+            20 none asked for, restricted, a driver without topology | without topology, restricted, marker without topology
             16 immediate, and a marker that says nothing | delayed, unplaced, immediate, unreadable marker
             16 no Node, uncertain | delayed, recorded marker, node gone
             16 not known, uncertain | delayed, recorded marker, unknown node
@@ -615,6 +630,7 @@ fn rows_16_to_20_topology_the_marker_and_the_call() {
             18 only when uncertain, not looked at | protected when uncertain
         ClassReplaced: tell class_replaced
             20 after a restart, the class another one | marked, replaced class
+            20 after a restart, none asked for, restricted since | delayed, marker without topology, restricted
             20 after a restart by another process, the class another one | marked, replaced class, of another process
         ",
     );

@@ -12,7 +12,7 @@ use crate::provision::attempt::{
     ClaimEvent, ClaimMemory, ClaimNote, ClaimStep, NODE_TIMEOUT, RescheduleCause, Verdict,
 };
 use crate::provision::topology::Segment;
-use crate::provision::{ClaimReason, CreateOutcome, CreatePlan, LeakProtection, ProvisionRefusal};
+use crate::provision::{ClaimReason, CreateOutcome, CreatePlan, Creation, LeakProtection, ProvisionRefusal};
 
 const SELECTED: &str = "/metadata/annotations/volume.kubernetes.io~1selected-node";
 
@@ -491,6 +491,8 @@ enum Change {
     /// kube-scheduler selects a node, where none is selected.
     Selected(usize),
     ListsIncomplete(bool),
+    /// The driver announces topology, or none.
+    Announced(bool),
     /// Another process goes on.
     Crash,
     /// An attempt, whose call is answered with this code.
@@ -505,6 +507,7 @@ fn change() -> impl Strategy<Value = Change> {
         2 => (0..3_usize).prop_map(Change::Relabelled),
         3 => (0..3_usize).prop_map(Change::Selected),
         2 => any::<bool>().prop_map(Change::ListsIncomplete),
+        2 => any::<bool>().prop_map(Change::Announced),
         2 => Just(Change::Crash),
         8 => code.prop_map(Change::Attempt),
     ]
@@ -514,8 +517,10 @@ fn change() -> impl Strategy<Value = Change> {
 struct Course {
     play: Play,
     labels: [usize; 3],
-    /// The first term of the call that is open.
+    /// The first term of the call that is open; empty where it has none.
     open: Option<String>,
+    /// Whether the driver has announced no topology since: then what was asked for is left out.
+    is_left_out: bool,
     processes: usize,
 }
 
@@ -543,6 +548,10 @@ impl Course {
                 }
             }
             Change::ListsIncomplete(incomplete) => cluster.nodes_are_known = !incomplete,
+            Change::Announced(announced) => {
+                cluster.driver.capabilities.accessibility_constraints = announced;
+                self.is_left_out |= !announced;
+            }
             Change::Crash => {
                 self.processes += 1;
                 self.play.memory = ClaimMemory::default();
@@ -552,6 +561,10 @@ impl Course {
         }
     }
 
+    fn announces(&self) -> bool {
+        self.play.cluster.driver.capabilities.accessibility_constraints
+    }
+
     fn attempt(&mut self, code: Option<i32>) {
         let before = selected(&self.play).cloned();
         self.play.cluster.wait(NODE_TIMEOUT);
@@ -559,11 +572,13 @@ impl Course {
         if let Some(asked) = &asked {
             let first = first(Some(asked));
             if let Some(open) = &self.open {
-                assert_eq!(*open, first, "the same call again");
+                let is_left_out = self.is_left_out && first.is_empty();
+                assert!(is_left_out || *open == first, "the same call again: {open:?}, {first:?}");
             }
             // INTERNAL says nothing at first of a call that is open: whether it is open still, the attempt knows.
-            let is_open = self.play.memory_is_uncertain();
-            self.open = is_open.then_some(first);
+            let is_open = self.play.memory.creation().is_some_and(Creation::is_uncertain);
+            self.open = is_open.then(|| self.open.take().unwrap_or(first));
+            self.is_left_out &= is_open || !self.announces();
         }
         let is_gone = before.is_some() && selected(&self.play).is_none();
         assert!(
@@ -581,7 +596,7 @@ proptest! {
     fn an_open_call_keeps_its_topology_and_its_node(changes in prop::collection::vec(change(), 1..30)) {
         let mut play = delayed();
         play.cluster.nodes.clear();
-        let mut course = Course { play, labels: [0; 3], open: None, processes: 0 };
+        let mut course = Course { play, labels: [0; 3], open: None, is_left_out: false, processes: 0 };
         for at in 0..3 {
             course.apply(Change::NodeBack(at));
         }
@@ -654,4 +669,72 @@ fn an_open_call_with_a_topology_is_not_ended_by_one_without() {
     play.memory = ClaimMemory::default();
     let (_, asked) = called(&mut play, None);
     assert_eq!((first(asked.as_ref()), play.saved()), ("zone=a".to_owned(), 1));
+}
+
+/// By now the setting, the class or the driver would have a topology asked for: with that the driver may make a second volume elsewhere, and
+/// its refusal says nothing of the first one.
+#[test]
+fn an_open_call_without_a_topology_is_repeated_without_one() {
+    type Change = fn(&mut Cluster);
+    let not_sent: Change = |cluster| cluster.policy.aggregate_topology = false;
+    let not_announced: Change = |cluster| cluster.driver.capabilities.accessibility_constraints = false;
+    let rows: [(&str, Play, Change, Change); 5] = [
+        ("the setting", Play::of(immediate()), not_sent, |_| {}),
+        ("the driver", Play::of(immediate()), not_announced, |_| {}),
+        ("the driver, delayed", delayed(), not_announced, |_| {}),
+        ("its node is gone", delayed(), not_announced, |cluster| {
+            cluster.nodes.remove(0);
+        }),
+        ("no node is selected", delayed(), not_announced, |cluster| {
+            cluster.set(SELECTED, json!(""));
+        }),
+    ];
+    for (name, mut play, before, after) in rows {
+        before(&mut play.cluster);
+        called(&mut play, Some(4));
+        play.cluster.policy.aggregate_topology = true;
+        play.cluster.driver.capabilities.accessibility_constraints = true;
+        after(&mut play.cluster);
+        for process in ["the next process", "the one after it"] {
+            play.restart(process);
+            let (_, asked) = called(&mut play, Some(4));
+            assert_eq!(asked.map(|asked| asked.accessibility.clone()), Some(None), "{name}");
+        }
+        called(&mut play, Some(3));
+        assert_eq!(play.outcome(), Some(&CreateOutcome::Infeasible), "{name}");
+        assert!(!play.cluster.carries_marker(), "{name}: it is the open call that is refused");
+    }
+}
+
+/// The class may be changed while nobody knows what the call did. Who deletes the claim has its volume found where it was made.
+#[test]
+fn an_open_call_without_a_topology_waits_for_the_class() {
+    let mut play = Play::of(immediate());
+    play.cluster.policy.aggregate_topology = false;
+    called(&mut play, Some(4));
+    play.restart("the next process");
+    let zones = json!([{"matchLabelExpressions": [{"key": "zone", "values": ["a"]}]}]);
+    play.cluster.class.as_mut().unwrap()["allowedTopologies"] = zones;
+    let (_, asked) = called(&mut play, Some(3));
+    assert!(asked.is_none(), "{asked:?}");
+    assert!(matches!(refusal(&play), Some((ClaimReason::ClassReplaced, _))));
+    play.cluster.delete();
+    let (_, asked) = called(&mut play, Some(4));
+    assert_eq!(asked.map(|asked| asked.accessibility.clone()), Some(None));
+}
+
+/// What the marker says was asked for counts, whatever this process would ask for.
+#[test]
+fn an_open_call_without_a_topology_is_not_ended_by_one_with() {
+    let mut play = Play::of(immediate());
+    let (_, asked) = called(&mut play, Some(4));
+    assert_ne!(first(asked.as_ref()), "");
+    let mut marker = super::marker_of(&play.cluster);
+    for field in ["first", "requisite", "allowed"] {
+        marker.as_object_mut().unwrap().remove(field);
+    }
+    play.cluster.claim.as_mut().unwrap()["metadata"]["annotations"][MARKER] = json!(marker.to_string());
+    called(&mut play, Some(3));
+    assert_eq!(play.outcome(), Some(&CreateOutcome::OtherCallOpen));
+    assert!(play.cluster.carries_marker());
 }
