@@ -8,7 +8,7 @@ use super::action::{ProvisionedVolumeAction as Action, VolumeDecision, VolumeRea
 use super::creation::Deletion;
 use super::driver::ProvisionerFacts;
 use super::observed::{ObservedVolume, OwningClaim, ProvisionerSecretState, RolePhase};
-use super::ownership::{is_own_volume, is_released};
+use super::ownership::{is_own_class, is_own_volume, is_released};
 use super::parameters::ClassParameters;
 use super::patch;
 use super::plan::DeletePlan;
@@ -18,8 +18,8 @@ use super::seen::Seen;
 use crate::api::names::PROVISIONER_FINALIZER;
 use crate::decide::patch::protect_volume;
 use crate::objects::{
-    ClaimReference, CsiSource, DeletionSecret, ReclaimPolicy, SecretReference, Volume, VolumePhase, VolumeSource,
-    is_blank,
+    ClaimReference, CsiSource, DeletionSecret, ReclaimPolicy, SecretReference, StorageClass, Volume, VolumePhase,
+    VolumeSource, is_blank,
 };
 
 fn decided(reason: VolumeReason, action: Action) -> VolumeDecision {
@@ -275,6 +275,13 @@ fn is_deletable(observed: &ObservedVolume<'_>, source: &CsiSource) -> bool {
     source.driver == observed.driver.name && !is_blank(&source.handle)
 }
 
+/// Whether the volume may have been made by this class. A person may name one of another driver in a PersistentVolume: its Secret is not for
+/// this one. That of the in-tree plug-in which made the volume is no class of the driver.
+fn may_have_made(class: &StorageClass, observed: &ObservedVolume<'_>) -> bool {
+    let made_by = observed.volume.lifecycle.provisioned_by.as_deref();
+    is_own_class(&class.provisioner, observed.driver) || made_by == Some(&*class.provisioner)
+}
+
 /// The Secret of DeleteVolume: that of the annotations; where they are missing, that of the class, as far as it can be known without the
 /// claim.
 fn secret(observed: &ObservedVolume<'_>) -> Result<Option<SecretReference>, VolumeDecision> {
@@ -285,8 +292,7 @@ fn secret(observed: &ObservedVolume<'_>) -> Result<Option<SecretReference>, Volu
         DeletionSecret::Named(secret) => Some(secret.clone()),
         DeletionSecret::Unrecorded => match observed.class {
             Seen::Unknown => return Err(wait(VolumeReason::Syncing)),
-            Seen::Gone => None,
-            Seen::Here(class) => {
+            Seen::Here(class) if may_have_made(class, observed) => {
                 let context = TemplateContext {
                     volume: &observed.volume.name,
                     namespace,
@@ -298,6 +304,7 @@ fn secret(observed: &ObservedVolume<'_>) -> Result<Option<SecretReference>, Volu
                     .resolve(SecretFamily::Provisioner, &context)
                     .map_err(refused)?
             }
+            Seen::Here(_) | Seen::Gone => None,
         },
     };
     let Some(secret) = secret else { return Ok(None) };

@@ -9,6 +9,8 @@ use crate::provision::{
     event, volume_fingerprint,
 };
 
+const PLUG_IN: &str = "kubernetes.io/aws-ebs";
+
 /// The action in a word.
 pub fn word(action: &Action) -> String {
     match action {
@@ -95,6 +97,10 @@ fn happen(world: VolumeWorld, words: &'static str) -> VolumeWorld {
             .set("/metadata/annotations", json!({"pv.kubernetes.io/migrated-to": DRIVER}))
             .set("/spec/csi", json!(null))
             .set("/spec/nfs", json!({})),
+        "made by a plug-in" => world.set(
+            "/metadata/annotations",
+            json!({"pv.kubernetes.io/provisioned-by": PLUG_IN, "pv.kubernetes.io/migrated-to": DRIVER}),
+        ),
         "decided" => world.annotate("attacher.csi.dev/reclaim", "Delete"),
         "decided otherwise" => world.annotate("attacher.csi.dev/reclaim", "Retain"),
         "no recorded Secret" => world.set("/metadata/annotations", provisioned_by_us),
@@ -126,6 +132,8 @@ fn observe(world: &mut VolumeWorld, words: &str) {
         "perhaps deleted" => world.deletion = Deletion::Uncertain,
         "failed" => world.deletion = delete_answer(Some(13), OrphanVolumePolicy::Retry),
         "no class" => world.class = None,
+        "another's class" => world.class.as_mut().unwrap()["provisioner"] = json!("other.test"),
+        "class of the plug-in" => world.class.as_mut().unwrap()["provisioner"] = json!(PLUG_IN),
         "unlisted" => world.policy.secrets = ProvisionerSecrets::default(),
         "loaded" => world.secret = secret_state(words),
         "incapable" => world.driver.capabilities.create_delete_volume = false,
@@ -255,6 +263,9 @@ fn rows_11_to_13_the_deletion() {
             11 without the finalizer, not in deletion | unprotected
             11 Secret gone | secret missing
             11 no class | no recorded Secret, no class
+            11 static, a class of another driver | static, class names s, another's class
+            11 static, a class of another driver with a template that is wrong | static, class names ${x}, another's class
+            11 the class made anew for another driver | no recorded Secret, class names s, another's class
         LoadSecret: secret ns/s
             11 Secret, not read | secret not loaded
         Delete: delete vol-1 with s
@@ -267,6 +278,8 @@ fn rows_11_to_13_the_deletion() {
             11 Secret of the class | no recorded Secret, class names s
             11 Secret of the class, half of other calls | no recorded Secret, class names s, half a Secret of nodes
             11 Secret of the class, a key that is not known | no recorded Secret, class names s, key that nobody knows
+            11 Secret of the class, static | static, class names s
+            11 Secret of the class of the in-tree plug-in that made it | made by a plug-in, class names s, class of the plug-in
             11 Secret of the class that an annotation names | no recorded Secret, class names s, class of an annotation
         SecretForbidden: tell invalid_class
             11 Secret of the class, half of it under an old key | no recorded Secret, class names s, half an old Secret
