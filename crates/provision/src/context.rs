@@ -114,16 +114,16 @@ struct Unsaved {
 }
 
 impl Unsaved {
-    fn remove(&mut self, claim: &ClaimKey) {
-        let Some(handle) = self.handles.remove(claim) else {
-            return;
-        };
-        if let Some(claims) = self.claims.get_mut(&handle) {
-            claims.remove(claim);
-            if claims.is_empty() {
-                self.claims.remove(&handle);
-            }
+    /// The handle, where no other claim has it.
+    fn remove(&mut self, claim: &ClaimKey) -> Option<Arc<str>> {
+        let handle = self.handles.remove(claim)?;
+        let claims = self.claims.get_mut(&handle)?;
+        claims.remove(claim);
+        if !claims.is_empty() {
+            return None;
         }
+        self.claims.remove(&handle);
+        Some(handle)
     }
 
     fn insert(&mut self, claim: &ClaimKey, volume: &NewVolume) {
@@ -142,8 +142,8 @@ impl UnsavedVolumes {
     }
 
     /// What is known of the volume of a claim from now on. To be told before the queue is, and of whatever the queue remembers: until then a
-    /// volume that was created is nobody's.
-    pub fn set(&self, claim: &ClaimKey, known: Option<&Creation>) {
+    /// volume that was created is nobody's. The handle that no claim has any more by that.
+    fn set(&self, claim: &ClaimKey, known: Option<&Creation>) -> Option<Arc<str>> {
         let created = match known {
             Some(Creation::Created(volume)) => Some(&**volume),
             _ => None,
@@ -151,20 +151,21 @@ impl UnsavedVolumes {
         let mut volumes = self.volumes.lock();
         let before = volumes.handles.get(claim).map(|handle| &**handle);
         if before == created.map(|volume| &*volume.handle) {
-            return;
+            return None;
         }
         let is_new = before.is_none();
-        volumes.remove(claim);
+        let left = volumes.remove(claim);
         if let Some(volume) = created {
             volumes.insert(claim, volume);
         }
         if volumes.has_ended {
-            return;
+            return None;
         }
         if is_new {
             self.series.added();
         }
         self.series.depth(volumes.handles.len());
+        left
     }
 
     /// The name of one with this ID, of another claim than `except`.
@@ -282,6 +283,18 @@ impl DriverContext {
         });
     }
 
+    /// As [`UnsavedVolumes::set`]. The deletion of a PersistentVolume may have waited for the claim to let go of its handle. Where several
+    /// have it, they wait for each other.
+    pub(crate) fn know_volume(&self, claim: &ClaimKey, known: Option<&Creation>) {
+        let Some(handle) = self.unsaved.set(claim, known) else {
+            return;
+        };
+        if let [alone] = &self.context.volumes.sharers(&self.facts.name, &handle)[..] {
+            let key = WorkKey::Volume(VolumeKey::of(alone));
+            self.queue.wake(&key, ClaimCause::Volume.into());
+        }
+    }
+
     /// Wakes those PersistentVolumes of a handle that may have waited for this one. Nobody can go on while one of them is not to be deleted,
     /// and the last one goes on when it is alone.
     ///
@@ -365,7 +378,7 @@ impl DriverContext {
             return;
         };
         let item = item_of(&look, &claim, state.known.creation(), ClaimCause::Resync);
-        self.unsaved.set(key, state.known.creation());
+        self.know_volume(key, state.known.creation());
         self.queue.add_and_remember(item, |memory| memory.claim = state);
     }
 }

@@ -54,7 +54,7 @@ pub(crate) async fn run(work: &DriverContext, run: &Run<WorkKey>, key: &ClaimKey
     shell.keep(&attempt);
     if verdict == Verdict::Done {
         // The queue forgets the claim, also where its volume is left alone.
-        work.unsaved.set(key, None);
+        work.know_volume(key, None);
     }
     shell.leave_open(verdict);
     result_of(work, run, verdict)

@@ -66,7 +66,7 @@ impl Shell<'_> {
     pub fn keep(&self, attempt: &ClaimAttempt) {
         let (known, progress) = (attempt.memory().clone(), self.progress.clone());
         let work = self.look.work;
-        work.unsaved.set(self.look.key, attempt.creation());
+        work.know_volume(self.look.key, attempt.creation());
         work.queue.remember(&self.run.key, |memory| {
             memory.claim.take(known, &self.secret);
             memory.progress = progress;

@@ -7,6 +7,11 @@ const FINALIZER: &str = "external-provisioner.volume.kubernetes.io/finalizer";
 
 /// One of them, in this phase.
 fn shared(world: &World, name: &str, phase: &str) {
+    shared_handle(world, name, phase, "h");
+}
+
+/// With this handle.
+fn shared_handle(world: &World, name: &str, phase: &str, handle: &str) {
     world.volume(json!({
         "metadata": {
             "name": name, "uid": format!("{name}-uid"), "finalizers": [FINALIZER],
@@ -14,7 +19,7 @@ fn shared(world: &World, name: &str, phase: &str) {
         },
         "spec": {
             "persistentVolumeReclaimPolicy": "Delete", "storageClassName": "good",
-            "csi": {"driver": DRIVER, "volumeHandle": "h"},
+            "csi": {"driver": DRIVER, "volumeHandle": handle},
             "claimRef": {"namespace": "web", "name": name, "uid": format!("uid-{name}")},
         },
         "status": {"phase": phase},
@@ -104,4 +109,21 @@ async fn all_that_wait_for_one_attachment_go_on_when_it_is_gone_and_an_event_ask
     assert_eq!(world.saved(), 1);
     assert!(world.api.objects.lock().contains_key(&format!("{VOLUMES}pv0")));
     assert!(world.driver.deleted.lock().is_empty(), "it is attached yet");
+}
+
+/// Its PersistentVolume cannot be saved, and the volume is somebody else's: it is left alone once nobody wants it. Nothing else tells of that.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_lets_go_of_a_handle_lets_its_volume_be_deleted() {
+    const HANDLE: &str = "handle of pvc-uid-a";
+    let world = World::started(&json!({}));
+    world.api.fails_to_save.store(true, Ordering::Relaxed);
+    world.claim("a", "good");
+    pass(1).await;
+    shared_handle(&world, "pv", "Released", HANDLE);
+    pass(1).await;
+    assert_eq!(waits(&world), [VolumeReason::HandleShared]);
+    world.delete_claim("a");
+    pass(5).await;
+    assert!(!world.is_marked("a"));
+    assert_eq!(*world.driver.deleted.lock(), [HANDLE]);
 }
