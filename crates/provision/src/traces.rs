@@ -44,7 +44,7 @@ const fn aborted(operation: Operation) -> &'static str {
 /// How a life cycle ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LifecycleOutcome {
-    /// The PersistentVolume is saved, or the volume is deleted.
+    /// The PersistentVolume is saved; or the volume is deleted, or left to another PersistentVolume with which it is.
     Succeeded,
     /// Nobody wants a volume any more, or it is kept.
     Aborted,

@@ -213,6 +213,11 @@ impl VolumeAttempt {
         self.memory.deletion
     }
 
+    /// Whether it goes without a call, as its volume is deleted with another PersistentVolume.
+    pub fn is_left(&self) -> bool {
+        self.memory.left_is_told
+    }
+
     /// The Secret that the deletion waits for: it cannot be read, or the driver refused the last call that it was for, or that was made
     /// without it.
     pub fn needed_secret(&self) -> Option<&SecretReference> {

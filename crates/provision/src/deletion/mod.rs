@@ -33,8 +33,13 @@ pub(crate) async fn run(work: &DriverContext, run: &Run<WorkKey>, key: &VolumeKe
     work.secrets.set(&work.context.requests, &run.key, secret, tried);
     work.queue.settle_rate(run, shell.calls);
     if verdict == Verdict::Done && work.role() == RolePhase::Serving {
-        // The volume is kept, where nothing else was said.
-        shell.ended.get_or_insert(LifecycleOutcome::Aborted);
+        // It has gone for another one, or the volume is kept, where nothing else was said.
+        let outcome = if attempt.is_left() {
+            LifecycleOutcome::Succeeded
+        } else {
+            LifecycleOutcome::Aborted
+        };
+        shell.ended.get_or_insert(outcome);
     }
     shell.end(&attempt);
     shell.keep(&attempt);

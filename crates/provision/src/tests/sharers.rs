@@ -6,7 +6,7 @@ use crate::provision::VolumeReason;
 const FINALIZER: &str = "external-provisioner.volume.kubernetes.io/finalizer";
 
 /// One of them, in this phase.
-fn shared(world: &World, name: &str, phase: &str) {
+pub(super) fn shared(world: &World, name: &str, phase: &str) {
     shared_handle(world, name, phase, "h");
 }
 

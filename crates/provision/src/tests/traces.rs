@@ -200,6 +200,24 @@ async fn attempts_to_delete_are_in_a_row() {
     );
 }
 
+/// Nothing was given up: the volume is deleted with the other one.
+#[tokio::test]
+async fn a_deletion_that_is_left_to_another_one_has_succeeded() {
+    let (receiver, world, guard) = working(|_| {}).await;
+    for name in ["a", "b"] {
+        super::sharers::shared(&world, name, "Released");
+    }
+    let is_root = |span: &ReceivedSpan| span.name == "PersistentVolume.delete";
+    let spans = receiver.wait_until(LIMIT, |spans| spans.iter().any(is_root)).await;
+    drop(guard);
+    let root = spans.iter().find(|span| is_root(span)).unwrap();
+    assert_eq!(
+        (root.text("k8s.persistentvolume.name"), root.text("attacher.outcome")),
+        ("b", "succeeded")
+    );
+    assert!(world.driver.deleted.lock().is_empty());
+}
+
 /// As on a VolumeAttachment: it is something to point to, or nothing.
 #[tokio::test]
 async fn a_context_of_somebody_else_on_a_claim_is_linked_to() {

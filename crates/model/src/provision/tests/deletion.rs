@@ -633,6 +633,7 @@ fn of_two_with_one_handle_that_go_one_is_deleted_with_its_volume_and_the_other_b
         !play.is_told(|note| *note == VolumeNote::Released),
         "its volume was not deleted"
     );
+    assert!(VolumeAttempt::new(play.memory.clone()).is_left());
 
     let mut play = Play::with(|cluster| cluster.sharer = Some("zz-pv"));
     assert!(matches!(play.plain(), Verdict::Rest(_)), "that one goes first");
