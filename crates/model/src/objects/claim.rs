@@ -60,9 +60,6 @@ struct DataSourceWire {
     api_group: Option<String>,
     #[serde(default)]
     kind: String,
-    #[serde(default)]
-    name: String,
-    namespace: Option<String>,
 }
 
 /// `PersistentVolumeClaimStatus`.
@@ -106,15 +103,13 @@ pub enum VolumeMode {
     Block,
 }
 
-/// `spec.dataSource`, else `spec.dataSourceRef`.
+/// Of which kind `spec.dataSource` is, else `spec.dataSourceRef`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the fields of the API")]
 pub struct DataSource {
     /// Empty for the core group.
     pub group: Box<str>,
     pub kind: Box<str>,
-    pub name: Box<str>,
-    pub namespace: Option<Box<str>>,
 }
 
 /// A cached PersistentVolumeClaim.
@@ -186,8 +181,6 @@ impl From<DataSourceWire> for DataSource {
         Self {
             group: boxed(wire.api_group),
             kind: wire.kind.into(),
-            name: wire.name.into(),
-            namespace: wire.namespace.map(String::into_boxed_str),
         }
     }
 }

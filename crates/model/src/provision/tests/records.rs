@@ -36,11 +36,11 @@ fn a_claim_keeps_what_is_read() {
         Some(super::builders::DRIVER),
         "the current key counts"
     );
-    let source = json!({"kind": "PersistentVolumeClaim", "name": "other", "namespace": "x"});
+    let source = json!({"kind": "PersistentVolumeClaim", "name": "other"});
     let source = claim_of(&world().set("/spec/dataSourceRef", source).claim)
         .data_source
         .unwrap();
-    assert_eq!((&*source.group, source.namespace.as_deref()), ("", Some("x")));
+    assert_eq!((&*source.group, &*source.kind), ("", "PersistentVolumeClaim"));
 }
 
 /// Under 1 KiB for a claim: the record and what it points to, but for names that are shared.
