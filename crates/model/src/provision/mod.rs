@@ -66,7 +66,7 @@ pub use ownership::{
     is_of_volume, is_own_claim, is_own_class, is_own_volume, is_released, may_be_asked_for, needs_claim_work,
     needs_volume_work,
 };
-pub use parameters::{ClassParameters, MAX_PARAMETERS};
+pub use parameters::ClassParameters;
 pub use patch::ClaimWrite;
 pub use persistent_volume::{is_saved, node_affinity, persistent_volume};
 pub use plan::{ClaimAccessType, CreatePlan, DeletePlan, VolumeCapability, VolumeSecrets, VolumeTemplate};

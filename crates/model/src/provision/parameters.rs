@@ -10,9 +10,6 @@ use super::secrets::{SecretFamily, SecretTemplates};
 use crate::api::names::RESERVED_PARAMETER_PREFIX;
 use crate::objects::{StorageClass, StringMap};
 
-/// So many parameters of a class are accepted. The API server accepts 512; no driver has so many.
-pub const MAX_PARAMETERS: usize = 256;
-
 /// The deprecated key of the file system type, and the one that took its place.
 const FS_TYPE: &str = "fstype";
 const FS_TYPE_KEY: &str = "csi.storage.k8s.io/fstype";
@@ -32,13 +29,6 @@ impl<'a> ClassParameters<'a> {
     /// Reads the parameters of a class.
     pub fn of(class: &'a StorageClass) -> Result<Self, ProvisionRefusal> {
         check_size(class)?;
-        let count = class.parameters.iter().count();
-        if count > MAX_PARAMETERS {
-            return Err(ProvisionRefusal::TooManyParameters {
-                class: class.name.clone(),
-                count,
-            });
-        }
         let sent = sent(class)?;
         Ok(Self {
             fs_type: fs_type(class)?,

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use thiserror::Error;
 
-use super::parameters::MAX_PARAMETERS;
 use super::topology::{MAX_TERMS, MAX_TERMS_SIZE, Segment};
 use crate::api::names::{DELETION_SECRET_NAME_ANNOTATION, DELETION_SECRET_NAMESPACE_ANNOTATION, PROVISIONER_FINALIZER};
 use crate::api::permissions::secret_entry;
@@ -77,10 +76,6 @@ pub enum ProvisionRefusal {
         field: &'static str,
         bytes: usize,
     },
-    #[error(
-        "StorageClass {class} has {count} parameters, and at most {MAX_PARAMETERS} are accepted: create it anew with fewer"
-    )]
-    TooManyParameters { class: Arc<str>, count: usize },
     #[error(
         "found unknown parameter key {key:?} with reserved namespace csi.storage.k8s.io/: create StorageClass {class} anew without it"
     )]
@@ -331,7 +326,6 @@ impl ProvisionRefusal {
             }
             Self::Selector | Self::AccessModes | Self::Size(_) | Self::ShortUid(_) => "invalid_claim",
             Self::ClassTooLarge { .. }
-            | Self::TooManyParameters { .. }
             | Self::UnknownReservedKey { .. }
             | Self::FsTypeTwice { .. }
             | Self::SecretKeysTwice { .. }
