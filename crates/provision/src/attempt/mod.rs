@@ -9,7 +9,7 @@ use crate::apiserver::SecretData;
 use crate::context::DriverContext;
 use crate::key::{ClaimCause, ClaimKey, WorkKey};
 use crate::lanes::place_of;
-use crate::provision::attempt::{ClaimAttempt, Verdict, may_call};
+use crate::provision::attempt::{ClaimAttempt, Verdict, WaitsFor, may_call};
 use crate::queue::{Run, RunResult};
 use shell::Shell;
 
@@ -39,15 +39,16 @@ pub(crate) async fn run(work: &DriverContext, run: &Run<WorkKey>, key: &ClaimKey
     let secret = attempt.needed_secret().filter(|_| verdict != Verdict::Done);
     let tried = shell.secret.of(secret).map(SecretData::version);
     work.secrets.set(&work.context.requests, &run.key, secret, tried);
-    work.topology
-        .set(&work.queue, &run.key, attempt.needs_topology(), generation);
+    let waits_for = attempt.waits_for();
+    let needs_topology = waits_for == Some(WaitsFor::AnyTopology);
+    work.topology.set(&work.queue, &run.key, needs_topology, generation);
     work.queue.settle_rate(run, shell.calls);
     if let Some(claim) = attempt.claim() {
         let (lane, group) = place_of(claim, may_call(&shell.look, claim, attempt.creation()));
         work.queue.wait_next_in(run, lane, group);
     }
     shell.end(&attempt);
-    if attempt.misses_consumer() {
+    if waits_for == Some(WaitsFor::Consumer) {
         // Nobody waits for the volume until a node is selected.
         shell.progress.begun = None;
     }

@@ -13,7 +13,7 @@ use crate::csi::{CreateVolume, DeleteVolume};
 use crate::decide::patch::PatchType;
 use crate::key::{ClaimKey, KeyMemory};
 use crate::objects::{Claim, PersistentVolumeClaimWire, PersistentVolumeWire, Volume};
-use crate::provision::attempt::{ClaimAttempt, ClaimEvent, ClaimStep, ClaimView as _, Verdict};
+use crate::provision::attempt::{ClaimAttempt, ClaimEvent, ClaimStep, ClaimView as _, Verdict, WaitsFor};
 use crate::provision::{AnsweredVolume, CallSecret, ClaimWrite, CreatePlan, Creation, DeletePlan, Seen};
 use crate::reflect::Sink as _;
 use crate::telemetry::names::attr;
@@ -43,7 +43,8 @@ impl Shell<'_> {
             self.know_created(attempt);
             // What fails without a step is pending as well, or waits for the driver; what waits for something else is when that is told.
             let is_failed = matches!(step, ClaimStep::End(Verdict::Failed { .. }));
-            if let Some(claim) = attempt.claim().filter(|_| is_failed || attempt.misses_driver()) {
+            let is_held_up = is_failed || attempt.waits_for() == Some(WaitsFor::Driver);
+            if let Some(claim) = attempt.claim().filter(|_| is_held_up) {
                 self.begin(claim);
             }
             for note in attempt.take_notes() {

@@ -53,7 +53,7 @@ impl<T: std::fmt::Debug> Kept<T> {
 
 /// What of an attempt decides nothing in these worlds: how long it rests, what it failed with, since when it waits (there is no time), what
 /// it told once already, and how many of the steps it took that an attempt may take; no attempt of these worlds comes near to that number.
-const UNDECISIVE: [&str; 11] = [
+const UNDECISIVE: [&str; 10] = [
     " rests: ",
     " steps: ",
     " save_at: ",
@@ -64,7 +64,6 @@ const UNDECISIVE: [&str; 11] = [
     " node_missing_since: ",
     " is_told: ",
     " leak_is_told: ",
-    " needs_topology: ",
 ];
 
 /// What a value shows of itself that decides something. Of the failures to save only whether there are any does.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::memory::Infeasible;
-use super::step::Pending;
+use super::step::{Due, Pending};
 use super::{ClaimAttempt, ClaimEvent, ClaimNote, ClaimView, MAX_STALE, UndoFailure, Verdict, not_kept};
 use crate::answer::{ApiError, ApiErrorKind};
 use crate::attempt::{CallEnd, LeaseLost};
@@ -129,8 +129,7 @@ impl ClaimAttempt {
             }
             _ if is_stale => {
                 self.stale += 1;
-                self.first = None;
-                self.reread = true;
+                self.due = Some(Due::ReadClaim);
                 None
             }
             _ => {
@@ -255,7 +254,7 @@ impl ClaimAttempt {
         let note = ClaimNote::CallFailed(Box::new(outcome), failure, is_retried);
         self.notes.push(note);
         if reschedule.is_some() {
-            self.first = reschedule;
+            self.due = reschedule.map(Due::Reschedule);
             return None;
         }
         if is_infeasible {
@@ -373,7 +372,7 @@ impl ClaimAttempt {
     /// A PersistentVolume that may be there is read; one that the API server refuses is told at once, and saved again.
     fn was_not_saved(&mut self, view: &impl ClaimView, name: Box<str>, error: ApiError) -> Option<Verdict> {
         if error.status == Some(CONFLICT) || error.may_have_happened() {
-            self.first_read = Some((name, error));
+            self.due = Some(Due::ReadVolume(name, error));
             return None;
         }
         Some(self.save_later(view, error))

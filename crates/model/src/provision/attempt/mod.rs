@@ -36,7 +36,7 @@ use super::trouble::Trouble;
 use crate::answer::ApiError;
 use crate::api::names::TRACEPARENT_ANNOTATION;
 use crate::objects::{Claim, SecretReference, StorageClass, Volume};
-use step::Pending;
+use step::{Due, Pending};
 use surroundings::{Surroundings, neutral};
 
 /// How long a class may be missing, or that of another provisioner, before it is told: kube-controller-manager may be about to correct it.
@@ -58,22 +58,26 @@ pub(super) const MAX_STEPS: u32 = 32;
 /// So many writes of one attempt from a stale copy are followed by a live read.
 pub(super) const MAX_STALE: u32 = 3;
 
+/// What a claim waits for at the end of an attempt, as far as the shell does something about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitsFor {
+    /// Nothing else is missing than the driver, which is away: the operation has begun.
+    Driver,
+    /// No node is selected that the volume is wanted on: the operation has not begun, or not again.
+    Consumer,
+    /// Topology that any node may bring: no node is selected for the claim, or that does not count. Else a change of that node is a change of
+    /// the claim's inputs.
+    AnyTopology,
+}
+
 /// One attempt for one claim.
 #[derive(Clone, Debug, Default)]
-#[allow(
-    clippy::struct_excessive_bools,
-    reason = "each says of one read of this attempt that it was made, or is needed"
-)]
 pub struct ClaimAttempt {
     memory: ClaimMemory,
     /// What was asked for last.
     pending: Option<Pending>,
-    /// A patch that comes before the next decision.
-    first: Option<ClaimWrite>,
-    /// Whether the claim is read before the next decision: the last write was made from a stale copy.
-    reread: bool,
-    /// The PersistentVolume that is read before the next decision, and the failure to save it.
-    first_read: Option<(Box<str>, ApiError)>,
+    /// What comes before the next decision.
+    due: Option<Due>,
     /// Of the settings and the connection that it began with.
     epoch: u64,
     claim_is_live: bool,
@@ -91,16 +95,11 @@ pub struct ClaimAttempt {
     notes: Vec<ClaimNote>,
     /// Whether the end of what was done for the claim is told.
     end_is_told: bool,
-    /// Whether topology is missing that any node may bring.
-    needs_topology: bool,
     /// The inputs that the call was made with: they may change while it runs.
     called_with: Option<u64>,
     /// How the attempt ends after the write that is under way: the marker of what it has left open.
     ended: Option<Verdict>,
-    /// Whether the driver would be called, and is away.
-    misses_driver: bool,
-    /// Whether no node is selected that the volume is wanted on.
-    misses_consumer: bool,
+    waits_for: Option<WaitsFor>,
 }
 
 impl ClaimAttempt {
@@ -142,20 +141,9 @@ impl ClaimAttempt {
         self.needed.as_ref().or(self.memory.refused_with.as_ref())
     }
 
-    /// Whether the claim waits for topology that any node may bring: no node is selected for it, or that does not count. Else a change of
-    /// that node is a change of the claim's inputs.
-    pub const fn needs_topology(&self) -> bool {
-        self.needs_topology
-    }
-
-    /// Whether nothing is missing for the next step than the driver, which is away: the operation has begun.
-    pub const fn misses_driver(&self) -> bool {
-        self.misses_driver
-    }
-
-    /// Whether no node is selected that the volume is wanted on: the operation has not begun, or not again.
-    pub const fn misses_consumer(&self) -> bool {
-        self.misses_consumer
+    /// What the claim waits for, if it is one of these.
+    pub const fn waits_for(&self) -> Option<WaitsFor> {
+        self.waits_for
     }
 
     /// Whether somebody wants the volume, by the claim as it is now: who deletes it, gives it to another driver or binds it to another
@@ -205,7 +193,7 @@ impl ClaimAttempt {
         let memory = &mut self.memory;
         Trouble::after_claim_notes(&mut memory.trouble, &self.notes);
         // Where the driver is away, nothing else is missing.
-        if matches!(step, ClaimStep::Create(_)) || self.misses_driver {
+        if matches!(step, ClaimStep::Create(_)) || self.waits_for == Some(WaitsFor::Driver) {
             Trouble::is_called(&mut memory.trouble);
         }
         let is_uncertain = memory.is_uncertain();
@@ -236,22 +224,15 @@ impl ClaimAttempt {
         if self.steps > MAX_STEPS {
             return ClaimStep::End(self.request_failed(view, not_kept("PersistentVolumeClaim")));
         }
-        if let Some(write) = self.first.take() {
-            if !view.may_start() {
-                return ClaimStep::End(Verdict::LeaseLost);
-            }
-            self.pending = Some(self.reschedules(RescheduleCause::Exhausted));
-            return ClaimStep::Patch(write);
-        }
-        if std::mem::take(&mut self.reread) {
-            self.pending = Some(Pending::ReadClaim);
-            return ClaimStep::ReadClaim;
-        }
-        if let Some((name, error)) = self.first_read.take() {
-            self.pending = Some(Pending::ReadVolume(Some(error)));
-            return ClaimStep::ReadVolume(name);
-        }
-        self.decide(view)
+        let (pending, step) = match self.due.take() {
+            None => return self.decide(view),
+            Some(Due::Reschedule(_)) if !view.may_start() => return ClaimStep::End(Verdict::LeaseLost),
+            Some(Due::Reschedule(write)) => (self.reschedules(RescheduleCause::Exhausted), ClaimStep::Patch(write)),
+            Some(Due::ReadClaim) => (Pending::ReadClaim, ClaimStep::ReadClaim),
+            Some(Due::ReadVolume(name, error)) => (Pending::ReadVolume(Some(error)), ClaimStep::ReadVolume(name)),
+        };
+        self.pending = Some(pending);
+        step
     }
 
     /// How long a call that cannot succeed with its arguments is not made again, unless an input changes.
@@ -579,11 +560,9 @@ impl ClaimAttempt {
             {
                 self.needed = Some(secret.clone());
             }
-            // Else it is that of the selected node.
-            self.needs_topology = matches!(
-                *cause,
-                ProvisionRefusal::NoTopology(_) | ProvisionRefusal::TopologyLabelsMissing { .. }
-            );
+            if let ProvisionRefusal::NoTopology(_) | ProvisionRefusal::TopologyLabelsMissing { .. } = &*cause {
+                self.waits_for = Some(WaitsFor::AnyTopology);
+            }
             if reason == ClaimReason::Unconfirmed {
                 // A list that comes in wakes nobody.
                 if !std::mem::replace(&mut self.memory.is_told_of_lists, true) {
@@ -600,7 +579,11 @@ impl ClaimAttempt {
             }
             return self.waits(view);
         }
-        self.misses_driver = reason == ClaimReason::DriverAway;
+        self.waits_for = match reason {
+            ClaimReason::DriverAway => Some(WaitsFor::Driver),
+            ClaimReason::WaitForConsumer => Some(WaitsFor::Consumer),
+            _ => None,
+        };
         let now = view.now();
         let rest = |since: Option<Timestamp>, patience: Duration| {
             let waited = since.map_or(Duration::ZERO, |since| elapsed(since, now));
@@ -613,10 +596,7 @@ impl ClaimAttempt {
             ClaimReason::ClassMissing | ClaimReason::ClassMismatch => {
                 rest(self.memory.class_missing_since, CLASS_TIMEOUT)
             }
-            ClaimReason::WaitForConsumer => {
-                self.misses_consumer = true;
-                self.memory.rest_for_consumer()
-            }
+            ClaimReason::WaitForConsumer => self.memory.rest_for_consumer(),
             ClaimReason::Populator => {
                 if !std::mem::replace(&mut self.memory.is_populated, true) {
                     self.notes.push(ClaimNote::Populator);

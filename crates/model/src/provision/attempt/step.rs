@@ -241,6 +241,17 @@ pub enum RescheduleCause {
     Exhausted,
 }
 
+/// What comes before the next decision.
+#[derive(Clone, Debug)]
+pub(super) enum Due {
+    /// The patch that takes the selected node off, as the driver has no room there.
+    Reschedule(ClaimWrite),
+    /// A read of the claim: the last write was made from a stale copy.
+    ReadClaim,
+    /// A read of the PersistentVolume of this name, with the failure to save it.
+    ReadVolume(Box<str>, ApiError),
+}
+
 /// What was asked for.
 #[derive(Clone, Debug)]
 pub(super) enum Pending {

@@ -9,7 +9,7 @@ use super::super::builders::{DRIVER, MARKER, marker_json, node, world};
 use super::{Cluster, Play, failed};
 use crate::objects::StringMap;
 use crate::provision::attempt::{
-    ClaimEvent, ClaimMemory, ClaimNote, ClaimStep, NODE_TIMEOUT, RescheduleCause, Verdict,
+    ClaimEvent, ClaimMemory, ClaimNote, ClaimStep, NODE_TIMEOUT, RescheduleCause, Verdict, WaitsFor,
 };
 use crate::provision::topology::Segment;
 use crate::provision::{ClaimReason, CreateOutcome, CreatePlan, Creation, LeakProtection, ProvisionRefusal};
@@ -451,7 +451,7 @@ fn only_a_claim_without_a_selected_node_waits_for_any_node() {
     let needs = |cluster: &Cluster| {
         let mut attempt = crate::provision::attempt::ClaimAttempt::new(ClaimMemory::default());
         attempt.next(cluster, crate::provision::attempt::ClaimEvent::Begin);
-        attempt.needs_topology()
+        attempt.waits_for() == Some(WaitsFor::AnyTopology)
     };
     let mut cluster = immediate();
     assert!(!needs(&cluster), "there is topology");
@@ -470,7 +470,7 @@ fn a_selected_node_that_does_not_count_is_not_waited_for() {
     let nodes = std::mem::take(&mut play.cluster.nodes);
     let mut attempt = crate::provision::attempt::ClaimAttempt::new(ClaimMemory::default());
     attempt.next(&play.cluster, crate::provision::attempt::ClaimEvent::Begin);
-    assert!(attempt.needs_topology(), "any node may help");
+    assert_eq!(attempt.waits_for(), Some(WaitsFor::AnyTopology), "any node may help");
     waits_for_another_node(&mut play);
     play.cluster.nodes = nodes;
     // Nobody selects another one.
