@@ -64,6 +64,11 @@ impl<K> RoleView for Look<'_, K> {
         let volumes = &self.work.context.volumes;
         volumes.handle_owner(&self.work.facts.name, handle, except)
     }
+
+    fn attached_to(&self, name: &str, handle: &str) -> Seen<Arc<str>> {
+        let volumes = &self.work.context.volumes;
+        volumes.attached_to(name, &self.work.facts.name, handle)
+    }
 }
 
 impl ClaimView for Look<'_, ClaimKey> {
@@ -100,11 +105,6 @@ impl ClaimView for Look<'_, ClaimKey> {
             }
             known => known,
         }
-    }
-
-    fn attached_to(&self, name: &str, handle: &str) -> Seen<Arc<str>> {
-        let volumes = &self.work.context.volumes;
-        volumes.attached_to(name, &self.work.facts.name, handle)
     }
 
     fn topology(&self) -> Arc<TopologyFacts> {
@@ -172,21 +172,7 @@ impl VolumeView for Look<'_, VolumeKey> {
         self.work.unsaved.of_handle(handle, None)
     }
 
-    fn attached_to(&self) -> Seen<Arc<str>> {
-        match self.volume() {
-            Seen::Here(volume) => {
-                let handle = volume.spec.csi().map_or("", |source| &source.handle);
-                let volumes = &self.work.context.volumes;
-                volumes.attached_to(&volume.name, &self.work.facts.name, handle)
-            }
-            _ => Seen::Unknown,
-        }
-    }
-
-    fn lacks_read(&self) -> bool {
-        match self.volume() {
-            Seen::Here(volume) => self.work.context.volumes.lacks_read(&volume),
-            _ => false,
-        }
+    fn lacks_read(&self, volume: &Volume) -> bool {
+        self.work.context.volumes.lacks_read(volume)
     }
 }

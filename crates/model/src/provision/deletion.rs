@@ -15,6 +15,7 @@ use super::creation::Deletion;
 use super::fingerprint::volume_fingerprint;
 use super::observed::{ObservedVolume, OwningClaim, ProvisionerSecretState};
 use super::ownership::{is_of_volume, is_released};
+use super::persistent_volume::handle_of;
 use super::plan::DeletePlan;
 use super::refusal::ProvisionRefusal;
 use super::seen::Seen;
@@ -43,10 +44,8 @@ pub trait VolumeView: RoleView {
     fn sharers(&self, handle: &str, except: &str) -> Vec<Arc<Volume>>;
     /// The name of the volume of a claim for which the driver answered this ID, and that no PersistentVolume is known to name.
     fn created_for_a_claim(&self, handle: &str) -> Option<Arc<str>>;
-    /// The nodes of the VolumeAttachments of any driver that name the PersistentVolume, in words.
-    fn attached_to(&self) -> Seen<Arc<str>>;
-    /// Whether nothing will be known of the other two before the PersistentVolume is read live.
-    fn lacks_read(&self) -> bool;
+    /// Whether nothing will be known of others that use its volume before the PersistentVolume is read live.
+    fn lacks_read(&self, volume: &Volume) -> bool;
 }
 
 /// What the shell does next. Each but the last is answered by a [`VolumeEvent`].
@@ -278,8 +277,8 @@ impl VolumeAttempt {
         volume: &Arc<Volume>,
         look: impl FnOnce(&ObservedVolume<'_>) -> T,
     ) -> T {
-        let handle = volume.spec.csi().map_or("", |source| &source.handle);
-        let attached_to = view.attached_to();
+        let handle = handle_of(volume);
+        let attached_to = view.attached_to(&volume.name, handle);
         let class = volume.storage_class.as_ref();
         let class = class.map_or(Seen::Gone, |name| view.class(name));
         let claim = volume.claim.as_deref();
@@ -322,7 +321,7 @@ impl VolumeAttempt {
             claim: claim.map_or(OwningClaim::NotCached, |claim| self.owning(view, claim, volume)),
             bound: bound.as_ref(),
             bound_is_live,
-            lacks_read: view.lacks_read(),
+            lacks_read: view.lacks_read(volume),
             is_live,
             deletion: self.memory.deletion,
             class: class.as_deref(),
@@ -365,8 +364,7 @@ impl VolumeAttempt {
         let is_kept = matches!(reason, VolumeReason::Retained | VolumeReason::NotReleased);
         if is_kept && self.memory.deletion == Deletion::Uncertain {
             self.memory.deletion = Deletion::NotDeleted;
-            let handle = volume.spec.csi().map_or("", |source| &source.handle);
-            self.notes.push(VolumeNote::PerhapsDeleted(handle.into()));
+            self.notes.push(VolumeNote::PerhapsDeleted(handle_of(volume).into()));
         }
         let is_left = reason == VolumeReason::LeftToAnother;
         if is_left && !std::mem::replace(&mut self.memory.left_is_told, true) {
@@ -435,7 +433,7 @@ impl VolumeAttempt {
         if reason == VolumeReason::DriverAway {
             return Verdict::Rest(LONG_REST);
         }
-        let of = match (reason, view.attached_to()) {
+        let of = match (reason, view.attached_to(&volume.name, handle_of(volume))) {
             (VolumeReason::StillAttached, Seen::Here(nodes)) => nodes.to_string(),
             (VolumeReason::ReleasedWhileBound, _) => {
                 let claim = self.user(volume);
@@ -634,11 +632,11 @@ fn heir_of(view: &impl VolumeView, volume: &Volume, sharer: &Seen<Arc<str>>) -> 
 
 /// The kinds of which too little is known to delete the volume of a PersistentVolume; none where that is not what it waits for.
 fn unknown_kinds(view: &impl VolumeView, volume: &Volume) -> Option<&'static str> {
-    let handle = volume.spec.csi().map_or("", |source| &source.handle);
+    let handle = handle_of(volume);
     if matches!(view.handle_owner(handle, &volume.name), Seen::Unknown) {
         return Some("PersistentVolumes");
     }
-    if matches!(view.attached_to(), Seen::Unknown) {
+    if matches!(view.attached_to(&volume.name, handle), Seen::Unknown) {
         return Some("VolumeAttachments");
     }
     let claim = volume.claim.as_deref();

@@ -141,3 +141,8 @@ pub(super) fn is_of_claim(volume: &Volume, claim: &Claim) -> bool {
         .as_ref()
         .is_some_and(|reference| reference.uid == claim.uid)
 }
+
+/// The handle of its volume; empty without a CSI source.
+pub(super) fn handle_of(volume: &Volume) -> &str {
+    volume.spec.csi().map_or("", |source| &source.handle)
+}

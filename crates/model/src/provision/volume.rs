@@ -11,6 +11,7 @@ use super::observed::{ObservedVolume, OwningClaim, ProvisionerSecretState, RoleP
 use super::ownership::{is_own_class, is_own_volume, is_released};
 use super::parameters::ClassParameters;
 use super::patch;
+use super::persistent_volume::handle_of;
 use super::plan::DeletePlan;
 use super::refusal::ProvisionRefusal;
 use super::secrets::{SecretFamily, TemplateContext};
@@ -127,8 +128,7 @@ fn unused(observed: &ObservedVolume<'_>) -> Option<VolumeDecision> {
     match observed.sharer {
         Seen::Unknown => return not_known(),
         Seen::Here(owner) if observed.heir.is_none() => {
-            let handle = observed.volume.spec.csi().map_or("", |source| &source.handle);
-            let cause = ProvisionRefusal::handle_shared(handle, owner);
+            let cause = ProvisionRefusal::handle_shared(handle_of(observed.volume), owner);
             return Some(wait_for(VolumeReason::HandleShared, cause));
         }
         Seen::Here(_) | Seen::Gone => {}

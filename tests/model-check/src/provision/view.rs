@@ -235,18 +235,6 @@ impl<'w> View<'w> {
             _ => Seen::Unknown,
         }
     }
-
-    fn attached(&self, slot: Option<usize>) -> Seen<Arc<str>> {
-        if slot != Some(OWN) || self.universe.flaw == Flaw::NoLookForAttachments {
-            return Seen::Gone;
-        }
-        let node: Option<Arc<str>> = self.shown(ATTACHMENT).map(|_| Arc::from("n1"));
-        match node {
-            Some(node) if self.glance.unlisted & (1 << ATTACHMENT) == 0 => Seen::Here(node),
-            _ if self.is_listed(ATTACHMENT) => Seen::Gone,
-            _ => Seen::Unknown,
-        }
-    }
 }
 
 impl RoleView for View<'_> {
@@ -295,6 +283,18 @@ impl RoleView for View<'_> {
             }
         }
         Seen::Gone
+    }
+
+    fn attached_to(&self, name: &str, _: &str) -> Seen<Arc<str>> {
+        if slot_of(name) != Some(OWN) || self.universe.flaw == Flaw::NoLookForAttachments {
+            return Seen::Gone;
+        }
+        let node: Option<Arc<str>> = self.shown(ATTACHMENT).map(|_| Arc::from("n1"));
+        match node {
+            Some(node) if self.glance.unlisted & (1 << ATTACHMENT) == 0 => Seen::Here(node),
+            _ if self.is_listed(ATTACHMENT) => Seen::Gone,
+            _ => Seen::Unknown,
+        }
     }
 }
 
@@ -365,10 +365,6 @@ impl ClaimView for View<'_> {
         }
     }
 
-    fn attached_to(&self, name: &str, _: &str) -> Seen<Arc<str>> {
-        self.attached(slot_of(name))
-    }
-
     fn moment(&self) -> ListMoment {
         ListMoment::default()
     }
@@ -427,11 +423,7 @@ impl VolumeView for View<'_> {
         None
     }
 
-    fn attached_to(&self) -> Seen<Arc<str>> {
-        self.attached(Some(self.glance.slot.into()))
-    }
-
-    fn lacks_read(&self) -> bool {
+    fn lacks_read(&self, _: &Volume) -> bool {
         false
     }
 }

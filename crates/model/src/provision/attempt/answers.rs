@@ -15,7 +15,7 @@ use crate::provision::creation::{Creation, Deletion};
 use crate::provision::marker::MarkerState;
 use crate::provision::observed::{ProvisionerSecretState, RolePhase};
 use crate::provision::ownership::is_own_claim;
-use crate::provision::persistent_volume::is_saved;
+use crate::provision::persistent_volume::{handle_of, is_saved};
 use crate::provision::plan::CreatePlan;
 use crate::provision::refusal::ProvisionRefusal;
 use crate::provision::release_request::ClaimReleaseRefusal;
@@ -334,7 +334,7 @@ impl ClaimAttempt {
         if !std::mem::replace(&mut self.memory.two_are_told, true) {
             self.notes.push(ClaimNote::TwoVolumes {
                 volume: new.plan.name.clone(),
-                saved: saved.spec.csi().map_or("", |source| &source.handle).into(),
+                saved: handle_of(saved).into(),
                 lost: new.handle.clone(),
             });
         }

@@ -53,6 +53,9 @@ pub trait RoleView {
     /// The name of another PersistentVolume of the driver than `except` that has this handle. Of two that are saved, the one that is saved
     /// last sees the other one.
     fn handle_owner(&self, handle: &str, except: &str) -> Seen<Arc<str>>;
+    /// The nodes of the VolumeAttachments that name a PersistentVolume of this name, whether that is there or not, and of those of the
+    /// driver that name this handle, in words.
+    fn attached_to(&self, name: &str, handle: &str) -> Seen<Arc<str>>;
 }
 
 /// What an attempt for a claim sees.
@@ -74,9 +77,6 @@ pub trait ClaimView: RoleView {
     fn handle_owner_or_creator(&self, handle: &str) -> Seen<Arc<str>> {
         self.handle_owner(handle, "")
     }
-    /// The nodes of the VolumeAttachments that name a PersistentVolume of this name, whether that is there or not, and of those of the
-    /// driver that name this handle, in words.
-    fn attached_to(&self, name: &str, handle: &str) -> Seen<Arc<str>>;
     /// The nodes of the driver. Asked for only where that has topology.
     fn topology(&self) -> Arc<TopologyFacts>;
     /// What is known of a node; gone only when complete lists do not have it and their watches work. Asked for only where the driver has

@@ -161,6 +161,11 @@ impl RoleView for Cluster {
         assert_ne!(except, "", "of what is not saved, those of other claims count as well");
         self.owner_but(handle, except)
     }
+    fn attached_to(&self, name: &str, _: &str) -> Seen<Arc<str>> {
+        assert_eq!(name, NAME);
+        self.looks.set(self.looks.get() + 1);
+        self.attached_to.clone().map_or(Seen::Gone, Seen::Here)
+    }
 }
 
 impl ClaimView for Cluster {
@@ -187,11 +192,6 @@ impl ClaimView for Cluster {
     }
     fn handle_owner_or_creator(&self, handle: &str) -> Seen<Arc<str>> {
         self.owner_but(handle, "")
-    }
-    fn attached_to(&self, name: &str, _: &str) -> Seen<Arc<str>> {
-        assert_eq!(name, NAME);
-        self.looks.set(self.looks.get() + 1);
-        self.attached_to.clone().map_or(Seen::Gone, Seen::Here)
     }
     fn topology(&self) -> Arc<TopologyFacts> {
         self.looks_at_nodes.set(self.looks_at_nodes.get() + 1);

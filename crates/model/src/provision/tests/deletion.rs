@@ -195,6 +195,11 @@ impl RoleView for Cluster {
         let none = if is_known { Seen::Gone } else { Seen::Unknown };
         self.sharer.map_or(none, |name| Seen::Here(name.into()))
     }
+    fn attached_to(&self, name: &str, _: &str) -> Seen<Arc<str>> {
+        assert_eq!(name, NAME);
+        let none = if self.is_known() { Seen::Gone } else { Seen::Unknown };
+        self.attached_to.map_or(none, |node| Seen::Here(node.into()))
+    }
 }
 
 impl VolumeView for Cluster {
@@ -230,11 +235,7 @@ impl VolumeView for Cluster {
         });
         named.into_iter().collect()
     }
-    fn attached_to(&self) -> Seen<Arc<str>> {
-        let none = if self.is_known() { Seen::Gone } else { Seen::Unknown };
-        self.attached_to.map_or(none, |node| Seen::Here(node.into()))
-    }
-    fn lacks_read(&self) -> bool {
+    fn lacks_read(&self, _: &Volume) -> bool {
         self.known == Known::NotBeforeRead
     }
 }
