@@ -275,8 +275,8 @@ fn is_deletable(observed: &ObservedVolume<'_>, source: &CsiSource) -> bool {
     source.driver == observed.driver.name && !is_blank(&source.handle)
 }
 
-/// Whether the volume may have been made by this class. A person may name one of another driver in a PersistentVolume: its Secret is not for
-/// this one. That of the in-tree plug-in which made the volume is no class of the driver.
+/// Whether the volume may have been made by this class: one of the driver, or of whoever made the volume, as an in-tree plug-in. A person may
+/// name the class of another driver in a PersistentVolume: its Secret is not for this one.
 fn may_have_made(class: &StorageClass, observed: &ObservedVolume<'_>) -> bool {
     let made_by = observed.volume.lifecycle.provisioned_by.as_deref();
     is_own_class(&class.provisioner, observed.driver) || made_by == Some(&*class.provisioner)
