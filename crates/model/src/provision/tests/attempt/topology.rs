@@ -573,7 +573,7 @@ impl Course {
             let first = first(Some(asked));
             if let Some(open) = &self.open {
                 let is_left_out = self.is_left_out && first.is_empty();
-                assert!(is_left_out || *open == first, "the same call again: {open:?}, {first:?}");
+                assert!(is_left_out || *open == first, "the same call: {open:?}, {first:?}");
             }
             // INTERNAL says nothing at first of a call that is open: whether it is open still, the attempt knows.
             let is_open = self.play.memory.creation().is_some_and(Creation::is_uncertain);
@@ -702,7 +702,7 @@ fn an_open_call_without_a_topology_is_repeated_without_one() {
         }
         called(&mut play, Some(3));
         assert_eq!(play.outcome(), Some(&CreateOutcome::Infeasible), "{name}");
-        assert!(!play.cluster.carries_marker(), "{name}: it is the open call that is refused");
+        assert!(!play.cluster.carries_marker(), "{name}: the open call is refused");
     }
 }
 
