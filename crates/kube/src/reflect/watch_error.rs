@@ -20,12 +20,12 @@ pub fn is_missing_rule(explained: &str) -> bool {
 pub fn explain<K: Resource<DynamicType = ()>>(error: &watcher::Error, meanwhile: &str) -> String {
     use kube::Error::Api;
     use watcher::Error::{InitialListFailed, WatchError, WatchFailed, WatchStartFailed};
-    let status = match error {
-        InitialListFailed(Api(status))
-        | WatchStartFailed(Api(status))
-        | WatchFailed(Api(status))
-        | WatchError(status) => status,
-        _ => return error_chain::chain(error),
+    let (InitialListFailed(Api(status))
+    | WatchStartFailed(Api(status))
+    | WatchFailed(Api(status))
+    | WatchError(status)) = error
+    else {
+        return error_chain::chain(error);
     };
     let answer = ApiError {
         status: Some(status.code),
