@@ -66,13 +66,14 @@ pub enum LeaseFault {
 }
 
 /// Any two faults are of the kinds of one of these; so many of them are that somebody deletes a Lease.
-const PAIRS: [(&[LeaseFault], u8); 6] = [
+const PAIRS: [(&[LeaseFault], u8); 7] = [
     (&[LeaseFault::Dies, LeaseFault::Suspended], 0),
     (&[LeaseFault::Dies, LeaseFault::Unanswered], 0),
     (&[LeaseFault::Dies], 1),
     (&[LeaseFault::Suspended, LeaseFault::Unanswered], 0),
     (&[LeaseFault::Suspended], 1),
     (&[LeaseFault::Unanswered], 1),
+    (&[], 2),
 ];
 
 /// What the world is like.
