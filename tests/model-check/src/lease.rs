@@ -161,7 +161,8 @@ pub struct LeaseState {
     sidecar: Option<Candidate>,
     /// Whether the sidecar took what somebody had deleted while a replica held it. It does not wait, as client-go does not.
     excused: bool,
-    /// Whether somebody deleted the sidecar's Lease while a replica held it, and no replica has created it since.
+    /// Whether somebody deleted the sidecar's Lease while a replica held it, and no replica has created it since; or deleted what another
+    /// replica had created in its place.
     robbed: bool,
     /// Whether an object carries the driver's finalizer. Only the flaw that asks for it reads it.
     claimed: bool,

@@ -98,7 +98,7 @@ impl LeaseGroup {
             self.show(command, &seen);
             let ended = OptionFuture::from(over.as_ref().map(Term::over));
             let yielded = *self.members[OWN].commands.borrow() != ElectorCommand::Acquire;
-            let yields = OptionFuture::from(self.yields_at.filter(|_| !yielded && over.is_none()).map(sleep_until));
+            let yields = OptionFuture::from(self.yields_at.filter(|_| !yielded).map(sleep_until));
             let changed = self.members.iter_mut().map(|member| Box::pin(member.status.changed()));
             tokio::select! {
                 biased;

@@ -44,7 +44,7 @@ pub enum LeaderState {
     },
     /// It holds the Lease, in this term.
     Leading(Term),
-    /// It did hold the Lease and can no longer be sure of it. Nobody else takes it before the end of the lease duration.
+    /// It did hold the Lease, and can no longer be sure of it or knows that another one has it.
     Lost,
 }
 

@@ -117,7 +117,11 @@ impl LeaseWorld {
                     state.deletes -= 1;
                     let deleted = state.leases[lease].take();
                     if lease == SIDECAR {
-                        state.robbed = deleted.is_some_and(|record| holder_of(world.records.get(record)).is_some());
+                        state.robbed = deleted.is_some_and(|record| match world.records.get(record).holder.as_str() {
+                            // It stands for the one that was deleted before.
+                            NEW_LEASE_HOLDER => world.a_replica_may_think_it_holds(state),
+                            _ => holder_of(world.records.get(record)).is_some(),
+                        });
                     }
                 });
             }
