@@ -2,7 +2,7 @@
 //! earlier tries.
 
 use super::record::Recorded;
-use super::step::{Call, CallEnd, Event, LeaseLost, Step, Take, UnpublishFor, View};
+use super::step::{Call, CallEnd, Event, LeaseLost, Step, Take, View};
 use super::{Attempt, DecisionInputs, FailureCause, Note, Phase, Publish, Verdict};
 use crate::api::names::NOT_ATTACHED_AT_ANNOTATION;
 use crate::decide::{
@@ -84,9 +84,9 @@ impl Attempt {
         }
     }
 
-    /// Takes a volume back from where earlier tries may have left it, from this number on. That this fails holds nothing up, and no answer
-    /// not for long ([`UnpublishFor::Attach`]): the node may be gone for good, the driver knows better than we do whether the volume can be
-    /// elsewhere, and the place stays noted for the detach.
+    /// Takes a volume back from where earlier tries may have left it, from this number on. That this fails holds nothing up: the
+    /// node may be gone for good, the driver knows better than we do whether the volume can be elsewhere, and the place stays noted
+    /// for the detach.
     fn retract(&mut self, view: &dyn View, inputs: &DecisionInputs, request: &PublishRequest<'_>, from: usize) -> Step {
         self.places.clear();
         for (number, place) in request.former.iter().enumerate().skip(from) {
@@ -115,8 +115,7 @@ impl Attempt {
                     number,
                     is_called: true,
                 };
-                let purpose = UnpublishFor::Attach;
-                return self.call(Call::Unpublish { place, purpose });
+                return self.call(Call::Unpublish { place, anew: false });
             }
             (Event::Called(answer), Some(place)) => {
                 let error = answer.err().map(|end| match end {
@@ -158,8 +157,7 @@ impl Attempt {
     fn unpublish_at(&mut self, view: &dyn View, number: usize) -> Step {
         if let Some(place) = self.places.get(number).cloned() {
             self.phase = Phase::Unpublished { number };
-            let purpose = UnpublishFor::Detach;
-            return self.call(Call::Unpublish { place, purpose });
+            return self.call(Call::Unpublish { place, anew: false });
         }
         if let Some((failure, cause)) = self.not_detached.take() {
             return self.record_failure(view, failure, cause);
@@ -280,20 +278,6 @@ mod tests {
     use crate::findings::FailureNote;
     use crate::objects::Operation;
     use std::time::Duration;
-
-    /// A machine that is gone for good is not waited for in each attempt as long as a detach may take.
-    #[test]
-    fn an_attach_has_no_long_wait_for_a_former_place() {
-        let [short, longest, long] = [5, 10, 60].map(Duration::from_secs);
-        for (purpose, setting, deadline) in [
-            (UnpublishFor::Detach, long, long),
-            (UnpublishFor::Undo, long, long),
-            (UnpublishFor::Attach, long, longest),
-            (UnpublishFor::Attach, short, short),
-        ] {
-            assert_eq!(purpose.deadline(setting), deadline, "{purpose:?} {setting:?}");
-        }
-    }
 
     /// A command that is cut names another place, and a person may paste it.
     #[test]

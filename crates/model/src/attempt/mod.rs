@@ -21,8 +21,7 @@ mod undo_state;
 pub use cause::FailureCause;
 pub use note::{Note, Undone, Vanished};
 pub use step::{
-    Answer, Call, CallEnd, Event, LeaseLost, Patch, Read, ReadTarget, Rules, RunningWatches, Step, Take, UnpublishFor,
-    Verdict, View,
+    Answer, Call, CallEnd, Event, LeaseLost, Patch, Read, ReadTarget, Rules, RunningWatches, Step, Take, Verdict, View,
 };
 
 use std::sync::Arc;

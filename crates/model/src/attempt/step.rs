@@ -161,35 +161,9 @@ pub enum Call {
     Unpublish {
         /// Where.
         place: OwnedVolumeOnNode,
-        /// What for.
-        purpose: UnpublishFor,
+        /// Over a connection that is chosen anew: that of the attempt may be the one whose loss started this.
+        anew: bool,
     },
-}
-
-/// What a volume is taken from a node for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UnpublishFor {
-    /// A detach.
-    Detach,
-    /// An attach: an earlier try may have left the volume there.
-    Attach,
-    /// A Publish whose VolumeAttachment is gone. The connection is chosen anew: that of the attempt may be the one whose loss started this.
-    Undo,
-}
-
-/// How long an attach waits at most for the answer about one former place. The machine may be gone for good, and a driver that says nothing
-/// about it is not to hold up each try of an attach, and its place among the calls, for as long as a detach may take. One that goes on after
-/// that has a moment until the next try.
-const LONGEST_RETRACT: Duration = Duration::from_secs(10);
-
-impl UnpublishFor {
-    /// The deadline of the call, where this is the one of ControllerUnpublishVolume.
-    pub fn deadline(self, unpublish: Duration) -> Duration {
-        match self {
-            Self::Attach => unpublish.min(LONGEST_RETRACT),
-            Self::Detach | Self::Undo => unpublish,
-        }
-    }
 }
 
 /// Why the driver's answer is missing.

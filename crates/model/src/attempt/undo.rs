@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use super::note::{Undone, Vanished};
-use super::step::{Answer, Call, CallEnd, Event, Read, Step, UnpublishFor, View};
+use super::step::{Answer, Call, CallEnd, Event, Read, Step, View};
 use super::undo_state::{End, INITIAL_BACKOFF, Stage, Undo};
 use super::{Attempt, LeaseLost, Note, Phase, Verdict};
 use crate::answer::ApiErrorKind;
@@ -136,8 +136,7 @@ impl Attempt {
                 undo.tries += 1;
                 undo.stage = Stage::Call;
                 self.phase = Phase::Undo(undo);
-                let purpose = UnpublishFor::Undo;
-                self.call(Call::Unpublish { place, purpose })
+                self.call(Call::Unpublish { place, anew: true })
             }
             _ => self.finish_undo(view, undo),
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use csi_attacher_model::attempt::{
     Answer, Attempt, Call, CallEnd, Event, Note, Patch, Publish, Read, ReadTarget, Rules, RunningWatches, Step, Take,
-    UnpublishFor, Verdict, View,
+    Verdict, View,
 };
 use jiff::Timestamp;
 use tokio::sync::SemaphorePermit;
@@ -475,13 +475,7 @@ impl<'w> Shell<'w> {
     /// counts from the next call on as well, not from the next attempt.
     async fn call(&mut self, attempt: &Attempt, call: Call) -> Result<StringMap, CallEnd> {
         // What is taken back from a VolumeAttachment that is gone has tries of its own.
-        let is_anew = matches!(
-            call,
-            Call::Unpublish {
-                purpose: UnpublishFor::Undo,
-                ..
-            }
-        );
+        let is_anew = matches!(call, Call::Unpublish { anew: true, .. });
         let about = match attempt.publish() {
             Some(publish) if is_anew => Some(&publish.snapshot),
             _ => attempt.snapshot(),
@@ -504,9 +498,9 @@ impl<'w> Shell<'w> {
                 };
                 client.call(&call, deadline, &self.span).await
             }
-            Call::Unpublish { place, purpose } => {
-                let deadline = purpose.deadline(timeouts.unpublish);
-                if !is_anew {
+            Call::Unpublish { place, anew } => {
+                let deadline = timeouts.unpublish;
+                if !anew {
                     self.span.set(attr::TIMEOUT, deadline);
                 }
                 self.begin_call("ControllerUnpublishVolume", &place, deadline);

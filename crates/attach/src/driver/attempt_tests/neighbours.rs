@@ -94,22 +94,6 @@ async fn a_refusal_at_one_place_keeps_the_volume_at_no_other() {
     }
 }
 
-/// A former place may be that of a machine that is gone, about which the driver says nothing: no attach waits for it as long as a detach may.
-#[tokio::test]
-async fn what_is_taken_back_before_an_attach_has_less_time_than_a_detach() {
-    let stage = AttemptFixture::retrying_fast().await;
-    stage.volume(&json!({"finalizers": [FINALIZER]}));
-    stage.driver.drift_attach("h", "id9");
-    let note = json!({"handle": "h", "former": [{"handle": "h", "nodeID": "id9"}]});
-    stage.attachment("va0", "n0", &noted(claimed("id0", false), &note));
-    stage.api.until(|api| AttemptFixture::is_attached(api, "va0")).await;
-    stage.attachment("va0", "n0", &noted(claimed("id0", true), &note));
-    stage.gone("va0").await;
-    let calls = stage.driver.calls_of(UNPUBLISH);
-    let deadlines: Vec<_> = calls.iter().map(|call| call.deadline_ms).collect();
-    assert_eq!(deadlines, [Some(10_000), Some(60_000), Some(60_000)]);
-}
-
 /// The driver gave a former ID of the node to another node, where the volume is attached by now.
 #[tokio::test]
 async fn a_former_place_is_left_to_who_is_attached_there() {
