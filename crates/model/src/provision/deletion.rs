@@ -366,6 +366,7 @@ impl VolumeAttempt {
             self.memory.deletion = Deletion::NotDeleted;
             self.notes.push(VolumeNote::PerhapsDeleted(handle_of(volume).into()));
         }
+        self.memory.left_is_told &= !is_kept;
         let is_left = reason == VolumeReason::LeftToAnother;
         if is_left && !std::mem::replace(&mut self.memory.left_is_told, true) {
             let heir = self.live_heir.as_ref();

@@ -63,8 +63,8 @@ pub enum ProvisionRefusal {
     /// The volume of a claim was begun with the parameters of a class that was replaced.
     #[error(
         "StorageClass {class} is not as it was when CreateVolume for {volume} was called, whose outcome is unknown: it has another \
-         provisioner, other parameters or mountOptions, or allowedTopologies without the topology of that call, and the volume would not be \
-         found; put the class back; or look for {volume} in the storage system, delete the PersistentVolumeClaim, and let it go with the \
+         provisioner, other parameters or mountOptions, or allowedTopologies without the topology of that call (or any, if that call asked for \
+         no topology, which may be the driver's own change), and the volume might not be found; put the class back; or look for {volume} in the storage system, delete the PersistentVolumeClaim, and let it go with the \
          annotation attacher.csi.dev/release"
     )]
     ClassReplaced { class: Arc<str>, volume: Box<str> },
