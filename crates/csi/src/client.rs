@@ -3,6 +3,7 @@
 use futures::FutureExt as _;
 use http::uri::PathAndQuery;
 use parking_lot::Mutex;
+use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,12 +21,13 @@ use crate::telemetry::metrics::{Metrics, SpanIds};
 use crate::telemetry::names::{self, attr};
 use crate::telemetry::{Span, SpanKind};
 
-/// Calls that are kept until the driver's name is known. A handshake makes four; more are from a driver that never sends its name.
+/// Calls that are kept until the driver's name is known: the last ones. A handshake makes four; more are of a driver that is away, or
+/// never sends its name.
 const MAX_UNNAMED: usize = 16;
 
-/// Calls made before the name of the driver was known, to be counted under it. Clones are one list, of at most [`MAX_UNNAMED`] calls.
+/// Calls made before the name of the driver was known, to be counted under it. Clones are one list, of the last [`MAX_UNNAMED`] calls.
 #[derive(Clone, Debug, Default)]
-pub struct UnnamedCalls(Arc<Mutex<Vec<CallMetric>>>);
+pub struct UnnamedCalls(Arc<Mutex<VecDeque<CallMetric>>>);
 
 /// Calls one driver over one connection.
 #[derive(Clone, Debug)]
@@ -178,9 +180,10 @@ impl CsiClient {
             return;
         }
         let mut unnamed = self.unnamed.0.lock();
-        if unnamed.len() < MAX_UNNAMED {
-            unnamed.push(call);
+        if unnamed.len() == MAX_UNNAMED {
+            unnamed.pop_front();
         }
+        unnamed.push_back(call);
     }
 
     fn record(&self, driver: &str, call: CallMetric) {
