@@ -124,6 +124,7 @@ impl<R: Role> DriverTask<R> {
         if let Some(end) = end_pending.filter(|_| self.removed.load(Ordering::Relaxed)) {
             end();
         }
+        self.forget_connection();
         self.status.phase(DriverPhase::Stopped);
         held.release_all().await;
     }
@@ -134,10 +135,7 @@ impl<R: Role> DriverTask<R> {
         // A candidate that could not release the Lease in time is gone, and with it what it knew last.
         self.observe_known_lease(held);
         held.reservation = None;
-        // There is no connection, as the spec asks for. An engine that ended took its metrics along; where none ran, nothing else would.
-        if let Some(driver) = self.driver_name() {
-            self.forget_driver(&driver, false);
-        }
+        self.forget_connection();
         // The first connection after the rest follows no loss.
         let _was_away = held.connection_restored();
         self.status.connected(false);
@@ -500,6 +498,14 @@ impl<R: Role> DriverTask<R> {
             Some(metrics) if is_away => metrics.forget_work(name),
             Some(metrics) => metrics.forget_attaching(name),
             None => {}
+        }
+    }
+
+    /// Removes the driver from the metrics, as it is not looked for any more. An engine that ended took its metrics along; where none ran, or
+    /// the driver was away, nothing else would while an AttacherConfig names the driver.
+    fn forget_connection(&self) {
+        if let Some(driver) = self.driver_name() {
+            self.forget_driver(&driver, false);
         }
     }
 

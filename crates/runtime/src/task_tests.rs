@@ -302,18 +302,26 @@ fn obstacle(is_stalled: bool, reason: ConditionReason) -> HandshakeError {
     }
 }
 
-/// An alert about a driver that is down would else last as long as the suspension.
+/// An alert about a driver that is down would else last as long as the suspension, or as another AttacherConfig that names the driver and is
+/// suspended.
 #[tokio::test(start_paused = true)]
-async fn a_suspended_driver_is_not_in_the_metrics_though_nothing_ran_for_it() {
-    let away = obstacle(false, ConditionReason::SocketMissing);
-    let mut stage = Stage::new(Answers::Obstacle(away, None));
-    stage
-        .until(|state| matches!(state.phase, DriverPhase::Unreachable { .. }))
-        .await;
-    stage.until_begun(2).await;
-    assert!(stage.is_shown());
-    stage.suspend().await;
-    assert!(!stage.is_shown());
+async fn a_driver_that_is_not_looked_for_is_not_in_the_metrics_though_nothing_ran_for_it() {
+    for is_suspended in [true, false] {
+        let away = obstacle(false, ConditionReason::SocketMissing);
+        let mut stage = Stage::new(Answers::Obstacle(away, None));
+        stage
+            .until(|state| matches!(state.phase, DriverPhase::Unreachable { .. }))
+            .await;
+        stage.until_begun(2).await;
+        assert!(stage.is_shown());
+        if is_suspended {
+            stage.suspend().await;
+        } else {
+            stage.stop.cancel();
+            stage.until(|state| state.phase == DriverPhase::Stopped).await;
+        }
+        assert!(!stage.is_shown(), "suspended: {is_suspended}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
