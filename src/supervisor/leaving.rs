@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 use std::sync::Arc;
-use tracing::{debug, warn};
+use tracing::warn;
 
 use super::deletion::{self, DeletionState, Remaining};
 use super::drivers::Drivers;
-use super::writer::{TrackedConfig, is_gone_or_changed};
-use super::{config_event, driver_name, writes};
+use super::writer::TrackedConfig;
+use super::{config_event, driver_name};
 use crate::api::AttacherConfigObject;
 use crate::api::names::finalizer_name;
 use crate::apiserver::ApiError;
@@ -30,16 +30,6 @@ pub(super) fn kept(
         Some(_) => Err(ApiError::not_kept(
             "the API server accepted the write but did not keep it; an admission webhook may undo it",
         )),
-    }
-}
-
-/// Says in the log that the metadata cannot be written; the condition Stalled says so for as long as it lasts.
-pub(super) fn log_failure(name: &str, entry: &mut TrackedConfig, error: &ApiError) {
-    if is_gone_or_changed(error) {
-        return debug!(config = name, %error, "the AttacherConfig changed; retrying");
-    }
-    if let Some(next) = entry.metadata_failed(error) {
-        writes::log_failure(name, "metadata", error, next);
     }
 }
 

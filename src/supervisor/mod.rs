@@ -495,9 +495,8 @@ impl Supervisor {
             }
             (WriteKind::Status(_), Err(error)) => {
                 let entries = self.tracked(&name, uid.as_deref());
-                if let Some(next) = entries.filter_map(|entry| entry.failed(&error)).max() {
-                    writes::log_failure(&name, "status", &error, next);
-                }
+                let next = entries.filter_map(|entry| entry.failed(&error)).max();
+                writes::log_failure(&name, "status", &error, next);
             }
             (WriteKind::Metadata { released }, Ok(answer)) => {
                 if let Some(driver) = released {
@@ -513,9 +512,9 @@ impl Supervisor {
                 }
             }
             (WriteKind::Metadata { .. }, Err(error)) => {
-                for entry in self.tracked(&name, uid.as_deref()) {
-                    leaving::log_failure(&name, entry, &error);
-                }
+                let entries = self.tracked(&name, uid.as_deref());
+                let next = entries.filter_map(|entry| entry.metadata_failed(&error)).max();
+                writes::log_failure(&name, "metadata", &error, next);
             }
         }
     }

@@ -209,9 +209,10 @@ impl TrackedConfig {
         }
     }
 
-    /// A write failed; how long the next one waits, unless the last one failed in the same way.
+    /// A write failed; how long the next one waits, unless the last one failed in the same way, or the object is another one or gone.
     pub fn failed(&mut self, error: &ApiError) -> Option<Duration> {
-        self.failures.add(error)
+        let told = self.failures.add(error);
+        told.filter(|_| !is_gone_or_changed(error))
     }
 
     /// Whether the metadata may be written now.
@@ -228,8 +229,12 @@ impl TrackedConfig {
         had_failed
     }
 
-    /// A write of the metadata failed; how long the next one waits, unless the last one failed in the same way.
+    /// A write of the metadata failed; how long the next one waits, unless the last one failed in the same way. The condition Stalled says so
+    /// for as long as it lasts. One about an older version of the object is no failure: the next one is about the newer.
     pub fn metadata_failed(&mut self, error: &ApiError) -> Option<Duration> {
+        if is_gone_or_changed(error) {
+            return None;
+        }
         self.wake();
         self.metadata.add(error)
     }

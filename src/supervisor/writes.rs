@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::writer::StatusPart;
 use crate::api::{AttacherConfigObject, AttacherConfigStatus};
@@ -75,8 +75,11 @@ impl RunningWrites {
     }
 }
 
-/// Says in the log that a part of an AttacherConfig is not written, and how long the next write waits.
-pub(super) fn log_failure(name: &str, what: &str, error: &ApiError, next: Duration) {
+/// Says in the log that a part of an AttacherConfig is not written, and how long the next write waits where people are to know.
+pub(super) fn log_failure(name: &str, what: &str, error: &ApiError, next: Option<Duration>) {
+    let Some(next) = next else {
+        return debug!(config = name, %error, "the {what} of the AttacherConfig is not written; retrying");
+    };
     warn!(
         config = name,
         %error,

@@ -154,19 +154,20 @@ fn what_a_list_shows_after_our_write_is_no_echo() {
 }
 
 /// A CRD that is too old refuses each status: it is not tried each second for ever, and soon enough after the CRD was upgraded. People are
-/// told once.
+/// told once, and not at all of an object that another client deleted or created again.
 #[tokio::test(start_paused = true)]
 async fn writes_that_fail_rest_longer_and_longer() {
     let mut entry = TrackedConfig::new(object("1", 10, "none"), None);
     let old = refused("field not declared in schema", 500);
-    let gone = refused("404 page not found", 404);
     let rows = [
         (&old, Some(1)),
         (&old, None),
-        (&gone, Some(4)),
-        (&gone, None),
+        (&of_a_proxy(), Some(4)),
+        (&of_a_proxy(), None),
         (&old, Some(15)),
         (&old, None),
+        (&changed(), None),
+        (&gone(), None),
     ];
     for (error, told) in rows {
         assert_eq!(entry.failed(error).map(|pause| pause.as_secs()), told, "{error}");
@@ -209,10 +210,29 @@ fn refused(message: &str, code: u16) -> ApiError {
     explained(error, "attacherconfigs")
 }
 
+fn changed() -> ApiError {
+    refused("the object has been modified", 409)
+}
+
+fn gone() -> ApiError {
+    refused("attacherconfigs.attacher.csi.dev \"a\" not found", 404)
+}
+
+/// The one of a proxy, or of an API server without the CRD, as `apiserver::answer` judges it: it is tried again with pauses, and people are told.
+fn of_a_proxy() -> ApiError {
+    ApiError {
+        kind: ApiErrorKind::Unknown,
+        ..refused("404 page not found", 404)
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn metadata_that_cannot_be_written_is_tried_with_pauses_and_told_once() {
     let mut entry = TrackedConfig::new(object("1", 10, "none"), None);
     let error = || refused("forbidden: User \"u\" cannot patch resource \"attacherconfigs\"", 403);
+    for error in [changed(), gone()] {
+        assert_eq!(entry.metadata_failed(&error), None, "it is no failure");
+    }
     assert!(entry.may_write_metadata());
     assert!(entry.metadata_failed(&error()).is_some(), "the first one is told");
     assert_eq!(entry.metadata_error(), None, "once is no news");
@@ -235,15 +255,8 @@ async fn metadata_that_cannot_be_written_is_tried_with_pauses_and_told_once() {
 fn what_a_webhook_denies_lacks_no_rule() {
     let error = refused("admission webhook \"a.test\" denied the request: no", 403);
     assert_eq!(error.to_string(), "admission webhook \"a.test\" denied the request: no");
-    assert!(is_gone_or_changed(&refused("the object has been modified", 409)));
-    let gone = refused("attacherconfigs.attacher.csi.dev \"a\" not found", 404);
-    assert!(is_gone_or_changed(&gone));
-    // The one of a proxy, as `apiserver::answer` judges it: it is tried again with pauses, and people are told.
-    let of_a_proxy = ApiError {
-        kind: ApiErrorKind::Unknown,
-        ..refused("404 page not found", 404)
-    };
-    assert!(!is_gone_or_changed(&of_a_proxy));
+    assert!(is_gone_or_changed(&changed()) && is_gone_or_changed(&gone()));
+    assert!(!is_gone_or_changed(&of_a_proxy()));
 }
 
 /// The supervisor goes on while a write is under way, so that the watch may be faster than its answer.
