@@ -216,7 +216,7 @@ pub struct AttacherConfigSpec {
     /// immediately; volumes stay attached, and their finalizers stay for the next attacher of the driver. WaitForDetach:
     /// the object stays, continues to detach and attaches no further volumes, until no VolumeAttachment of the driver has
     /// the operator's finalizer, and no PersistentVolume that is being deleted has it. It does not wait for volumes that
-    /// another AttacherConfig for the driver detaches.
+    /// another AttacherConfig for the driver detaches, or will as soon as its driver answers, if it has spec.driverName.
     #[serde(default)]
     #[schemars(extend("default" = "Orphan"))]
     pub deletion_policy: DeletionPolicy,
