@@ -463,8 +463,9 @@ still works for its own, and renew them.
 {{- with get $own $flag }}
 {{- fail (printf "extraArgs: --%s is set by the chart; set the value %s instead" $flag .) }}
 {{- end }}
-{{- if eq $flag "identity" }}
-{{- fail "extraArgs: --identity would be the name of all replicas, of which each must have one of its own; it has that of its pod" }}
+{{- /* Kubernetes replaces no variable behind an even number of `$`. */}}
+{{- if and (eq $flag "identity") (not (regexMatch "[^$]([$][$])*[$][(]POD_(NAME|UID)[)]" .)) }}
+{{- fail "extraArgs: --identity would be the name of all replicas, of which each must have one of its own: leave it out, so that it is that of the pod, or let it have $(POD_NAME) or $(POD_UID) in it" }}
 {{- end }}
 {{- end }}
 {{- end }}
