@@ -124,7 +124,7 @@ cases! {
     DetachFailing Blocked,
     /// The detach was requested long ago and has neither ended nor failed.
     DetachStuck Blocked,
-    /// The finalizer of a driver that nobody serves keeps the object.
+    /// The finalizer of a driver that nobody serves, or of an attacher of another driver, keeps the object.
     OrphanFinalizer Blocked,
     /// The finalizer of another controller keeps the object.
     ForeignFinalizer Blocked,
