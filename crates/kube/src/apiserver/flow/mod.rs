@@ -12,6 +12,7 @@ pub(super) mod throttle;
 mod tests;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::uri::Authority;
 use http::{Method, Request, StatusCode};
@@ -27,6 +28,9 @@ use csi_attacher_model::answer::ApiError;
 use retry_after::{RequestKind, RetryAfterGate};
 use slots::{RequestSlot, RequestSlots, SlotAnswer, SlotRequest};
 use throttle::RequestThrottles;
+
+/// What took less before a request was sent is no wait: timers count milliseconds.
+const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 
 /// What requests are for, hence which others they leave the API server to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +91,7 @@ impl Flow {
         }
     }
 
-    /// Waits until a request may be sent, for work for this node if it is for one. Its span is one below `parent`.
+    /// Waits until a request may be sent, for work for this node if it is for one. Its span, one below `parent`, begins then.
     pub async fn admit(
         &self,
         request: &mut Request<Body>,
@@ -97,26 +101,25 @@ impl Flow {
     ) -> Admitted {
         let method = request.method().clone();
         let kind = RequestKind::from(format!("{method} {}", about.resource()));
-        self.gate.wait_open(&kind).await;
         let verb = method.as_str();
-        if self.rank == Rank::Poll {
-            self.limits.wait_until_idle().await;
-        }
-        let can_wait = self.rank.can_wait();
-        let waited = self.limits.wait(can_wait, &self.metrics, verb, &self.host).await;
-        let mut span = self.span(request, about, parent);
+        let began = Instant::now();
         let slot = loop {
+            self.gate.wait_open(&kind).await;
+            if self.rank == Rank::Poll {
+                self.limits.wait_until_idle().await;
+            }
+            let can_wait = self.rank.can_wait();
+            self.limits.wait(can_wait, &self.metrics, verb, &self.host).await;
             let slot = self.acquire_slot(about, &method, node).await;
-            // The API server may have asked to wait meanwhile, and then those in line wait too.
+            // The API server may have asked to wait meanwhile, and then those in line wait too. Their turns are lost: kept, they would be used
+            // all at once after the pause.
             if self.gate.closed_until(&kind).is_none() {
                 break slot;
             }
-            drop(slot);
-            self.gate.wait_open(&kind).await;
         };
-        let waited_for_slot = slot.as_ref().and_then(RequestSlot::waited);
-        if waited.is_some() || waited_for_slot.is_some() {
-            let waited = waited.unwrap_or_default() + waited_for_slot.unwrap_or_default();
+        let waited = began.elapsed();
+        let mut span = self.span(request, about, parent);
+        if waited >= SHORTEST_WAIT {
             span.set(attr::K8S_LIMIT_WAIT, waited.as_secs_f64());
         }
         span.inject(request.headers_mut());

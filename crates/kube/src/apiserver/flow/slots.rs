@@ -80,8 +80,6 @@ struct HeldSlot {
     few: bool,
     /// When the request could be sent.
     since: Instant,
-    /// How long it waited for that, if it had to.
-    waited: Option<Duration>,
 }
 
 impl RequestSlots {
@@ -110,7 +108,6 @@ impl RequestSlots {
                 Ok(Ok(mut slot)) => {
                     if let Some(held) = &mut slot.held {
                         held.since = Instant::now();
-                        held.waited = Some(began.elapsed());
                     }
                     return slot;
                 }
@@ -147,7 +144,6 @@ impl RequestSlots {
                 line,
                 few,
                 since: Instant::now(),
-                waited: None,
             }),
         }
     }
@@ -250,11 +246,6 @@ impl RequestSlotsState {
 }
 
 impl RequestSlot {
-    /// How long the request waited for the slot, if it had to.
-    pub(in crate::apiserver) fn waited(&self) -> Option<Duration> {
-        self.held.as_ref().and_then(|held| held.waited)
-    }
-
     /// Gives the slot back after an answer, from which the limit follows.
     pub(in crate::apiserver) fn finish(mut self, answer: SlotAnswer) {
         self.give_back(answer);

@@ -191,9 +191,8 @@ impl RequestThrottles {
         }
     }
 
-    /// Waits for the turn of a request, which others go before if it can wait; for how long, where there is a limit.
-    pub async fn wait(&self, can_wait: bool, metrics: &Metrics, verb: &str, host: &str) -> Option<Duration> {
-        let mut sum = None;
+    /// Waits for the turn of a request, which others go before if it can wait.
+    pub async fn wait(&self, can_wait: bool, metrics: &Metrics, verb: &str, host: &str) {
         let process = self.process.as_ref().map(|throttle| ("", throttle));
         let of_driver = self.driver.as_ref().map(|(driver, throttle)| (&**driver, throttle));
         for (driver, throttle) in process.into_iter().chain(of_driver) {
@@ -202,10 +201,9 @@ impl RequestThrottles {
             } else {
                 throttle.wait().await
             };
-            let Some(waited) = waited else { continue };
-            metrics.request_throttled(driver, verb, host, waited);
-            sum = Some(sum.unwrap_or_default() + waited);
+            if let Some(waited) = waited {
+                metrics.request_throttled(driver, verb, host, waited);
+            }
         }
-        sum
     }
 }

@@ -240,24 +240,30 @@ async fn who_is_told_to_wait_again_makes_the_others_wait() {
     assert_eq!(early, 2, "{:?}", log.lock());
 }
 
-/// Those that wait for a slot or for a limit, when another one is told to wait, have begun before.
+/// Those that wait for a slot or for a limit, when another one is told to wait, have begun before. After the pause the limit holds as before.
 #[tokio::test(start_paused = true)]
 async fn who_is_told_to_wait_makes_those_in_line_wait() {
     let limit = RateLimit {
         per_second: 1.0,
         burst: 1,
     };
-    for (most, throttle) in [(1, Throttle::new(None)), (100, Throttle::new(limit))] {
+    for (most, limit) in [(1, None), (100, Some(limit))] {
         let log = Log::default();
         let client = Client::new(server(vec![Some((429, Some("30")))], log.clone()), "default");
         let requests = Requests::new(client, "none", Duration::from_secs(15), Metrics::default())
             .with_slots(RequestSlots::new(SlotLimits { min: most, max: most }))
-            .for_driver("driver".into(), throttle);
+            .for_driver("driver".into(), Throttle::new(limit));
         let (write, none) = (write("a"), Span::disabled());
         let all = futures::future::join_all((0..20).map(|_| requests.write(&write, None, &none)));
         let refused = all.await.iter().filter(|outcome| outcome.is_err()).count();
         let early = log.lock().iter().filter(|(at, _)| *at < 30).count();
         assert_eq!((refused, early), (1, 1), "{:?}", log.lock());
+        let Some(limit) = limit else { continue };
+        let mut seconds = std::collections::BTreeMap::new();
+        for (at, _) in log.lock().iter() {
+            *seconds.entry(*at).or_insert(0_u32) += 1;
+        }
+        assert!(seconds.values().all(|sent| *sent <= limit.burst + 1), "{seconds:?}");
     }
 }
 

@@ -30,7 +30,7 @@ use crate::trace_pipeline::pipeline;
 use crate::telemetry::{FlushOutcome, Metrics, SHUTDOWN_CAP, Span, SpanKind, SpanOptions};
 use csi_attacher_model::provision::CapacityManager;
 use csi_attacher_testbed::api_answers::not_found;
-use csi_attacher_testbed::otlp::OtlpReceiver;
+use csi_attacher_testbed::otlp::{Attribute, OtlpReceiver};
 
 const CANARY: &str = "canary-51c0";
 const LIMIT: Duration = Duration::from_secs(20);
@@ -568,6 +568,36 @@ async fn a_request_is_traced_and_counted() {
     let text = server.metrics.encode_prometheus();
     let counted = |line: &str| line.starts_with("rest_client_requests_total{") && line.contains("code=\"409\"");
     assert!(text.lines().any(counted), "{text}");
+}
+
+/// Also where the API server asked to wait.
+#[tokio::test]
+async fn how_long_a_request_waited_is_on_its_span() {
+    let receiver = OtlpReceiver::http().await;
+    let (tracer, guard) = pipeline(&[
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", &receiver.endpoint()),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"),
+        ("OTEL_TRACES_SAMPLER", "always_on"),
+    ]);
+    let server = Server::new().await;
+    let mut refusal = status(429, "slow down");
+    refusal.headers_mut().insert(header::RETRY_AFTER, "0".parse().unwrap());
+    server.answer(refusal);
+    server.answer(ok(&attachment()));
+    let span = tracer.open(SpanOptions::new("attempt", SpanKind::Internal));
+    let target = WriteTarget::Attachment("a".into());
+    server.requests.read(&target, None, &span).await.unwrap_err();
+    server.requests.read(&target, None, &span).await.unwrap();
+    drop(span);
+    assert_eq!(guard.shutdown(SHUTDOWN_CAP).await, FlushOutcome::Flushed);
+    let spans = receiver.spans();
+    let mut answered = spans.iter().filter(|span| span.name.starts_with("GET ") && !span.failed);
+    let waited = answered.next().unwrap().attributes.get("attacher.k8s.limit_wait");
+    // "At once" is a tenth of a second.
+    assert!(
+        matches!(waited, Some(Attribute::F64(seconds)) if *seconds > 0.05),
+        "{waited:?}"
+    );
 }
 
 /// As when a replica ends in the middle of it: nobody knows whether the API server carries it out.
