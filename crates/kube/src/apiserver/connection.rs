@@ -263,7 +263,7 @@ impl<C: Connect + Clone> ApiServerConnection<C> {
     }
 
     /// Lets the next request take a new connection, unless others took the place of these already. The API server refuses whatever is asked
-    /// with the status `refusal`, or did not answer.
+    /// with the status `refusal`, or did not answer to the end.
     fn replace(&self, number: u64, refusal: Option<StatusCode>) {
         let mut current = self.current.lock();
         if current.number != number {
@@ -275,7 +275,7 @@ impl<C: Connect + Clone> ApiServerConnection<C> {
         current.renew();
         drop(current);
         match refusal {
-            None => info!("the API server did not answer a request; the next one takes a new connection"),
+            None => info!("the API server did not answer a request, or not to its end; the next one takes a new connection"),
             Some(status) => debug!(%status, "the API server refuses requests; the next one takes a new connection"),
         }
     }
