@@ -34,10 +34,10 @@ pub struct ApiError {
 pub enum ApiErrorKind {
     /// 404, with the API server's word that this very object is not there, or the namespace of one that is to be made.
     NotFound,
-    /// 409 or 422: we wrote from a stale copy, or the object was replaced. A 422 may also be a value that the API server never takes;
-    /// who reads the object again and finds it unchanged knows.
+    /// 409 or 422 by a `metav1.Status`: we wrote from a stale copy, or the object was replaced. A 422 may also be a value that the API server
+    /// never takes; who reads the object again and finds it unchanged knows.
     Stale,
-    /// 401 or 403.
+    /// 401 or 403 by a `metav1.Status`.
     Forbidden,
     /// Another 4xx by a `metav1.Status`, or the 404 of a webhook: the API server will never take this.
     Refused,
@@ -86,7 +86,7 @@ impl ApiError {
 
     /// Whether the API server knows who asks and refuses it.
     pub fn is_forbidden(&self) -> bool {
-        self.status == Some(403)
+        self.kind == ApiErrorKind::Forbidden && self.status == Some(403)
     }
 
     /// Whether the API server's authorizer refused it, so that a rule of RBAC is missing. Webhooks, policies and quotas answer 403 as well.
@@ -102,10 +102,11 @@ impl ApiError {
     }
 
     /// Whether an admission policy refused the write. Without a reason of its own it answers 422, as the API server does to a write from a
-    /// stale copy. A MutatingAdmissionPolicy is called `policy`.
+    /// stale copy. A MutatingAdmissionPolicy is called `policy`. What something on the way says in such words is no refusal.
     fn is_of_policy(&self) -> bool {
         let names = ["ValidatingAdmissionPolicy '", "policy '"];
-        names.iter().any(|name| self.message.contains(name)) && self.message.contains(" denied request: ")
+        let is_named = names.iter().any(|name| self.message.contains(name));
+        is_named && self.message.contains(" denied request: ") && self.kind != ApiErrorKind::Unknown
     }
 
     /// Whether admission refused the write: a webhook, a policy, a quota or another plugin of the API server. No permission
@@ -227,6 +228,23 @@ mod tests {
         for unanswered in [ApiErrorKind::Unknown, ApiErrorKind::Malformed] {
             let error = ApiError::without_answer(unanswered, "no answer");
             assert!(error.is_out_of_order() && error.may_have_happened());
+        }
+    }
+
+    /// What the number says counts by the API server's word alone.
+    #[test]
+    fn a_refusal_by_something_on_the_way_is_no_denial() {
+        for message in [
+            "the answer is 403 Forbidden; check what is between the operator and the API server",
+            "the answer is 403 Forbidden (it is forbidden: User \"u\" cannot get resource \"leases\")",
+            "the answer is 403 Forbidden (policy 'p' denied request: no)",
+        ] {
+            let error = ApiError {
+                kind: ApiErrorKind::Unknown,
+                ..answer(403, message)
+            };
+            assert!(!error.is_forbidden() && !error.is_denied(), "{message}");
+            assert!(error.is_transient() && error.may_have_happened(), "{message}");
         }
     }
 

@@ -7,6 +7,13 @@ mod patched;
 
 pub use patched::{apply, is_gone};
 
+/// What the API server refuses with these words.
+pub fn refusal(code: u16, message: &str) -> Value {
+    json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code, "message": message,
+    })
+}
+
 /// What the API server answers when there is no object at this path of a cluster-scoped or namespaced resource.
 pub fn not_found(path: &str) -> Value {
     let parts: Vec<&str> = path.trim_end_matches("/status").split('/').collect();

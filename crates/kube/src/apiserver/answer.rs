@@ -200,7 +200,8 @@ impl<'n> About<'n> {
 
     /// What the answer of a request that failed with this status means. Only here a 404 becomes [`ApiErrorKind::NotFound`]: when it is
     /// the API server's word that this very object is gone, or the namespace of one that is to be made. What else no server takes, a redirect
-    /// among it, counts only as the API server's word, too: webhooks and policies speak by its Status.
+    /// among it, or what this client may not do or wrote from a stale copy, counts only as the API server's word, too: webhooks and policies
+    /// speak by its Status.
     pub fn classify_failure(&self, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> ApiError {
         let parsed: MetaStatusWire = serde_json::from_slice(body).unwrap_or_default();
         let words = parsed.words().map(plain);
@@ -212,7 +213,11 @@ impl<'n> About<'n> {
             status: Some(status.as_u16()),
             ..ApiError::without_answer(ApiErrorKind::of_status(status.as_u16()), message)
         };
-        if error.kind == ApiErrorKind::Refused && parsed.kind.as_deref() != Some("Status") {
+        let is_refused = matches!(
+            error.kind,
+            ApiErrorKind::Refused | ApiErrorKind::Forbidden | ApiErrorKind::Stale
+        );
+        if is_refused && parsed.kind.as_deref() != Some("Status") {
             return ApiError {
                 kind: ApiErrorKind::Unknown,
                 message: AnswerError::new(status, headers, words.as_deref()).to_string(),

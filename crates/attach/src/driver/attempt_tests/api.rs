@@ -4,7 +4,7 @@ use axum::extract::{Request, State};
 use axum::response::{IntoResponse as _, Response};
 use http::{Method, StatusCode, header};
 use parking_lot::Mutex;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use super::{LIMIT, VOLUMES};
 use crate::cache::Store;
 use crate::decide::patch::{PatchType, Write, WriteTarget};
 use crate::objects::{Attachment, VolumeAttachmentWire};
-use csi_attacher_testbed::api_answers::{apply, is_gone, not_found};
+use csi_attacher_testbed::api_answers::{apply, is_gone, not_found, refusal};
 
 /// Changes what a patch of this path makes of an object, before it is stored.
 pub(super) type Admission = Box<dyn Fn(&str, &mut Value) + Send>;
@@ -84,11 +84,7 @@ impl Api {
 
     /// Has the API server refuse the next so many patches of what ends so, as a policy or an admission webhook has it do.
     pub(super) fn refuse(&self, path: &str, times: usize, code: u16, message: &str) {
-        let reason = StatusCode::from_u16(code).unwrap().canonical_reason();
-        let body = json!({
-            "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "code": code, "message": message,
-        });
-        self.answer_untruly(Method::PATCH, path, times, code, &body.to_string());
+        self.answer_untruly(Method::PATCH, path, times, code, &refusal(code, message).to_string());
     }
 
     /// Has a webhook change the objects that are patched from now on.
@@ -146,10 +142,10 @@ impl Api {
         let mut out_of_order = self.out_of_order.lock();
         if status && *out_of_order > 0 {
             *out_of_order -= 1;
-            return (503, json!({"message": "out of order"}));
+            return (503, refusal(503, "out of order"));
         }
         match apply(&object, &Write { target, form, body }) {
-            Err(message) => (422, json!({"message": message})),
+            Err(message) => (422, refusal(422, &message)),
             Ok(mut patched) => {
                 if let Some(admit) = &*self.admission.lock() {
                     admit(path, &mut patched);

@@ -5,6 +5,7 @@ use super::*;
 use crate::api::PublishSecretsSpec;
 use crate::objects::CsiNodeWire;
 use crate::reflect::Kind;
+use csi_attacher_testbed::api_answers::refusal;
 
 const NODES: &str = "/apis/storage.k8s.io/v1/csinodes/";
 
@@ -142,7 +143,8 @@ async fn what_is_gone_is_not_published() {
 async fn what_cannot_be_read_puts_the_call_off() {
     for path in ["/pv1", "/n0"] {
         let stage = unwatched().await;
-        stage.api.answer_untruly(Method::GET, path, 3, 403, "no");
+        let forbidden = refusal(403, "no").to_string();
+        stage.api.answer_untruly(Method::GET, path, 3, 403, &forbidden);
         stage.attachment("va0", "n0", &json!({}));
         let told =
             |api: &Api| error_of(api, "attachError").is_some_and(|text| text.contains("neither watched nor read"));
@@ -247,8 +249,14 @@ async fn a_refusal_that_rests_on_no_copy_reads_nothing() {
 /// Only the API server can say that an object is gone, be it in the cache or not.
 #[tokio::test]
 async fn what_is_not_known_is_missing_by_the_word_of_the_api_server_alone() {
+    let forbidden = refusal(403, "no").to_string();
     for path in ["/pv1", "/n0"] {
-        for (code, body) in [(403, "no"), (503, ""), (404, "404 page not found\n")] {
+        for (code, body) in [
+            (403, &*forbidden),
+            (403, "no"),
+            (503, ""),
+            (404, "404 page not found\n"),
+        ] {
             let stage = empty().await;
             break_watches(&stage);
             stage.api.put(format!("{VOLUMES}pv1"), volume(&json!({})));
@@ -292,7 +300,10 @@ async fn a_detach_with_a_note_does_not_wait_for_a_volume_that_cannot_be_read() {
     put_secret(&stage, "s");
     stage.put_volume(volume(&with_secret("s")));
     break_watches(&stage);
-    stage.api.answer_untruly(Method::GET, "/pv1", usize::MAX, 403, "no");
+    let forbidden = refusal(403, "no").to_string();
+    stage
+        .api
+        .answer_untruly(Method::GET, "/pv1", usize::MAX, 403, &forbidden);
     let note = json!({"handle": "h", "secret": {"namespace": "ns", "name": "s"}});
     let held = json!({
         "finalizers": [FINALIZER], "deletionTimestamp": "2026-01-03T00:00:00Z",

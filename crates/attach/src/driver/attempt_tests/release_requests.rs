@@ -341,7 +341,7 @@ async fn the_detach_goes_on_where_the_answer_cannot_be_written() {
             annotations.remove(RELEASE_REFUSED_ANNOTATION);
         });
     };
-    let denies = |stage: &AttemptFixture| stage.api.answer_untruly(Method::PATCH, "va0", usize::MAX, 403, "{}");
+    let denies = |stage: &AttemptFixture| stage.api.refuse("va0", usize::MAX, 403, "no");
     let is_out_of_order =
         |stage: &AttemptFixture| stage.api.answer_untruly(Method::PATCH, "va0", usize::MAX, 500, "{}");
     let failed = json!({"message": "never", "time": DELETED});

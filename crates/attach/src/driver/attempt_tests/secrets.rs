@@ -16,7 +16,7 @@ use crate::reflect::follow_from_list;
 use csi_attacher_base::health::Health;
 use csi_attacher_proto::v1;
 use csi_attacher_proto::v1::controller_server::{Controller, ControllerServer};
-use csi_attacher_testbed::api_answers::not_found;
+use csi_attacher_testbed::api_answers::{not_found, refusal};
 
 type Watched = watcher::Result<Event<VolumeAttachmentWire>>;
 
@@ -58,7 +58,7 @@ impl Controller for Recorder {
 impl Api {
     pub(super) fn read(&self, path: &str) -> (u16, Value) {
         if path.contains("/secrets/") && self.secrets_forbidden.load(Ordering::SeqCst) {
-            return (403, json!({"message": "forbidden"}));
+            return (403, refusal(403, "forbidden"));
         }
         self.get(path)
             .map_or_else(|| (404, not_found(path)), |object| (200, object))

@@ -197,7 +197,7 @@ async fn what_vanished_before_its_attach_was_recorded_is_taken_back() {
 /// Whether the write that got no answer of the API server was taken in, nobody can tell: a pod may use the volume.
 #[tokio::test]
 async fn what_may_be_recorded_as_attached_is_not_taken_back() {
-    for (code, body) in [(504, ""), (410, PAGE), (408, "")] {
+    for (code, body) in [(504, ""), (410, PAGE), (408, ""), (403, PAGE), (409, PAGE)] {
         let stage = AttemptFixture::retrying_fast().await;
         vanish(&stage).await;
         stage.api.answer_untruly(Method::PATCH, "/va0/status", 1, code, body);

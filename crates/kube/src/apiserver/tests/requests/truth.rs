@@ -100,6 +100,22 @@ async fn a_refusal_that_is_no_status_is_not_the_api_servers() {
             "<html>s3cret</html>",
             "the answer is 400 Bad Request; check what is between",
         ),
+        (401, "", "the answer is 401 Unauthorized; check what is between"),
+        (
+            403,
+            "<html>s3cret</html>",
+            "the answer is 403 Forbidden; check what is between",
+        ),
+        (
+            409,
+            r#"{"message": "in the way"}"#,
+            "the answer is 409 Conflict (in the way); check ",
+        ),
+        (
+            422,
+            "{}",
+            "the answer is 422 Unprocessable Entity; check what is between",
+        ),
         (408, "", "the answer is 408 Request Timeout; check what is between"),
         (
             413,
@@ -122,6 +138,7 @@ async fn a_refusal_that_is_no_status_is_not_the_api_servers() {
             "{body}"
         );
         assert!(error.is_transient() && error.may_have_happened(), "{code} {body}");
+        assert!(!error.is_forbidden() && !error.is_denied(), "{code} {body}");
         let told = error.to_string();
         assert!(
             told.starts_with(wanted) && !told.contains("s3cret"),
