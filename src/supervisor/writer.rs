@@ -506,5 +506,5 @@ pub(super) fn explained(error: ApiError, resource: &str) -> ApiError {
 /// Whether a write failed because the object is another one, or gone: another replica was faster, as often as not. A 404 that is not
 /// the API server's word about the object is neither.
 pub(super) fn is_gone_or_changed(error: &ApiError) -> bool {
-    error.kind == ApiErrorKind::NotFound || error.status == Some(409)
+    error.kind == ApiErrorKind::NotFound || (error.kind == ApiErrorKind::Stale && error.status == Some(409))
 }

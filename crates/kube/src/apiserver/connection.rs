@@ -275,7 +275,11 @@ impl<C: Connect + Clone> ApiServerConnection<C> {
         current.renew();
         drop(current);
         match refusal {
-            None => info!("the API server did not answer a request, or not to its end; the next one takes a new connection"),
+            None => {
+                info!(
+                    "the API server did not answer a request, or not to its end; the next one takes a new connection"
+                );
+            }
             Some(status) => debug!(%status, "the API server refuses requests; the next one takes a new connection"),
         }
     }

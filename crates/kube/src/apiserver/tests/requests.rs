@@ -591,7 +591,9 @@ async fn how_long_a_request_waited_is_on_its_span() {
     drop(span);
     assert_eq!(guard.shutdown(SHUTDOWN_CAP).await, FlushOutcome::Flushed);
     let spans = receiver.spans();
-    let mut answered = spans.iter().filter(|span| span.name.starts_with("GET ") && !span.failed);
+    let mut answered = spans
+        .iter()
+        .filter(|span| span.name.starts_with("GET ") && !span.failed);
     let waited = answered.next().unwrap().attributes.get("attacher.k8s.limit_wait");
     // "At once" is a tenth of a second.
     assert!(

@@ -565,9 +565,20 @@ impl Course {
         self.play.cluster.driver.capabilities.accessibility_constraints
     }
 
+    /// The first term that the marker of the claim records, and a call that it stands for asked for.
+    fn recorded(&self) -> String {
+        if !self.play.cluster.carries_marker() {
+            return String::new();
+        }
+        let marker = super::marker_of(&self.play.cluster);
+        let zone = marker["first"]["zone"].as_str().or(marker["segment"]["zone"].as_str());
+        zone.map(|zone| format!("zone={zone}")).unwrap_or_default()
+    }
+
     fn attempt(&mut self, code: Option<i32>) {
         let before = selected(&self.play).cloned();
         self.play.cluster.wait(NODE_TIMEOUT);
+        let recorded = self.recorded();
         let (_, asked) = called(&mut self.play, code);
         if let Some(asked) = &asked {
             let first = first(Some(asked));
@@ -577,7 +588,9 @@ impl Course {
             }
             // INTERNAL says nothing at first of a call that is open: whether it is open still, the attempt knows.
             let is_open = self.play.memory.creation().is_some_and(Creation::is_uncertain);
-            self.open = is_open.then(|| self.open.take().unwrap_or(first));
+            // To another process a call whose answer it did not see is open, and is what is repeated without its topology for the moment.
+            let begun = if first.is_empty() { recorded } else { first };
+            self.open = is_open.then(|| self.open.take().unwrap_or(begun));
             self.is_left_out &= is_open || !self.announces();
         }
         let is_gone = before.is_some() && selected(&self.play).is_none();
