@@ -26,11 +26,12 @@ const MIN_WRITE_INTERVAL: Duration = Duration::from_secs(2);
 const RECHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// The longest pause of one that does not lead, after somebody else has written each time.
 const MAX_CONTEST_PAUSE: Duration = Duration::from_mins(10);
-/// What is written, as the rules of RBAC name it.
-const METADATA: &str = "attacherconfigs";
-const STATUS: &str = "attacherconfigs/status";
 /// The longest pause after writes that failed.
 const MAX_PAUSE: Duration = Duration::from_secs(15);
+/// The metadata, as the rules of RBAC name it.
+const METADATA: &str = "attacherconfigs";
+/// The status, likewise.
+const STATUS: &str = "attacherconfigs/status";
 
 /// An AttacherConfig and what is known of its status.
 #[derive(Clone)]

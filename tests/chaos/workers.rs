@@ -204,9 +204,23 @@ impl Workers {
                         found,
                     },
                 );
+                self.detach_by_hand(&state.place);
             }
         }
         started.elapsed()
+    }
+
+    /// Detaches the volume from nodes for which it has no VolumeAttachment, as a person does whom the operator has told of it. So that the
+    /// rest of the run tells something.
+    fn detach_by_hand(&self, place: &Place) {
+        for driver in self.world.drivers.iter().filter(|driver| driver.name == place.driver) {
+            for (volume, node) in driver.mock.published() {
+                let attachment = format!("{}-{node}", name_of(&volume));
+                if volume == place.volume && self.world.watched.get(&attachment).is_none() {
+                    driver.mock.drift_detach(&volume, &node);
+                }
+            }
+        }
     }
 
     fn waiting(&self, order: Order) -> Vec<usize> {

@@ -145,6 +145,14 @@ impl ApiError {
         Self::without_answer(ApiErrorKind::NotKept, message)
     }
 
+    /// What an answer with this status means by its number alone.
+    pub fn of_answer(status: u16, message: impl Into<String>) -> Self {
+        Self {
+            status: Some(status),
+            ..Self::without_answer(ApiErrorKind::of_status(status), message)
+        }
+    }
+
     /// A failure of this kind that no answer of the API server says.
     pub fn without_answer(kind: ApiErrorKind, message: impl Into<String>) -> Self {
         Self {
@@ -160,17 +168,9 @@ impl ApiError {
 mod tests {
     use super::*;
 
-    /// An answer with this status.
-    fn answer(status: u16, message: &str) -> ApiError {
-        ApiError {
-            status: Some(status),
-            ..ApiError::without_answer(ApiErrorKind::of_status(status), message)
-        }
-    }
-
     #[test]
     fn a_rule_is_missing_where_the_authorizer_says_so() {
-        let error = answer(
+        let error = ApiError::of_answer(
             403,
             "leases.coordination.k8s.io \"d\" is forbidden: User \"system:serviceaccount:csi:operator\" cannot update resource \
              \"leases\" in API group \"coordination.k8s.io\" in the namespace \"csi\"",
@@ -198,7 +198,7 @@ mod tests {
             (422, "policy 'p' with binding 'b' denied request: no such key: spec"),
             (403, "403 Forbidden"),
         ] {
-            let error = answer(status, message);
+            let error = ApiError::of_answer(status, message);
             assert!(!error.is_of_authorizer(), "{message}");
             assert!(error.is_of_admission() && error.is_denied(), "{message}");
         }
@@ -219,7 +219,7 @@ mod tests {
             (500, "etcdserver: request timed out", true),
             (504, "Timeout: request did not complete within requested timeout", true),
         ] {
-            let error = answer(status, message);
+            let error = ApiError::of_answer(status, message);
             assert_eq!(error.may_have_happened(), may_have_happened, "{status} {message}");
             let is_of_another = message == denied || message == uncalled;
             assert_eq!(error.is_out_of_order(), !is_of_another, "{status} {message}");
@@ -241,7 +241,7 @@ mod tests {
         ] {
             let error = ApiError {
                 kind: ApiErrorKind::Unknown,
-                ..answer(403, message)
+                ..ApiError::of_answer(403, message)
             };
             assert!(!error.is_forbidden() && !error.is_denied(), "{message}");
             assert!(error.is_transient() && error.may_have_happened(), "{message}");
@@ -256,7 +256,7 @@ mod tests {
             (401, "Unauthorized"),
             (500, "Internal error occurred: failed calling webhook \"a.test\": EOF"),
         ] {
-            assert!(!answer(status, message).is_denied(), "{message}");
+            assert!(!ApiError::of_answer(status, message).is_denied(), "{message}");
         }
     }
 }

@@ -163,12 +163,13 @@ impl<'a> AttachmentView<'a> {
     pub(super) fn neighbours(&self) -> Neighbours {
         let volume = self.volume_record();
         let handle = decide::wanted_handle(self.attachment, volume);
+        let lasting = lasting_handle(handle, volume);
         let mut neighbours = Neighbours {
-            elsewhere: self.leaving_elsewhere(lasting_handle(handle, volume), volume),
+            elsewhere: self.leaving_elsewhere(lasting, volume),
             ..Neighbours::default()
         };
         if self.attachment.deleting.is_some() {
-            neighbours.here = self.in_use_here(handle, lasting_handle(handle, volume));
+            neighbours.here = self.in_use_here(handle, lasting);
             // A detach that waits for another attachment asks for no place.
             if neighbours.here.is_none() {
                 neighbours.claimed = self.claimed_here(handle);
@@ -183,12 +184,10 @@ impl<'a> AttachmentView<'a> {
     /// detached yet. `handle` is the [lasting](lasting_handle) one.
     fn leaving_elsewhere(&self, handle: Option<&'a str>, volume: Option<&Volume>) -> Vec<Arc<Attachment>> {
         let mut elsewhere: Vec<Arc<Attachment>> = Vec::new();
-        if self.shared().is_none() {
-            return elsewhere;
-        }
+        let Some(shared) = self.shared() else { return elsewhere };
         let (driver, node) = (&self.attachment.attacher, &*self.attachment.node);
         let names = |places: fn(&OfHandle) -> &Places| {
-            let sets = self.sets_of(handle, places).into_iter();
+            let sets = shared.of_handle(handle).map(places).filter(|places| !places.is_empty());
             sets.flat_map(move |places| places.elsewhere(driver, node))
         };
         let first = names(|it| &it.leaving).take(1).chain(names(|it| &it.detaching).take(1));

@@ -209,10 +209,7 @@ impl<'n> About<'n> {
             Some(words) => words.clone().into_owned(),
             None => wordless(status),
         };
-        let error = ApiError {
-            status: Some(status.as_u16()),
-            ..ApiError::without_answer(ApiErrorKind::of_status(status.as_u16()), message)
-        };
+        let error = ApiError::of_answer(status.as_u16(), message);
         let is_refused = matches!(
             error.kind,
             ApiErrorKind::Refused | ApiErrorKind::Forbidden | ApiErrorKind::Stale

@@ -167,7 +167,8 @@ async fn in_time<T>(longest: Duration, answer: impl Future<Output = Result<T, Bo
 
 /// Waits for the turn of a request.
 async fn wait_for_turn(gate: &RetryAfterGate, kind: &RequestKind, request: &mut Request<Body>) {
-    if let Some(status) = gate.wait(kind).await {
+    gate.wait_open(kind).await;
+    if let Some(status) = gate.retry_of(kind) {
         request.extensions_mut().insert(RetryOf(status));
     }
 }

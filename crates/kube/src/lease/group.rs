@@ -182,9 +182,11 @@ impl LeaseGroup {
             self.forget();
         }
         let permission_error = seen.iter().find_map(|shown| shown.permission_error.clone());
-        change(&self.shown, |shown| {
-            (shown.state, shown.permission_error) = (state, permission_error);
-        });
+        let status = CandidateStatus {
+            state,
+            permission_error,
+        };
+        change(&self.shown, |shown| *shown = status);
     }
 
     /// The state of the Lease that is in the way: that of another replica, which leads or may do so, else the first one that is not held.

@@ -90,7 +90,7 @@ impl Term {
     }
 
     /// How long [`Term::may_run`] stays so without a renewal.
-    pub(super) fn until_end(&self) -> Duration {
+    fn until_end(&self) -> Duration {
         self.least(|part| part.timing.lease_duration)
     }
 

@@ -4,7 +4,7 @@ use kube::Resource;
 use kube::runtime::watcher;
 
 use crate::api::AttacherConfigObject;
-use crate::apiserver::{ApiError, ApiErrorKind};
+use crate::apiserver::ApiError;
 use crate::error_chain;
 
 /// What is said where a rule is missing.
@@ -27,10 +27,7 @@ pub fn explain<K: Resource<DynamicType = ()>>(error: &watcher::Error, meanwhile:
     else {
         return error_chain::chain(error);
     };
-    let answer = ApiError {
-        status: Some(status.code),
-        ..ApiError::without_answer(ApiErrorKind::of_status(status.code), &*status.message)
-    };
+    let answer = ApiError::of_answer(status.code, &*status.message);
     let (group, plural) = (K::group(&()), K::plural(&()));
     let error = error_chain::chain(error);
     let fix = match status.code {

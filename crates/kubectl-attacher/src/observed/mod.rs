@@ -11,7 +11,6 @@ pub use gap::{Gap, GapReason};
 pub use workload::{ClaimRecord, PodRecord, PodVolume, PodVolumeSource, PodWire};
 
 use csi_attacher_model::decide::{self, Capabilities, DriverFacts, Policy, PublishSecrets, ReleaseWithoutCall};
-use csi_attacher_model::findings::is_for_one_node;
 use csi_attacher_model::objects::{Attachment, AttachmentSource, SecretReference, Volume};
 use jiff::Timestamp;
 use std::sync::Arc;
@@ -298,6 +297,6 @@ impl Scene {
             _ => None,
         };
         let modes = inline.or_else(|| self.volume.found().map(|volume| volume.spec.access_modes));
-        modes.is_some_and(is_for_one_node)
+        modes.is_some_and(decide::is_for_one_node)
     }
 }

@@ -13,7 +13,6 @@ mod message;
 mod note;
 mod pass;
 
-pub use crate::decide::is_for_one_node;
 pub use finding::{FindingInput, FindingKind, age, findings};
 pub use message::{DETACH_FOLLOWS, finding_message};
 pub use note::FailureNote;

@@ -50,12 +50,6 @@ impl RetryAfterGate {
         until.filter(|until| *until > Instant::now())
     }
 
-    /// Waits for the turn of one request, and counts it ([`Self::retry_of`]).
-    pub async fn wait(&self, kind: &RequestKind) -> Option<u16> {
-        self.wait_open(kind).await;
-        self.retry_of(kind)
-    }
-
     /// Waits until a request of this kind may be sent.
     pub async fn wait_open(&self, kind: &RequestKind) {
         while let Some(until) = self.closed_until(kind) {

@@ -1,6 +1,6 @@
 //! Which drivers their nodes provision for.
 
-use crate::answer::{ApiError, ApiErrorKind};
+use crate::answer::ApiError;
 use crate::api::condition::{ConditionReason, MAX_MESSAGE_BYTES};
 use crate::provision::{CapacityManager, NotCentral, capacity_selector, check_central};
 
@@ -16,10 +16,7 @@ fn capacity(driver: &str, managed_by: &str) -> CapacityManager {
 }
 
 fn failed(status: u16) -> Result<Vec<CapacityManager>, ApiError> {
-    Err(ApiError {
-        status: Some(status),
-        ..ApiError::without_answer(ApiErrorKind::of_status(status), "no")
-    })
+    Err(ApiError::of_answer(status, "no"))
 }
 
 fn reason(result: Result<(), NotCentral>) -> Option<ConditionReason> {
