@@ -315,7 +315,13 @@ fn was_left_by_a_stop(history: &History, call: &Call) -> bool {
     };
     let until = end(history, call);
     let stop = process.stopped_within(call.started, until.max(call.started + SignedDuration::from_nanos(1)));
-    stop.is_some_and(|stop| stop.to.is_none_or(|to| call.started < to && until <= to + AWAKE))
+    let Some(stop) = stop else { return false };
+    // One that follows before the process has come to its first poll belongs to it.
+    let awake = process.stops.iter().fold(stop.to, |to, next| {
+        let follows = to.is_some_and(|to| stop.from < next.from && next.from <= to + AWAKE);
+        if follows { next.to } else { to }
+    });
+    stop.to.is_none_or(|to| call.started < to) && awake.is_none_or(|to| until <= to + AWAKE)
 }
 
 fn tell(history: &History, call: &Call) -> String {

@@ -207,6 +207,9 @@ fn a_call_that_a_stopped_process_left_is_no_violation_but_what_it_does_afterward
     assert_eq!(found(left), []);
     let not_given_up = also(left, |history| history.calls[1].finished = Some(at(20_000)));
     assert_eq!(found(not_given_up), [Kind::TwoProcesses]);
+    let stopped_again = |from| found(also(not_given_up, |history| stops(history, 1, from, 19_900)));
+    assert_eq!(stopped_again(9510), [], "before its first poll");
+    assert_eq!(stopped_again(13_000), [Kind::TwoProcesses]);
     let begun_afterwards = also(left, |history| history.calls.push(call(1, false, "a", 9600, 9700)));
     assert_eq!(found(begun_afterwards), [Kind::CallWithoutLease]);
     let begun_while_it_stood = also(left, |history| history.calls.push(call(1, false, "a", 9400, 9450)));
