@@ -158,6 +158,11 @@ fn what_a_list_shows_after_our_write_is_no_echo() {
 #[tokio::test(start_paused = true)]
 async fn writes_that_fail_rest_longer_and_longer() {
     let mut entry = TrackedConfig::new(object("1", 10, "none"), None);
+    let news = |number: u64| refused(&format!("error {number}"), 500);
+    let rest = |number| entry.failed(&news(number)).expect("each is news").as_secs();
+    let rests: Vec<u64> = (0..6).map(rest).collect();
+    assert_eq!(rests, [1, 2, 4, 8, 15, 15]);
+    let mut entry = TrackedConfig::new(object("1", 10, "none"), None);
     let old = refused("field not declared in schema", 500);
     let rows = [
         (&old, Some(1)),
