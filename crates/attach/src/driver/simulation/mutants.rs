@@ -11,7 +11,7 @@ use super::cluster::{Kind, text};
 use super::invariants::{
     ALLOWED_SECRET, ATTACHED_IS_PROTECTED, ATTACHED_IS_PUBLISHED, ATTACHED_WITHOUT_ERROR, ATTACHES, CLAIMED_FIRST,
     DETACHED_AND_GONE, FOREIGN_PARTS, HELD_WHILE_PUBLISHED, NAMED, NO_BUSY_LOOP, NO_FORGOTTEN_WAIT,
-    NO_LIST_FOR_A_STALL, NOT_HELD_BACK, NOT_UNDER_A_LIVE_ONE, NOTHING_LEFT, ONCE_CLAIMED, ONE_AT_A_TIME,
+    NO_LIST_FOR_A_STALL, NOT_HELD_BACK, NOT_UNDER_A_LIVE_ONE, NOTHING_LEFT, ONCE_CLAIMED, ONE_AT_A_TIME, ONE_LEADER,
     ONLY_WITH_THE_LEASE, PROTECTED_FIRST, PROTECTED_WHILE_NAMED, PROTECTED_WHILE_PUBLISHED, PUBLISHED_FIRST,
     QUICK_BESIDE_SLOW, RELEASED_FIRST, RIGHT_CONTEXT, RIGHT_DRIVER, RIGHT_REQUEST, RIGHT_SECRET, TAKEN_BACK,
     VOLUME_GOES, WANTED,
@@ -40,6 +40,8 @@ thread_local! {
 pub enum Flaw {
     /// Calls are made without a look at the Lease.
     Unfenced,
+    /// Who creates a Lease works at once.
+    Hasty,
     /// CLOCK_BOOTTIME is not looked at.
     OneClock,
     /// Whatever says 404 is believed.
@@ -95,8 +97,8 @@ impl Mutant {
     /// By which Leases are judged.
     pub fn lease_rules(&self) -> LeaseRules {
         LeaseRules {
+            creators_wait: self.flaw != Some(Flaw::Hasty),
             calls_need_the_lease: self.flaw != Some(Flaw::Unfenced),
-            ..LeaseRules::default()
         }
     }
 
@@ -382,6 +384,11 @@ fn flawed() -> Vec<Wrong> {
             "calls without a look at the Lease",
             with(Flaw::Unfenced),
             &[ONLY_WITH_THE_LEASE],
+        ),
+        wrong(
+            "works at once where it has created the Lease",
+            with(Flaw::Hasty),
+            &[ONE_LEADER],
         ),
         Wrong {
             budget: 100_000,
