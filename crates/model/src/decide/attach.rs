@@ -28,10 +28,7 @@ pub(super) fn decide<'a>(observed: &Observed<'a>) -> Action<'a> {
     if observed.policy.leaving && !observed.attachment.finalizers.contains(finalizer) {
         return Action::Refuse(Refusal::Leaving(observed.driver.name.clone()));
     }
-    match steps(observed) {
-        Ok(action) => action,
-        Err(refusal) => Action::Refuse(refusal),
-    }
+    steps(observed).unwrap_or_else(Action::Refuse)
 }
 
 /// What is still to be written about an attachment that is attached: that its volume must not vanish, which volume it is, and at which
@@ -106,10 +103,8 @@ fn steps<'a>(observed: &Observed<'a>) -> Result<Action<'a>, Refusal> {
     if let (AttachmentSource::PersistentVolume(_), Some(volume)) = (&attachment.source, observed.volume)
         && !volume.finalizers.contains(&observed.driver.finalizer)
     {
-        return Ok(Action::ProtectVolume(patch::protect_volume(
-            volume,
-            &observed.driver.finalizer,
-        )));
+        let write = patch::protect_volume(volume, &observed.driver.finalizer);
+        return Ok(Action::ProtectVolume(write));
     }
     let capability = volume::capability(spec, source, observed)?;
     if let (Some(secret), SecretState::NotLoaded) = (secret, observed.credentials) {
@@ -267,11 +262,11 @@ pub(super) fn is_held_elsewhere(observed: &Observed<'_>) -> bool {
 
 /// The PersistentVolume, if it may be attached.
 fn live_volume<'a>(observed: &Observed<'a>, name: &Arc<str>) -> Result<&'a Volume, Refusal> {
-    let volume = observed.volume.ok_or_else(|| Refusal::VolumeNotFound(name.clone()))?;
-    if volume.deleting {
-        return Err(Refusal::VolumeDeleting(name.clone()));
+    match observed.volume {
+        None => Err(Refusal::VolumeNotFound(name.clone())),
+        Some(volume) if volume.deleting => Err(Refusal::VolumeDeleting(name.clone())),
+        Some(volume) => Ok(volume),
     }
-    Ok(volume)
 }
 
 /// Asked before our finalizer goes onto the volume: what is not this driver's must not be held by us. (Detaching does
@@ -299,24 +294,15 @@ pub(super) fn csi_source<'a>(attachment: &Attachment, spec: &'a VolumeSpec) -> R
 
 /// Attaching takes the node ID from the CSINode alone: an annotation may name a node that was replaced since.
 fn attach_node_id<'a>(observed: &Observed<'a>) -> Result<&'a str, Refusal> {
-    match observed.node {
-        NodeEntry::Registered(node_id) => Ok(node_id),
-        entry => Err(node_refusal(observed, entry)),
-    }
+    observed.node.registered().ok_or_else(|| node_refusal(observed))
 }
 
-pub(super) fn node_refusal(observed: &Observed<'_>, entry: NodeEntry<'_>) -> Refusal {
-    let node = observed.attachment.node.clone();
-    match entry {
+pub(super) fn node_refusal(observed: &Observed<'_>) -> Refusal {
+    let (node, driver) = (observed.attachment.node.clone(), observed.driver.name.clone());
+    match observed.node {
         NodeEntry::Missing => Refusal::NodeNotFound(node),
-        NodeEntry::BlankId => Refusal::BlankNodeId {
-            node,
-            driver: observed.driver.name.clone(),
-        },
-        NodeEntry::WithoutDriver | NodeEntry::Registered(_) => Refusal::DriverNotOnNode {
-            node,
-            driver: observed.driver.name.clone(),
-        },
+        NodeEntry::BlankId => Refusal::BlankNodeId { node, driver },
+        NodeEntry::WithoutDriver | NodeEntry::Registered(_) => Refusal::DriverNotOnNode { node, driver },
     }
 }
 

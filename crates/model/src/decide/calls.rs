@@ -132,9 +132,6 @@ pub enum AccessMode {
 impl AccessMode {
     /// Whether the volume may be published to one node at a time only.
     pub fn is_for_one_node(self) -> bool {
-        match self {
-            Self::SingleNodeWriter | Self::SingleNodeSingleWriter | Self::SingleNodeMultiWriter => true,
-            Self::MultiNodeReaderOnly | Self::MultiNodeMultiWriter => false,
-        }
+        !matches!(self, Self::MultiNodeReaderOnly | Self::MultiNodeMultiWriter)
     }
 }

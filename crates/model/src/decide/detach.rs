@@ -17,10 +17,7 @@ pub(super) fn decide<'a>(observed: &Observed<'a>) -> Action<'a> {
     if let Some(action) = judge_release::requested(observed) {
         return action;
     }
-    match steps(observed) {
-        Ok(action) => action,
-        Err(refusal) => Action::Refuse(refusal),
-    }
+    steps(observed).unwrap_or_else(Action::Refuse)
 }
 
 fn steps<'a>(observed: &Observed<'a>) -> Result<Action<'a>, Refusal> {

@@ -6,7 +6,7 @@ use super::action::Action;
 use super::attach::is_detaching;
 use super::calls::VolumeOnNode;
 use super::message::shown_error;
-use super::observed::{NodeEntry, Observed};
+use super::observed::Observed;
 use super::published_volume;
 use super::release_request::{
     ListedEvidence, MAX_REQUEST_AGE, ReleaseAnswer, ReleaseBasis, ReleaseEvidence, ReleasePlan, ReleaseProof,
@@ -46,10 +46,7 @@ fn places<'a>(observed: &Observed<'a>) -> (Vec<VolumeOnNode<'a>>, Vec<VolumeOnNo
 /// A place where the volume may be and for which the Node object, and so its out-of-service taint, does not speak: a node may have come
 /// back under its name as another machine while the former one runs on.
 pub fn on_other_machine<'a>(observed: &Observed<'a>) -> Option<VolumeOnNode<'a>> {
-    let node_id = match observed.node {
-        NodeEntry::Registered(node_id) => Some(node_id),
-        NodeEntry::Missing | NodeEntry::WithoutDriver | NodeEntry::BlankId => observed.attachment.node_id.as_deref(),
-    };
+    let node_id = observed.node.registered().or(observed.attachment.node_id.as_deref());
     let (_, places) = places(observed);
     places.into_iter().find(|place| Some(place.node_id) != node_id)
 }

@@ -24,7 +24,7 @@ pub struct Policy {
 }
 
 /// What the CSINode of the attachment's node says of the driver.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NodeEntry<'a> {
     /// There is no CSINode of that name.
     Missing,
@@ -43,6 +43,14 @@ impl<'a> NodeEntry<'a> {
             Some(node_id) => Self::Registered(node_id),
             None if node.has_driver(driver) => Self::BlankId,
             None => Self::WithoutDriver,
+        }
+    }
+
+    /// The node ID of the driver, if it registered with one.
+    pub fn registered(self) -> Option<&'a str> {
+        match self {
+            Self::Registered(node_id) => Some(node_id),
+            Self::Missing | Self::WithoutDriver | Self::BlankId => None,
         }
     }
 }

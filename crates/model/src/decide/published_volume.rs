@@ -11,7 +11,7 @@ use super::attach::{csi_source, node_refusal};
 use super::calls::VolumeOnNode;
 use super::former_place::{FormerPlace, former_place, list_of, named_places};
 use super::message::shown_handle;
-use super::observed::{Claimant, NodeEntry, Observed};
+use super::observed::{Claimant, Observed};
 use super::refusal::Refusal;
 use crate::api::names::finalizer_name;
 use crate::objects::{Attachment, AttachmentSource, NoteFault, SecretReference, Volume, is_blank};
@@ -200,16 +200,13 @@ pub(super) fn places<'a>(
     volume_id: &'a str,
 ) -> Result<(Vec<VolumeOnNode<'a>>, Vec<VolumeOnNode<'a>>), Refusal> {
     let attachment = observed.attachment;
-    let registered = match observed.node {
-        NodeEntry::Registered(node_id) => Some(node_id),
-        NodeEntry::Missing | NodeEntry::WithoutDriver | NodeEntry::BlankId => None,
-    };
     if is_blank(volume_id) {
         return Err(Refusal::BlankHandle);
     }
+    let registered = observed.node.registered();
     let mut ids = registered.into_iter().chain(attachment.node_id.as_deref()).peekable();
     if ids.peek().is_none() {
-        let missing = node_refusal(observed, observed.node);
+        let missing = node_refusal(observed);
         return Err(if attachment.node_id_is_blank {
             Refusal::BlankNodeAnnotation(Box::new(missing))
         } else {
@@ -228,7 +225,7 @@ pub(super) fn places<'a>(
         }
     }
     let Some(current) = places.first().copied() else {
-        return Err(node_refusal(observed, observed.node));
+        return Err(node_refusal(observed));
     };
     let said = attachment.not_attached_at.as_deref();
     let named = said.map(|said| named_places(said, &places)).unwrap_or_default();

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use super::action::Action;
 use super::attach::{has_lost_finalizer, node_refusal};
 use super::calls::VolumeOnNode;
-use super::observed::{NodeEntry, Observed, SecretState};
+use super::observed::{Observed, SecretState};
 use super::published_volume::published_volume;
 use super::record::is_settled;
 use super::refusal::Refusal;
@@ -114,10 +114,8 @@ fn expected(observed: &Observed<'_>) -> Result<Expectation, NotComparable> {
     let (handle, _) = published_volume(attachment, observed.volume)?;
     // The sidecar's order: what the node says now, else what was noted.
     let noted = attachment.node_id.as_deref();
-    let node_id = match (observed.node, noted) {
-        (NodeEntry::Registered(node_id), _) | (_, Some(node_id)) => node_id,
-        (entry, None) => return Err(node_refusal(observed, entry).into()),
-    };
+    let node_id = observed.node.registered().or(noted);
+    let node_id = node_id.ok_or_else(|| node_refusal(observed))?;
     Ok(Expectation {
         name: attachment.name.clone(),
         uid: attachment.uid.clone(),

@@ -116,10 +116,7 @@ fn volume_replaced(input: &FindingInput<'_>) -> String {
 fn node_id_changed(input: &FindingInput<'_>) -> String {
     let (name, node) = (&input.attachment.name, &input.attachment.node);
     let published_at = shown_handle(input.attachment.node_id.as_deref().unwrap_or_default());
-    let now = match input.node {
-        NodeEntry::Registered(node_id) => shown_handle(node_id),
-        NodeEntry::Missing | NodeEntry::WithoutDriver | NodeEntry::BlankId => Box::default(),
-    };
+    let now = input.node.registered().map(shown_handle).unwrap_or_default();
     format!(
         "VolumeAttachment {name}: the volume is attached to node ID {published_at}, and CSINode {node} has node ID {now} now: if node \
          {node} is another machine, delete the VolumeAttachment once no pod on the node uses the volume"

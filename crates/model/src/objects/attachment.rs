@@ -98,7 +98,7 @@ impl<'de> Deserialize<'de> for AnyEntry {
 }
 
 /// Where the volume of an attachment is described (`VolumeAttachmentSource`).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum AttachmentSource {
     /// By a PersistentVolume of this name.
     PersistentVolume(Arc<str>),

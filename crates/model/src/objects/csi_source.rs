@@ -17,7 +17,7 @@ pub struct SecretReference {
 }
 
 /// `CSIPersistentVolumeSource`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CsiSource {
     /// The driver that owns the volume.
     pub driver: Arc<str>,

@@ -75,7 +75,7 @@ pub struct ClaimReference {
 }
 
 /// Which plug-in a volume belongs to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum VolumeSource {
     /// A CSI driver; for a volume of an in-tree plug-in, the one that took over.
     Csi(Box<CsiSource>),
@@ -86,7 +86,7 @@ pub enum VolumeSource {
 }
 
 /// What has to be known of a volume to attach it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[allow(
     missing_docs,
     reason = "a field without a comment is the field of the API with this name"
