@@ -44,7 +44,6 @@ mod release_request;
 mod scrub;
 mod settle;
 mod snapshot;
-mod unprintable;
 mod volume;
 
 pub use action::{Action, IgnoreReason};
@@ -56,7 +55,10 @@ pub use command::{command_word, is_plain_command};
 pub use driver_facts::{Capabilities, DriverFacts, ReleaseWithoutCall};
 pub use fingerprint::{attachment_fingerprint, volume_fingerprint};
 pub use judge_release::{check_age, judge_release, on_other_machine, release_answer};
-pub use message::{MAX_ERROR_BYTES, MAX_WHOLE_ERROR, cut, cut_forms, plain, shown_error, shown_handle, shown_within};
+pub use message::{
+    MAX_ERROR_BYTES, MAX_WHOLE_ERROR, cut, cut_forms, escaped_json, is_unprintable, plain, shown_error, shown_handle,
+    shown_within,
+};
 pub use observed::{
     Claimant, DetachWait, Neighbours, NodeEntry, Observed, OrphanPolicy, Policy, PublishSecrets, SecretState,
 };
@@ -77,7 +79,6 @@ pub use release_request::{
 pub use scrub::{SecretValues, scrub};
 pub use settle::{check_publish_context, settle, unpublished};
 pub use snapshot::{Snapshot, observe};
-pub use unprintable::{escaped_json, is_unprintable};
 pub use volume::{check_access_modes, is_for_one_node};
 
 use crate::objects::{Attachment, Volume};

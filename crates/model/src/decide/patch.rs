@@ -69,16 +69,16 @@ pub fn protect_volume(volume: &Volume, finalizer: &str) -> Write {
     }
 }
 
-/// Takes our finalizer from a PersistentVolume; none when it is not there.
+/// Takes our finalizer from a PersistentVolume; none when it is not there. From one that is not being deleted on condition that nobody
+/// changed it since it was read: it may be given back to the driver and attached again before a write arrives that was late.
 pub fn release_volume(volume: &Volume, finalizer: &str) -> Option<Write> {
     let operations = without_finalizer(volume.finalizers.positions(finalizer), finalizer)?;
-    Some(on_volume(volume, operations))
-}
-
-/// As [`release_volume`], for a volume that is not being deleted: on condition that nobody changed it since it was read. It may
-/// be given back to the driver and attached again before a write arrives that was late.
-pub fn release_live_volume(volume: &Volume, finalizer: &str) -> Option<Write> {
-    release_volume(volume, finalizer).map(|write| if_known(volume.resource_version, write))
+    let write = on_volume(volume, operations);
+    Some(if volume.deleting {
+        write
+    } else {
+        if_known(volume.resource_version, write)
+    })
 }
 
 /// A JSON patch, on condition that the object has this version still.
@@ -120,17 +120,13 @@ pub fn claim(
         attachment.has_annotations,
         &[(NODE_ID_ANNOTATION, node_id), (VOLUME_ANNOTATION, &note)],
     ));
-    Ok(if_known(
-        attachment.resource_version,
-        on_attachment(attachment, operations),
-    ))
+    Ok(if_unchanged(attachment, operations))
 }
 
 /// Puts our finalizer on an attachment again, and nothing else: what it stands for is noted, or was known when it was claimed. On
 /// condition that nobody changed it since it was read.
 pub fn hold_again(attachment: &Attachment, finalizer: &str) -> Write {
-    let operations = add_finalizer(&attachment.finalizers, finalizer);
-    if_known(attachment.resource_version, on_attachment(attachment, operations))
+    if_unchanged(attachment, add_finalizer(&attachment.finalizers, finalizer))
 }
 
 /// What a claim notes of the volume.
@@ -157,8 +153,7 @@ pub fn renew(attachment: &Attachment) -> Option<Write> {
         ..note.clone()
     };
     let note = serde_json::to_string(&note).unwrap_or_default();
-    let renewal = on_attachment(attachment, vec![add_annotation(VOLUME_ANNOTATION, &note)]);
-    Some(if_known(attachment.resource_version, renewal))
+    Some(if_unchanged(attachment, vec![add_annotation(VOLUME_ANNOTATION, &note)]))
 }
 
 /// A claim that also notes the trace context of the attach; what it does besides stays the same.
@@ -261,27 +256,23 @@ pub fn attached(attachment: &Attachment, context: Option<&StringMap>) -> Write {
         let entries = context.iter().map(|(key, value)| (key.to_owned(), value.into()));
         Value::Object(entries.collect())
     });
-    let mut status = Map::new();
-    status.insert("attached".into(), true.into());
-    status.insert("attachError".into(), Value::Null);
-    match context {
-        Some(context) if attachment.has_publish_context => {
-            status.insert("attachmentMetadata".into(), context);
-            return replace_status(attachment, status);
-        }
-        Some(context) => drop(status.insert("attachmentMetadata".into(), context)),
-        None if attachment.has_publish_context => drop(status.insert("attachmentMetadata".into(), Value::Null)),
-        None => {}
+    let mut status = Map::from_iter([
+        ("attached".to_owned(), true.into()),
+        ("attachError".to_owned(), Value::Null),
+    ]);
+    let replaces = context.is_some() && attachment.has_publish_context;
+    if context.is_some() || attachment.has_publish_context {
+        status.insert("attachmentMetadata".to_owned(), context.into());
+    }
+    if replaces {
+        return replace_status(attachment, status);
     }
     unless_changed(attachment, write_status(attachment, status))
 }
 
 /// Status: detached. Needed only where another finalizer keeps the object after ours is gone.
 pub fn detached(attachment: &Attachment) -> Write {
-    let mut status = Map::new();
-    status.insert("attached".into(), false.into());
-    status.insert("attachmentMetadata".into(), Value::Null);
-    status.insert("detachError".into(), Value::Null);
+    let status = json!({"attached": false, "attachmentMetadata": null, "detachError": null});
     write_status(attachment, status)
 }
 
@@ -289,22 +280,17 @@ pub fn detached(attachment: &Attachment) -> Write {
 /// an explicit null.
 pub fn attach_error(attachment: &Attachment, failure: &Failure, now: Timestamp) -> Write {
     let mut error = error_body(failure, now);
-    error.insert("errorCode".into(), failure.code.map_or(Value::Null, Value::from));
-    let write = write_status(attachment, Map::from_iter([("attachError".to_owned(), error.into())]));
-    unless_changed(attachment, write)
+    error["errorCode"] = failure.code.into();
+    unless_changed(attachment, write_status(attachment, json!({"attachError": error})))
 }
 
 /// Status: the detach failed. It carries no code, as the Go sidecar's never does.
 pub fn detach_error(attachment: &Attachment, failure: &Failure, now: Timestamp) -> Write {
-    let error = error_body(failure, now);
-    write_status(attachment, Map::from_iter([("detachError".to_owned(), error.into())]))
+    write_status(attachment, json!({"detachError": error_body(failure, now)}))
 }
 
-fn error_body(failure: &Failure, now: Timestamp) -> Map<String, Value> {
-    Map::from_iter([
-        ("message".to_owned(), failure.message.as_str().into()),
-        ("time".to_owned(), whole_seconds(now).to_string().into()),
-    ])
+fn error_body(failure: &Failure, now: Timestamp) -> Value {
+    json!({"message": failure.message, "time": whole_seconds(now).to_string()})
 }
 
 fn write_status(attachment: &Attachment, status: impl Into<Value>) -> Write {
@@ -344,6 +330,11 @@ pub(crate) fn on_volume(volume: &Volume, operations: Vec<Value>) -> Write {
         form: PatchType::Json,
         body: patch_of(&volume.uid, operations),
     }
+}
+
+/// The same as [`on_attachment`], on condition that nobody changed the attachment since it was read.
+fn if_unchanged(attachment: &Attachment, operations: Vec<Value>) -> Write {
+    if_known(attachment.resource_version, on_attachment(attachment, operations))
 }
 
 /// A JSON patch of the metadata of an attachment.

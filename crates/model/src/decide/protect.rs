@@ -37,12 +37,7 @@ pub fn volume(volume: &Volume, attachments: usize, driver: &DriverFacts) -> Volu
     if !volume.deleting && !volume.is_in_tree_without(&driver.name) {
         return VolumeAction::Keep(KeepReason::Live);
     }
-    let write = if volume.deleting {
-        patch::release_volume(volume, &driver.finalizer)
-    } else {
-        patch::release_live_volume(volume, &driver.finalizer)
-    };
-    let Some(write) = write else {
+    let Some(write) = patch::release_volume(volume, &driver.finalizer) else {
         return VolumeAction::Keep(KeepReason::NotProtected);
     };
     if attachments > 0 {

@@ -151,7 +151,12 @@ fn note_contradicted(attachment: &str, volume: &str, noted: &str, now: &str) -> 
 /// `names` are those of the PersistentVolume, the VolumeAttachment, the volume and the node. A note that cannot be read may be there, so
 /// the command overwrites.
 fn volume_unknown(names: [&str; 4], attached: bool, secret: Option<&SecretReference>) -> String {
-    let (was, is) = (was(attached), is(attached));
+    // By a claim alone a volume may be attached, or not.
+    let (was, is) = if attached {
+        ("attached", "is")
+    } else {
+        ("claimed", "may be")
+    };
     let (name, note) = (command_word(names[1], "NAME"), advised_note(secret));
     with_names(names, |[volume, attachment, handle, node]| {
         format!(
@@ -160,16 +165,6 @@ fn volume_unknown(names: [&str; 4], attached: bool, secret: Option<&SecretRefere
              volumeattachment {name} '{VOLUME_ANNOTATION}={note}' --overwrite"
         )
     })
-}
-
-/// What became of the volume of an attachment, as far as that is known.
-fn was(attached: bool) -> &'static str {
-    if attached { "attached" } else { "claimed" }
-}
-
-/// The same of now: by a claim alone a volume may be attached, or not.
-fn is(attached: bool) -> &'static str {
-    if attached { "is" } else { "may be" }
 }
 
 /// What a person is asked to note. A detach is given the Secret that is noted: without one it would be made without secrets.
