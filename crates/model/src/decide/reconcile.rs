@@ -191,7 +191,7 @@ pub fn release_expectations(observed: &Observed<'_>, places: &[VolumeOnNode<'_>]
 pub fn may_be_translated(observed: &Observed<'_>) -> bool {
     let inline = matches!(observed.attachment.source, AttachmentSource::Inline(_));
     let in_tree = observed.volume.is_none_or(|volume| volume.in_tree.is_some());
-    InTreePlugin::of_driver(&observed.driver.name).is_some() && (inline || in_tree)
+    InTreePlugin::of_word(&observed.driver.name).is_some() && (inline || in_tree)
 }
 
 /// The handle of a volume that may have been translated is completed as the driver completes it; a complete one stays as it is. In-line

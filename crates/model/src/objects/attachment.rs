@@ -4,15 +4,15 @@ use jiff::Timestamp;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta, Time};
 use kube_derive::Resource;
-use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 use super::csi_source::SecretReference;
-use super::meta::{Finalizers, ResourceVersion, boxed, is_blank, slim_with_writer, time_if_readable, trace_context};
-use super::oversized_field::OversizedField;
+use super::meta::{
+    Finalizers, OversizedField, ResourceVersion, boxed, has_entries, is_blank, slim_with_writer, time_if_readable,
+    trace_context,
+};
 use super::string_map::StringMap;
 use super::volume::{VolumeSpec, VolumeSpecWire};
 use crate::api::names::{
@@ -58,7 +58,8 @@ struct SourceWire {
 pub struct VolumeAttachmentStatusWire {
     #[serde(default)]
     attached: bool,
-    attachment_metadata: Option<AnyEntry>,
+    #[serde(default, deserialize_with = "has_entries")]
+    attachment_metadata: bool,
     attach_error: Option<ErrorWire>,
     detach_error: Option<ErrorWire>,
 }
@@ -71,30 +72,6 @@ struct ErrorWire {
     time: Option<Time>,
     message: Option<String>,
     error_code: Option<i32>,
-}
-
-/// Whether a map has entries. Up to 256 KiB of them are skipped and not built.
-#[derive(Clone, Copy, Debug)]
-struct AnyEntry(bool);
-
-impl<'de> Deserialize<'de> for AnyEntry {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct AnyEntryVisitor;
-        impl<'de> Visitor<'de> for AnyEntryVisitor {
-            type Value = AnyEntry;
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("a map")
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<AnyEntry, A::Error> {
-                let mut any = false;
-                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
-                    any = true;
-                }
-                Ok(AnyEntry(any))
-            }
-        }
-        deserializer.deserialize_map(AnyEntryVisitor)
-    }
 }
 
 /// Where the volume of an attachment is described (`VolumeAttachmentSource`).
@@ -140,17 +117,13 @@ pub struct VolumeAnnotation {
 
 /// A list that is null is empty, as the API server reads it.
 fn places_or_none<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<FormerVolumeOnNode>, D::Error> {
-    let places: Option<Vec<FormerVolumeOnNode>> = Option::deserialize(deserializer)?;
-    Ok(places.unwrap_or_default())
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 /// Whatever somebody wrote there: it must not cost the handle and the former places.
 fn number_or_zero<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
-    let found = serde_json::Value::deserialize(deserializer)?;
-    Ok(found
-        .as_u64()
-        .and_then(|number| u32::try_from(number).ok())
-        .unwrap_or_default())
+    let found = serde_json::Value::deserialize(deserializer)?.as_u64();
+    Ok(found.and_then(|number| number.try_into().ok()).unwrap_or_default())
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -373,7 +346,7 @@ impl From<VolumeAttachmentWire> for Attachment {
             node: wire.spec.node_name.into(),
             source: wire.spec.source.into(),
             attached: wire.status.attached,
-            has_publish_context: wire.status.attachment_metadata.is_some_and(|context| context.0),
+            has_publish_context: wire.status.attachment_metadata,
             attach_error: error_of(wire.status.attach_error),
             detach_error: error_of(wire.status.detach_error),
             other_writer: wire.metadata.managed_fields.and_then(other_writer),

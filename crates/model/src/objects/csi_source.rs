@@ -4,8 +4,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::meta::boxed;
-use super::oversized_field::OversizedField;
+use super::meta::{OversizedField, boxed};
 use super::string_map::StringMap;
 
 /// Name and namespace of a Secret.

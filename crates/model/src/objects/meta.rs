@@ -35,12 +35,8 @@ pub struct ResourceVersion(pub u64);
 impl ResourceVersion {
     /// Reads the version out of object metadata.
     pub fn of(meta: &ObjectMeta) -> Self {
-        Self(
-            meta.resource_version
-                .as_deref()
-                .and_then(|text| text.parse().ok())
-                .unwrap_or(0),
-        )
+        let version = meta.resource_version.as_deref();
+        Self(version.and_then(|text| text.parse().ok()).unwrap_or(0))
     }
 }
 
@@ -72,10 +68,7 @@ struct Beyond {
 
 impl fmt::Display for Finalizers {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, entry) in self.iter().enumerate() {
-            let separator = if at > 0 { ", " } else { "" };
-            write!(formatter, "{separator}{entry}")?;
-        }
+        formatter.write_str(&self.iter().collect::<Vec<_>>().join(", "))?;
         match self.left_out() {
             0 => Ok(()),
             left_out => write!(formatter, " and {left_out} more"),
@@ -352,6 +345,20 @@ impl<'de, K: KeyFilter> Deserialize<'de> for FilteredMap<K> {
     }
 }
 
+/// Whether a map has entries. Up to 256 KiB of them are skipped and not built.
+pub(super) fn has_entries<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    Ok(FilteredMap::<NoFilter>::deserialize(deserializer)?.0.is_some())
+}
+
+#[derive(Default)]
+struct NoFilter;
+
+impl KeyFilter for NoFilter {
+    fn is_read(&self, _: &str, _: &BTreeMap<String, String>) -> bool {
+        false
+    }
+}
+
 /// Annotations of a PersistentVolume that a provisioner reads, beside those of ours and of the in-tree plug-ins.
 fn is_read_by_provisioner(key: &str) -> bool {
     [
@@ -369,12 +376,10 @@ fn carries_trace_context(key: &str) -> bool {
 
 /// The annotations that may carry a trace context; empty ones are those that were too long.
 pub(super) fn trace_context(annotations: Option<&BTreeMap<String, String>>) -> StringMap {
-    let carrying = annotations
-        .into_iter()
-        .flatten()
-        .filter(|(key, _)| carries_trace_context(key));
+    let entries = annotations.into_iter().flatten();
+    let carrying = entries.filter(|(key, _)| carries_trace_context(key));
     let kept: BTreeMap<_, _> = carrying.map(|(key, value)| (key.clone(), value.clone())).collect();
-    StringMap::from(kept)
+    kept.into()
 }
 
 /// How much of a list or map that others write is kept, such as a volume's attributes; the CSI specification allows a map 4 KiB.
@@ -390,6 +395,23 @@ pub fn kept_size(lengths: impl IntoIterator<Item = usize>) -> usize {
         .into_iter()
         .map(|length| length.saturating_add(ENTRY_SIZE))
         .sum()
+}
+
+/// A field that is too large to be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct OversizedField {
+    /// Its path.
+    pub field: &'static str,
+    /// How much memory it needs: the bytes of its keys and values, and [`ENTRY_SIZE`] for each entry.
+    pub bytes: usize,
+}
+
+impl OversizedField {
+    /// That a list or map with texts of these lengths is larger than [`MAX_VOLUME_FIELD`], if it is.
+    pub(super) fn of(field: &'static str, lengths: impl IntoIterator<Item = usize>) -> Option<Self> {
+        let bytes = kept_size(lengths);
+        (bytes > MAX_VOLUME_FIELD).then_some(Self { field, bytes })
+    }
 }
 
 /// Whether a text says nothing. Where an ID, a handle or a name is expected, such a text is as good as none: an empty `node_id` takes

@@ -17,7 +17,6 @@ mod meta;
 mod node;
 mod node_topology;
 mod operation;
-mod oversized_field;
 mod storage_class;
 mod string_map;
 mod volume;
@@ -33,12 +32,12 @@ pub use claim::{Claim, ClaimAccessMode, ClaimPhase, DataSource, PersistentVolume
 pub use csi_source::{CsiSource, SecretReference};
 pub use in_tree::{InTreePlugin, MIGRATED_TO_ANNOTATION, RepairError, TranslationError, repair_volume_handle};
 pub use meta::{
-    ENTRY_SIZE, Finalizers, MAX_VOLUME_FIELD, ResourceVersion, is_blank, kept_size, slim, time_if_readable,
+    ENTRY_SIZE, Finalizers, MAX_VOLUME_FIELD, OversizedField, ResourceVersion, is_blank, kept_size, slim,
+    time_if_readable,
 };
 pub use node::{CsiNode, CsiNodeWire};
 pub use node_topology::{NodeLabels, NodeLabelsWire, TopologyKeys, labels_only};
 pub use operation::Operation;
-pub use oversized_field::OversizedField;
 pub use storage_class::{ReclaimPolicy, StorageClass, StorageClassWire, TopologyExpression};
 pub use string_map::StringMap;
 pub use volume::{ClaimReference, PersistentVolumeWire, Volume, VolumeSource, VolumeSpec, VolumeSpecWire};

@@ -7,8 +7,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::meta::{ResourceVersion, boxed, boxed_list, slim};
-use super::oversized_field::OversizedField;
+use super::meta::{OversizedField, ResourceVersion, boxed, boxed_list, slim};
 use super::string_map::StringMap;
 
 /// A StorageClass as it comes over the wire, reduced to what is read.

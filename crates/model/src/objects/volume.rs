@@ -14,8 +14,7 @@ use super::in_tree::{
     self, CinderWire, DiskWire, ElasticBlockStoreWire, FileWire, InTreePlugin, PersistentDiskWire,
     PersistentVolumeContext, PortworxWire, TranslationError, VsphereWire,
 };
-use super::meta::{Finalizers, ResourceVersion, boxed, boxed_list, slim, trace_context};
-use super::oversized_field::OversizedField;
+use super::meta::{Finalizers, OversizedField, ResourceVersion, boxed, boxed_list, slim, trace_context};
 use super::string_map::StringMap;
 use super::volume_lifecycle::VolumeLifecycle;
 use crate::api::names::BETA_STORAGE_CLASS_ANNOTATION;
@@ -257,7 +256,7 @@ impl From<PersistentVolumeWire> for Volume {
                 spec.access_modes = in_tree::access_modes(spec.access_modes);
             }
         }
-        let driver = in_tree.map(InTreePlugin::driver);
+        let driver = in_tree.map(InTreePlugin::as_str);
         let driver = driver.or_else(|| spec.csi().map(|source| &*source.driver));
         Self {
             finalizers: Finalizers::of(wire.metadata.finalizers.take(), driver),

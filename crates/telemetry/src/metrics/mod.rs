@@ -129,7 +129,7 @@ impl Metrics {
     ) {
         let words = [("grpc_status_code", code_camel_case(code)), ("method_name", method)];
         let mut labels = Owner::Driver.labels(driver, words);
-        if InTreePlugin::of_driver(driver).is_some() {
+        if InTreePlugin::of_word(driver).is_some() {
             labels.push(("migrated", Cow::Borrowed(if migrated { "true" } else { "false" })));
         }
         self.observe(&self.0.families.csi_call, labels, elapsed, ids);

@@ -136,7 +136,7 @@ async fn run_pass(
     memory.passes += 1;
     let mut listing = Listing::about(expectations);
     // The handle of a migrated volume may be listed in more than one form.
-    if InTreePlugin::of_driver(&work.facts.name).is_none() {
+    if InTreePlugin::of_word(&work.facts.name).is_none() {
         let nodes = work.context.store.node_ids(&work.facts.name);
         listing = listing.with_nodes(nodes).looking_for_unclaimed(pending.handles);
     }

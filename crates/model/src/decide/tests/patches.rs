@@ -104,7 +104,11 @@ fn removing_a_finalizer() {
             let path = format!("/metadata/finalizers/{at}");
             json!([{"op": "test", "path": path, "value": FINALIZER}, {"op": "remove", "path": path}])
         });
-        let of_volume = patch::release_volume(&volume_with(finalizers), FINALIZER);
+        let volume = Volume {
+            deleting: true,
+            ..volume_with(finalizers)
+        };
+        let of_volume = patch::release_volume(&volume, FINALIZER);
         assert_eq!(
             of_volume.map(|write| operations(write, VOLUME_UID)),
             wanted,

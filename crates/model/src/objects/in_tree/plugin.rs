@@ -7,7 +7,7 @@ use crate::objects::csi_source::CsiSource;
 use crate::objects::string_map::StringMap;
 
 named! {
-    /// An in-tree volume plug-in that has a CSI successor.
+    /// An in-tree volume plug-in that has a CSI successor; the word is the name of the CSI driver that took over.
     #[allow(missing_docs, reason = "the variants are the fields of a PersistentVolume's spec")]
     pub enum InTreePlugin {
         GcePersistentDisk = "pd.csi.storage.gke.io",
@@ -17,18 +17,6 @@ named! {
         AzureFile = "file.csi.azure.com",
         VsphereVolume = "csi.vsphere.vmware.com",
         PortworxVolume = "pxd.portworx.com",
-    }
-}
-
-impl InTreePlugin {
-    /// Name of the CSI driver that took over.
-    pub const fn driver(self) -> &'static str {
-        self.as_str()
-    }
-
-    /// The plug-in that a CSI driver took over, if any.
-    pub fn of_driver(driver: &str) -> Option<Self> {
-        Self::of_word(driver)
     }
 }
 
@@ -79,7 +67,7 @@ pub struct PersistentVolumeContext<'a> {
 /// A source of `plugin`'s driver with this handle, and nothing else yet.
 pub(super) fn source_of(plugin: InTreePlugin, handle: impl Into<Box<str>>) -> CsiSource {
     CsiSource {
-        driver: plugin.driver().into(),
+        driver: plugin.as_str().into(),
         handle: handle.into(),
         read_only: false,
         fs_type: Box::default(),

@@ -37,7 +37,7 @@ pub fn repair_volume_handle<'a>(
     volume_handle: &'a str,
     node_id: &str,
 ) -> Result<Cow<'a, str>, RepairError> {
-    match InTreePlugin::of_driver(driver) {
+    match InTreePlugin::of_word(driver) {
         None => Err(RepairError::Driver(driver.into())),
         Some(InTreePlugin::GcePersistentDisk) => repair_disk(volume_handle, node_id),
         Some(_) => Ok(Cow::Borrowed(volume_handle)),

@@ -132,8 +132,8 @@ fn repairing_handles() {
     for (given, node, expected) in bad {
         assert_eq!(repaired(&given, node), Err(expected), "{given}");
     }
-    for plugin in InTreePlugin::ALL.iter().filter(|plugin| plugin.driver() != GCE) {
-        assert_eq!(repair_volume_handle(plugin.driver(), "h", "n").as_deref(), Ok("h"));
+    for plugin in InTreePlugin::ALL.iter().filter(|plugin| plugin.as_str() != GCE) {
+        assert_eq!(repair_volume_handle(plugin.as_str(), "h", "n").as_deref(), Ok("h"));
     }
     let unknown = repair_volume_handle("other.test", "h", "n").unwrap_err();
     assert_eq!(

@@ -25,7 +25,7 @@ fn translate(metadata: Value, spec: Value) -> Result<CsiSource, String> {
     let plugin = volume.in_tree.unwrap();
     match volume.spec.source {
         VolumeSource::Csi(source) => {
-            assert_eq!(&*source.driver, plugin.driver());
+            assert_eq!(&*source.driver, plugin.as_str());
             Ok(*source)
         }
         VolumeSource::Untranslated(error) => Err(error.to_string()),
@@ -260,7 +260,7 @@ fn the_mark_tells_plug_in_and_driver() {
     assert!(unmarked.is_in_tree_without("disk.csi.azure.com"));
     assert!(!decode(json!({}), json!({"nfs": {}})).is_in_tree_without("any.test"));
     for plugin in InTreePlugin::ALL {
-        assert_eq!(InTreePlugin::of_driver(plugin.driver()), Some(*plugin));
+        assert_eq!(InTreePlugin::of_word(plugin.as_str()), Some(*plugin));
     }
-    assert_eq!(InTreePlugin::of_driver("other.test"), None);
+    assert_eq!(InTreePlugin::of_word("other.test"), None);
 }
