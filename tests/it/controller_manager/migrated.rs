@@ -18,7 +18,7 @@ const PLUGIN: InTreePlugin = InTreePlugin::GcePersistentDisk;
 
 /// A driver that took over the plug-in, on a node whose kubelet says so.
 async fn driver(world: &World) -> Result<Driver<'_>> {
-    let driver = world.managed_driver_named("disks", PLUGIN.driver()).await?;
+    let driver = world.managed_driver_named("disks", PLUGIN.as_str()).await?;
     let migrated = json!({ "storage.alpha.kubernetes.io/migrated-plugins": "kubernetes.io/gce-pd" });
     let patch = json!({ "metadata": { "annotations": migrated } });
     let nodes = world.fixtures.cluster::<CSINode>();
@@ -97,7 +97,7 @@ async fn provisioned(driver: &Driver<'_>) -> Result<()> {
     claimed(driver, "provisioned", annotations).await?;
     wait_for::<PersistentVolume>(volumes.clone(), "provisioned", "marked", LIMIT, |volume| {
         let marked = volume.and_then(|volume| volume.annotations().get(MIGRATED_TO_ANNOTATION));
-        marked.is_some_and(|driver| driver == PLUGIN.driver())
+        marked.is_some_and(|driver| driver == PLUGIN.as_str())
     })
     .await?;
     by_claim(driver, "provisioned").await?;

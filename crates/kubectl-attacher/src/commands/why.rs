@@ -93,7 +93,7 @@ async fn pod(sources: &Sources, namespace: &str, name: &str) -> Result<Explanati
 fn in_tree(pod: &PodRecord) -> Option<Chain> {
     let node = pod.node.as_ref().filter(|_| !pod.is_over())?;
     let volumes = pod.volumes.iter().filter_map(|volume| match volume.source {
-        PodVolumeSource::InTree(plugin) => Some(format!("{} of driver {}", volume.name, plugin.driver())),
+        PodVolumeSource::InTree(plugin) => Some(format!("{} of driver {}", volume.name, plugin.as_str())),
         PodVolumeSource::Claim(_) | PodVolumeSource::Inline(_) => None,
     });
     let volumes: Vec<String> = volumes.collect();

@@ -121,7 +121,7 @@ fn only_migration_drivers_have_the_migrated_label() {
     let metrics = Metrics::default();
     let drivers = InTreePlugin::ALL
         .iter()
-        .map(|plugin| plugin.driver())
+        .map(|plugin| plugin.as_str())
         .collect::<Vec<_>>();
     for driver in drivers.iter().copied().chain(["other"]) {
         metrics.csi_call(driver, PUBLISH, Code::Ok, Duration::ZERO, false, None);
