@@ -29,10 +29,10 @@ use std::sync::Arc;
 use crate::decide::patch::WriteTarget;
 use crate::decide::{
     self, Action, DetachWait, DriverFacts, Failure, Observed, OwnedVolumeOnNode, Policy, PublishRequest, Refusal,
-    SecretState, Snapshot, observe,
+    SecretState, Snapshot, VolumeOnNode, observe,
 };
 use crate::objects::{Attachment, SecretReference};
-use prepare::Prepared;
+use prepare::{Prepared, Purpose};
 use record::{FailureWrite, Record, Recorded};
 use undo_state::{End, Undo};
 
@@ -365,7 +365,7 @@ impl Attempt {
                 self.phase = Phase::Secret(reference.clone());
                 Step::Secret(reference.clone())
             }
-            Action::ProtectVolume(write) => self.protect(inputs, write),
+            Action::ProtectVolume(write) => self.send_prepared(write, inputs.snapshot.clone(), Purpose::Protect),
             Action::Claim(write) => self.claim(view, inputs, write),
             Action::JudgeRelease(plan) => {
                 if !view.is_of_one_state() {
@@ -374,24 +374,28 @@ impl Attempt {
                 if let Err(refusal) = decide::check_age(&plan.request, view.now()) {
                     return self.refuse_release(view, inputs, refusal);
                 }
-                let places = plan.places.iter().map(|place| (*place).into()).collect();
-                self.take(places)
+                self.take(&plan.places)
             }
             Action::RefuseRelease(refusal) => self.refuse_release(view, inputs, refusal),
             Action::Publish(request) => self.publish_volume(view, inputs, &request),
-            Action::Unpublish(request) => self.take(request.places.iter().map(|place| (*place).into()).collect()),
+            Action::Unpublish(request) => self.take(&request.places),
             Action::MarkAttached(_) => self.record(view, Recorded::Marked),
             // It is wanted, and only a finalizer that comes from no publish is taken off.
-            Action::Release(write) if attachment.deleting.is_none() => self.unmark(inputs, write),
+            Action::Release(write) if attachment.deleting.is_none() => {
+                self.send_prepared(write, inputs.snapshot.clone(), Purpose::Unmark)
+            }
             Action::Release(_) => self.record(view, Recorded::Released),
         }
     }
 
     /// Takes the places of a call, all or none.
-    fn take(&mut self, places: Vec<OwnedVolumeOnNode>) -> Step {
-        self.places.clone_from(&places);
+    fn take(&mut self, places: &[VolumeOnNode<'_>]) -> Step {
+        self.places = places.iter().map(|place| (*place).into()).collect();
         self.phase = Phase::Take;
-        Step::Take(Take { places, publish: None })
+        Step::Take(Take {
+            places: self.places.clone(),
+            publish: None,
+        })
     }
 
     /// Calls the driver.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::step::{Event, Patch, Read, Step, View};
+use super::step::{Answer, Event, Patch, Read, Step, View};
 use super::{Attempt, DecisionInputs, DeniedSecret, FailureCause, LeaseLost, Note, Phase, Verdict};
 use crate::answer::{ApiError, ApiErrorKind};
 use crate::api::permissions;
@@ -23,7 +23,7 @@ pub(super) struct Prepared {
 
 /// What it is for.
 #[derive(Clone, Debug)]
-enum Purpose {
+pub(super) enum Purpose {
     /// The finalizer on the PersistentVolume.
     Protect,
     /// The finalizer and the place on the VolumeAttachment.
@@ -81,20 +81,12 @@ impl Attempt {
         self.record_failure(view, failure, FailureCause::Missing(refusal.reason()))
     }
 
-    pub(super) fn protect(&mut self, inputs: &DecisionInputs, write: Write) -> Step {
-        self.send_prepared(write, inputs.snapshot.clone(), Purpose::Protect)
-    }
-
     pub(super) fn claim(&mut self, view: &dyn View, inputs: &DecisionInputs, write: Write) -> Step {
         let write = match view.traceparent() {
             Some(traceparent) => patch::with_trace(write, &traceparent),
             None => write,
         };
         self.send_prepared(write, inputs.snapshot.clone(), Purpose::Claim)
-    }
-
-    pub(super) fn unmark(&mut self, inputs: &DecisionInputs, write: Write) -> Step {
-        self.send_prepared(write, inputs.snapshot.clone(), Purpose::Unmark)
     }
 
     /// Renews the claims of others from this number on; none when all are.
@@ -144,7 +136,7 @@ impl Attempt {
         }
     }
 
-    fn send_prepared(&mut self, write: Write, copy: Snapshot, purpose: Purpose) -> Step {
+    pub(super) fn send_prepared(&mut self, write: Write, copy: Snapshot, purpose: Purpose) -> Step {
         let claims = matches!(purpose, Purpose::Claim).then_some(self.policy.leaving);
         let patch = Patch {
             write: write.clone(),
@@ -165,21 +157,18 @@ impl Attempt {
         match event {
             Event::Wrote(Ok(_)) => self.prepared_taken(view, prepared),
             Event::Wrote(Err(error)) => self.prepared_refused(view, prepared, error),
-            Event::Read(answer) => {
-                let gone = answer.is_err_and(|error| error.kind == ApiErrorKind::NotFound);
-                match &prepared.refused {
-                    _ if gone || is_newer(view, &prepared.copy, &prepared.write.target) => self.observe(view),
-                    Some(error) => {
-                        // Nothing changed, so it was not a stale copy that the API server refused.
-                        let error = ApiError {
-                            kind: ApiErrorKind::Refused,
-                            ..error.clone()
-                        };
-                        self.prepared_failed(view, &prepared, &error)
-                    }
-                    None => self.end(Verdict::Failed),
+            Event::Read(answer) => match &prepared.refused {
+                _ if has_changed(view, &prepared.copy, &prepared.write.target, &answer) => self.observe(view),
+                Some(error) => {
+                    // Nothing changed, so it was not a stale copy that the API server refused.
+                    let error = ApiError {
+                        kind: ApiErrorKind::Refused,
+                        ..error.clone()
+                    };
+                    self.prepared_failed(view, &prepared, &error)
                 }
-            }
+                None => self.end(Verdict::Failed),
+            },
             // The AttacherConfig is left since.
             _ => self.observe(view),
         }
@@ -277,4 +266,9 @@ impl Attempt {
 /// VolumeAttachments that protect one volume at the same time, nine are refused and find there what the tenth wrote.
 pub(super) fn is_newer(view: &dyn View, copy: &Snapshot, target: &WriteTarget) -> bool {
     view.version(target) != copy.version(target)
+}
+
+/// The same, or that the object is gone, by the answer to its read after a write that was refused as stale.
+pub(super) fn has_changed(view: &dyn View, copy: &Snapshot, target: &WriteTarget, answer: &Answer) -> bool {
+    matches!(answer, Err(error) if error.kind == ApiErrorKind::NotFound) || is_newer(view, copy, target)
 }

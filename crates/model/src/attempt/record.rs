@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::time::Duration;
 
-use super::prepare::is_newer;
+use super::prepare::{has_changed, is_newer};
 use super::step::{Event, Patch, Read, Step, View};
 use super::{Attempt, End, FailureCause, Note, Phase, Verdict};
 use crate::answer::{ApiError, ApiErrorKind};
@@ -190,14 +190,10 @@ impl Attempt {
                 self.offer_refused(view, record, error)
             }
             Event::Read(answer) => {
-                let gone = answer.is_err_and(|error| error.kind == ApiErrorKind::NotFound);
-                let target = record.writes.front().map(|write| write.target.clone());
-                let newer = target.is_some_and(|target| is_newer(view, &record.fresh, &target));
-                let refused = record.offer.refused.take();
-                let Some(error) = refused else {
+                let Some((error, write)) = record.offer.refused.take().zip(record.writes.front()) else {
                     return self.end(Verdict::Failed);
                 };
-                if gone || newer {
+                if has_changed(view, &record.fresh, &write.target, &answer) {
                     return self.result_outdated(view, record, &error);
                 }
                 // Nothing changed, so it was not a stale copy that the API server refused.
@@ -372,10 +368,9 @@ impl Attempt {
             }
             Event::Wrote(Err(error)) => self.failure_refused(view, note, error),
             Event::Read(answer) => {
-                let gone = answer.is_err_and(|error| error.kind == ApiErrorKind::NotFound);
                 let target = WriteTarget::AttachmentStatus(self.name.clone());
                 match note.refused.take() {
-                    Some(error) if !gone && !is_newer(view, &note.fresh, &target) => {
+                    Some(error) if !has_changed(view, &note.fresh, &target, &answer) => {
                         self.note(Note::FailureNotSaved(error));
                         self.failure_recorded(view, note, FailureNote::Failed)
                     }
