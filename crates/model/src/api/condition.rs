@@ -51,12 +51,11 @@ named! {
 impl ConditionType {
     /// Whether it is about provisioning alone: it is absent while spec.provisioning is, and written by the replica that provisions.
     pub fn is_of_provisioning(name: &str) -> bool {
-        let own = [
-            Self::ProvisioningReady,
-            Self::ProvisioningHealthy,
-            Self::DeletionHealthy,
-        ];
-        own.iter().any(|kind| kind.as_str() == name)
+        let kind = Self::of_word(name);
+        matches!(
+            kind,
+            Some(Self::ProvisioningReady | Self::ProvisioningHealthy | Self::DeletionHealthy)
+        )
     }
 }
 

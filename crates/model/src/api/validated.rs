@@ -214,11 +214,8 @@ pub struct ConfigErrors(pub(super) Vec<FieldError>);
 
 impl fmt::Display for ConfigErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, error) in self.0.iter().enumerate() {
-            let separator = if index == 0 { "" } else { "; " };
-            write!(f, "{separator}{error}")?;
-        }
-        Ok(())
+        let errors: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&errors.join("; "))
     }
 }
 

@@ -108,8 +108,8 @@ enum FailureNote {
 impl Attempt {
     /// Records the success of a Publish. Until the API server has answered, a pod may use the volume.
     pub(super) fn record_published(&mut self, view: &dyn View, context: StringMap) -> Step {
-        let attachment = self.snapshot().map(|snapshot| snapshot.attachment.clone());
-        self.may_be_on_record = attachment.is_some_and(|attachment| view.may_be_recorded(&attachment));
+        let about = self.snapshot();
+        self.may_be_on_record = about.is_some_and(|about| view.may_be_recorded(&about.attachment));
         self.note(Note::RecordBegins);
         self.record(view, Recorded::Published(context))
     }

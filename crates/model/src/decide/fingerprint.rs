@@ -48,10 +48,8 @@ pub fn attachment_fingerprint(observed: &Observed<'_>) -> u64 {
 /// Fingerprint of everything that decides about a PersistentVolume.
 pub fn volume_fingerprint(volume: &Volume, attachments: usize, driver: &DriverFacts) -> u64 {
     let mut hasher = DefaultHasher::new();
-    volume.uid.hash(&mut hasher);
-    volume.deleting.hash(&mut hasher);
-    volume.finalizers.contains(&driver.finalizer).hash(&mut hasher);
-    volume.is_in_tree_without(&driver.name).hash(&mut hasher);
-    (attachments > 0).hash(&mut hasher);
+    let is_held = volume.finalizers.contains(&driver.finalizer);
+    let is_unserved = volume.is_in_tree_without(&driver.name);
+    (&volume.uid, volume.deleting, is_held, is_unserved, attachments > 0).hash(&mut hasher);
     hasher.finish()
 }

@@ -29,12 +29,8 @@ pub fn escaped_json(json: &str) -> String {
 
 /// Replaces control characters and their like by blanks, so that a text stays on its line and in its order.
 pub fn plain(text: &str) -> Cow<'_, str> {
-    if text.chars().any(is_unprintable) {
-        Cow::Owned(
-            text.chars()
-                .map(|character| if is_unprintable(character) { ' ' } else { character })
-                .collect(),
-        )
+    if text.contains(is_unprintable) {
+        Cow::Owned(text.replace(is_unprintable, " "))
     } else {
         Cow::Borrowed(text)
     }

@@ -98,10 +98,8 @@ impl FindingKind {
 
     /// Those about attachments, or else those about provisioning: each role examines its own objects.
     pub fn of_role(attaches: bool) -> impl Iterator<Item = Self> {
-        Self::ALL
-            .iter()
-            .copied()
-            .filter(move |kind| (*kind < Self::PossibleLeak) == attaches)
+        let all = Self::ALL.iter().copied();
+        all.filter(move |kind| (*kind < Self::PossibleLeak) == attaches)
     }
 
     /// That the attach or detach which an attachment asks for is stuck.

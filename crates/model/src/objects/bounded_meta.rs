@@ -74,7 +74,8 @@ impl KeyFilter for BoundedAnnotations {
 
 /// The annotations of an object that were kept.
 pub(super) struct KeptAnnotations {
-    entries: BTreeMap<String, String>,
+    /// Those that were not taken.
+    pub entries: BTreeMap<String, String>,
     /// Whether the object has any annotation: a JSON patch can add to a map only where there is one.
     pub present: bool,
     /// How many were left out.
@@ -84,9 +85,8 @@ pub(super) struct KeptAnnotations {
 impl KeptAnnotations {
     /// Takes them out of metadata that was read with [`BoundedAnnotations`].
     pub fn take(meta: &mut ObjectMeta) -> Self {
-        let annotations = meta.annotations.take();
-        let present = annotations.is_some();
-        let mut entries = annotations.unwrap_or_default();
+        let present = meta.annotations.is_some();
+        let mut entries = meta.annotations.take().unwrap_or_default();
         let left_out = entries.remove(LEFT_OUT).and_then(|count| count.parse().ok());
         Self {
             entries,
@@ -103,10 +103,5 @@ impl KeptAnnotations {
     /// The value of an annotation that is read.
     pub fn take_value(&mut self, key: &str) -> Option<Box<str>> {
         self.entries.remove(key).map(String::into_boxed_str)
-    }
-
-    /// Those that were not taken.
-    pub fn into_others(self) -> BTreeMap<String, String> {
-        self.entries
     }
 }

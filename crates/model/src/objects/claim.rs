@@ -247,7 +247,7 @@ impl From<PersistentVolumeClaimWire> for Claim {
             annotations: if is_bound {
                 StringMap::default()
             } else {
-                kept.into_others().into()
+                kept.entries.into()
             },
         }
     }

@@ -114,11 +114,6 @@ impl Finalizers {
         }
     }
 
-    /// The first position of `name` in the list.
-    pub fn position(&self, name: &str) -> Option<usize> {
-        self.positions(name).next()
-    }
-
     /// All positions of `name`, as far as they are kept: the API server takes a name twice.
     pub fn positions(&self, name: &str) -> impl DoubleEndedIterator<Item = usize> {
         let kept = self.entries.iter().enumerate();
@@ -129,7 +124,7 @@ impl Finalizers {
 
     /// Whether `name` is in the list.
     pub fn contains(&self, name: &str) -> bool {
-        self.position(name).is_some()
+        self.positions(name).next().is_some()
     }
 
     /// Whether there are none.

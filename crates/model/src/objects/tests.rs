@@ -33,7 +33,10 @@ fn a_volume_attachment_keeps_what_is_read_and_drops_the_rest() {
         (&*record.name, &*record.uid, record.resource_version),
         ("csi-1", "u1", ResourceVersion(42))
     );
-    assert_eq!(record.finalizers.position("external-attacher/csi-test"), Some(1));
+    assert_eq!(
+        record.finalizers.positions("external-attacher/csi-test").next(),
+        Some(1)
+    );
     assert_eq!(record.node_id.as_deref(), Some("node-7"));
     assert_eq!(record.volume_name().map(|name| &**name), Some("pv1"));
     assert!(record.attached && record.deleting.is_some() && record.has_annotations && !record.is_gone());
@@ -434,8 +437,8 @@ fn finalizers_are_kept_within_bounds() {
     };
     let of_driver = volume(json!({"csi": {"driver": "csi.test", "volumeHandle": "h"}}));
     for finalizers in [&attachment.finalizers, &of_driver.finalizers] {
-        assert_eq!(finalizers.position(&ours), Some(250_000));
-        assert_eq!(finalizers.position("a"), Some(0));
+        assert_eq!(finalizers.positions(&ours).next(), Some(250_000));
+        assert_eq!(finalizers.positions("a").next(), Some(0));
         let kept = finalizers.iter().count();
         assert!(kept <= 1 + MAX_VOLUME_FIELD / ENTRY_SIZE, "{kept} entries");
         assert_eq!(kept + finalizers.left_out(), 250_002);
