@@ -96,6 +96,7 @@ impl From<bool> for ConditionStatus {
 
 named! {
     /// Why a condition has its status: one CamelCase word that programs can match on.
+    #[allow(missing_docs, reason = "a reason without a comment is that of the `FindingKind` with this name")]
     pub enum ConditionReason {
         /// The driver is connected and work is done.
         Running,
@@ -184,7 +185,6 @@ named! {
         ProvisioningStuck,
         /// The outcome of a CreateVolume has been unknown for too long; the message names the oldest PersistentVolumeClaim.
         ProvisioningUncertain,
-        /// The StorageClass of a PersistentVolumeClaim is missing.
         ClassMissing,
         /// The deletion of at least one volume failed; the message names the oldest.
         DeletesFailing,
@@ -192,37 +192,23 @@ named! {
         DeletesStuck,
         /// `spec.provisioning.deletion` is Hold, and volumes would be deleted otherwise.
         VolumesHeld,
-        /// A PersistentVolume is Released, and its claim is there.
         ReleasedWhileBound,
-        /// A person has to say what becomes of the volume of a PersistentVolume.
         NeedsDecision,
-        /// The volume of a Released PersistentVolume is that of another one as well.
         HandleShared,
         /// A volume may be left in the storage system.
         PossiblyLeaked,
         /// Attachments, volumes, nodes and CSIDriver fit together.
         Consistent,
-        /// A volume that one node at a time may have is attached to two.
         AttachedTwice,
-        /// The PersistentVolume of what is attached was created again, and is another volume.
         VolumeReplaced,
-        /// A volume is attached at another node ID than the CSINode names now.
         NodeIdChanged,
-        /// Another attacher serves the driver at the same time.
         OtherAttacher,
-        /// The PersistentVolume of an attachment is gone.
         VolumeGone,
-        /// The node of an attachment has no CSINode.
         NodeGone,
-        /// The node of an attachment does not have the driver.
         DriverNotOnNode,
-        /// An in-line volume stays attached though nobody uses it any more.
         InlineLeftOver,
-        /// There are attachments though the CSIDriver says that attaching is not required.
         LeftOver,
-        /// The CSIDriver says that attaching is not required.
         AttachNotRequired,
-        /// There is no CSIDriver of the driver's name.
         CSIDriverMissing,
         /// The driver answers repairs with OK and lists volumes otherwise still.
         MismatchRepeating,

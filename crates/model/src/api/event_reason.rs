@@ -2,6 +2,7 @@
 
 named! {
     /// Why an Event was written (`Event.reason`).
+    #[allow(missing_docs, reason = "a reason without a comment is that of the `FindingKind` with this name")]
     pub enum EventReason {
         /// The volume is attached.
         Attached,
@@ -23,29 +24,17 @@ named! {
         NodeGone,
         /// The node has as many volumes as it can take (RESOURCE_EXHAUSTED).
         LimitReached,
-        /// An attach has lasted too long.
         AttachStuck,
-        /// A detach has lasted too long.
         DetachStuck,
-        /// A volume that one node at a time may have is attached to two.
         AttachedTwice,
-        /// The PersistentVolume of what is attached was created again, and is another volume.
         VolumeReplaced,
-        /// A volume is attached at another node ID than the CSINode names now.
         NodeIdChanged,
-        /// Another attacher writes the status of the driver's attachments.
         OtherAttacher,
-        /// The PersistentVolume of an attachment is gone.
         VolumeGone,
-        /// The node of an attachment does not have the driver.
         DriverNotOnNode,
-        /// An in-line volume stays attached though nobody uses it any more.
         InlineLeftOver,
-        /// An attachment of a driver that needs none.
         LeftOver,
-        /// The CSIDriver says that attaching is not required.
         AttachNotRequired,
-        /// There is no CSIDriver of the driver's name.
         CSIDriverMissing,
         /// On an AttacherConfig: a volume may be left in the storage system.
         VolumePossiblyLeaked,
@@ -55,9 +44,7 @@ named! {
         HandleShared,
         /// On an AttacherConfig: a person has to say what becomes of the volumes of PersistentVolumes.
         NeedsDecision,
-        /// A claim has waited for its volume too long.
         ProvisionStuck,
-        /// The deletion of a volume has lasted too long.
         DeleteStuck,
         /// On an AttacherConfig: the classes of claims are missing.
         ClassMissing,

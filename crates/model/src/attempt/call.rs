@@ -144,11 +144,9 @@ impl Attempt {
     }
 
     pub(super) fn renewed(&mut self, view: &dyn View, from: usize) -> Step {
-        let Some(inputs) = self.inputs.clone() else {
-            return self.end(Verdict::Failed);
-        };
-        match inputs.action(view) {
-            Action::Unpublish(request) => self.detach_from(view, &request, from),
+        let inputs = self.inputs.clone();
+        match inputs.as_ref().map(|inputs| inputs.action(view)) {
+            Some(Action::Unpublish(request)) => self.detach_from(view, &request, from),
             _ => self.observe(view),
         }
     }
@@ -162,10 +160,8 @@ impl Attempt {
         if let Some((failure, cause)) = self.not_detached.take() {
             return self.record_failure(view, failure, cause);
         }
-        let Some(inputs) = self.inputs.clone() else {
-            return self.end(Verdict::Failed);
-        };
-        if let Action::Unpublish(request) = inputs.action(view) {
+        let inputs = self.inputs.clone();
+        if let Some(Action::Unpublish(request)) = inputs.as_ref().map(|inputs| inputs.action(view)) {
             for place in request.confirmed {
                 self.note(Note::Confirmed(place.into()));
             }

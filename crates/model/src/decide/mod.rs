@@ -6,18 +6,9 @@
 //! record it, in the order in which they must happen. Progress is kept in the objects alone, so that a crash at any
 //! point is continued from what was saved.
 //!
-//! Invariants, each held by a property in `tests/properties.rs`:
-//! * `ControllerPublishVolume` is asked for only when the VolumeAttachment carries our finalizer and the node ID that
-//!   will be used, its PersistentVolume (if any) carries our finalizer, and neither is being deleted.
-//! * Our finalizer is removed from a VolumeAttachment only by a write that follows a confirmed
-//!   `ControllerUnpublishVolume`, and before the status is cleared. That write removes what was noted for the call too, where the
-//!   finalizer of another keeps the object. For a driver that has no such call it goes only as far as
-//!   [`ReleaseWithoutCall`] says.
-//!   A person may ask for more than that: see [`judge_release`], which refuses whatever is in doubt. One for which a call may
-//!   have been made gets it again when it has lost it, attached or not.
-//! * Our finalizer is removed from a PersistentVolume only when no VolumeAttachment of any driver names it. One that is attached
-//!   gets it again.
-//! * Finalizers and annotations of others survive every patch.
+//! The invariants 1 to 4 of docs/contribute/ARCHITECTURE.md hold here, each by a property in `tests/properties.rs`. Without
+//! `ControllerUnpublishVolume` our finalizer leaves a VolumeAttachment only as far as [`ReleaseWithoutCall`] says or, where a person asks
+//! for it, [`judge_release`], which refuses whatever is in doubt.
 
 mod action;
 mod attach;
