@@ -212,25 +212,6 @@ impl From<VolumeSpecWire> for VolumeSpec {
     }
 }
 
-impl PersistentVolumeWire {
-    /// Translates an in-tree source; none when the volume has none. An absent list of access modes stays absent.
-    fn translate(&mut self, claim_namespace: &str) -> Option<(InTreePlugin, VolumeSource)> {
-        let none = BTreeMap::new();
-        let surroundings = PersistentVolumeContext {
-            name: self.metadata.name.as_deref().unwrap_or_default(),
-            labels: self.metadata.labels.as_ref().unwrap_or(&none),
-            annotations: self.metadata.annotations.as_ref().unwrap_or(&none),
-            claim_namespace,
-        };
-        let (plugin, translated) = self.spec.take_in_tree(&surroundings)?;
-        let source = match translated {
-            Ok(source) => VolumeSource::Csi(Box::new(source)),
-            Err(error) => VolumeSource::Untranslated(Box::new(error)),
-        };
-        Some((plugin, source))
-    }
-}
-
 impl From<PersistentVolumeWire> for Volume {
     fn from(mut wire: PersistentVolumeWire) -> Self {
         let policy = wire.spec.persistent_volume_reclaim_policy.take();
@@ -242,7 +223,13 @@ impl From<PersistentVolumeWire> for Volume {
                 uid: boxed(claim.uid),
             })
         });
-        let translated = wire.translate(claim.as_ref().map_or("", |claim| &claim.namespace));
+        let none = BTreeMap::new();
+        let translated = wire.spec.take_in_tree(&PersistentVolumeContext {
+            name: wire.metadata.name.as_deref().unwrap_or_default(),
+            labels: wire.metadata.labels.as_ref().unwrap_or(&none),
+            annotations: wire.metadata.annotations.as_ref().unwrap_or(&none),
+            claim_namespace: claim.as_ref().map_or("", |claim| &claim.namespace),
+        });
         let in_tree = translated.as_ref().map(|(plugin, _)| *plugin);
         let has_modes = wire.spec.access_modes.is_some();
         // As kube-controller-manager and external-provisioner read it: the annotation first.
@@ -250,8 +237,12 @@ impl From<PersistentVolumeWire> for Volume {
         let beta = annotations.and_then(|annotations| annotations.remove(BETA_STORAGE_CLASS_ANNOTATION));
         let storage_class = beta.or_else(|| wire.spec.storage_class_name.take()).map(Into::into);
         let mut spec = VolumeSpec::from(wire.spec);
-        if let Some((plugin, source)) = translated {
-            spec.source = source;
+        if let Some((plugin, translated)) = translated {
+            spec.source = match translated {
+                Ok(source) => VolumeSource::Csi(Box::new(source)),
+                Err(error) => VolumeSource::Untranslated(Box::new(error)),
+            };
+            // An absent list of access modes stays absent.
             if plugin == InTreePlugin::GcePersistentDisk && has_modes {
                 spec.access_modes = in_tree::access_modes(spec.access_modes);
             }
