@@ -78,7 +78,6 @@ pub(super) struct FailureWrite {
     /// As the object shows it.
     outcome: Outcome,
     fresh: Snapshot,
-    writes: VecDeque<Write>,
     /// It may be made anew when it was made from a stale copy.
     may_repeat: bool,
     refused: Option<ApiError>,
@@ -352,7 +351,6 @@ impl Attempt {
             failure,
             cause,
             outcome,
-            writes: VecDeque::new(),
             may_repeat: true,
             refused: None,
         }));
@@ -362,10 +360,7 @@ impl Attempt {
     pub(super) fn failure_noted(&mut self, view: &dyn View, mut note: FailureWrite, event: Event) -> Step {
         match event {
             Event::Turn(false) => self.failure_recorded(view, note, FailureNote::NotSent),
-            Event::Wrote(Ok(_)) => {
-                note.writes.pop_front();
-                self.write_failure(view, note)
-            }
+            Event::Wrote(Ok(_)) => self.failure_recorded(view, note, FailureNote::Written),
             Event::Wrote(Err(error)) => self.failure_refused(view, note, error),
             Event::Read(answer) => {
                 let target = WriteTarget::AttachmentStatus(self.name.clone());
@@ -396,12 +391,9 @@ impl Attempt {
             attachment: &note.fresh.attachment,
             ..inputs.observed(view)
         };
-        note.writes = (view.rules().settle)(&current, &note.outcome, view.now()).into();
-        self.write_failure(view, note)
-    }
-
-    fn write_failure(&mut self, view: &dyn View, note: FailureWrite) -> Step {
-        let Some(write) = note.writes.front().cloned() else {
+        // A failure is one write.
+        let writes = (view.rules().settle)(&current, &note.outcome, view.now());
+        let Some(write) = writes.into_iter().next() else {
             return self.failure_recorded(view, note, FailureNote::Written);
         };
         let patch = Patch {
