@@ -94,15 +94,12 @@ impl Attempt {
             if view.is_wanted_by_another(&inputs.snapshot, *place) {
                 continue;
             }
-            self.places = vec![(*place).into()];
+            let step = self.take(&[*place]);
             self.phase = Phase::Former {
                 number,
                 is_called: false,
             };
-            return Step::Take(Take {
-                places: self.places.clone(),
-                publish: None,
-            });
+            return step;
         }
         self.observe_afresh(view)
     }
@@ -137,10 +134,8 @@ impl Attempt {
 
     /// Renews the claims that the detach voids, from this number on, and makes the first call after the last one.
     fn detach_from(&mut self, view: &dyn View, request: &UnpublishRequest<'_>, from: usize) -> Step {
-        match self.renew(view, from, &request.renew) {
-            Some(step) => step,
-            None => self.unpublish_at(view, 0),
-        }
+        let renewal = self.renew(view, from, &request.renew);
+        renewal.unwrap_or_else(|| self.unpublish_at(view, 0))
     }
 
     pub(super) fn renewed(&mut self, view: &dyn View, from: usize) -> Step {

@@ -305,12 +305,8 @@ fn write_status(attachment: &Attachment, status: impl Into<Value>) -> Write {
 fn replace_status(attachment: &Attachment, status: Map<String, Value>) -> Write {
     let parts = status.into_iter();
     let parts = parts.map(|(part, value)| json!({"op": "add", "path": format!("/status/{part}"), "value": value}));
-    let write = Write {
-        target: WriteTarget::AttachmentStatus(attachment.name.clone()),
-        form: PatchType::Json,
-        body: patch_of(&attachment.uid, parts),
-    };
-    if_known(attachment.resource_version, write)
+    let target = WriteTarget::AttachmentStatus(attachment.name.clone());
+    if_known(attachment.resource_version, json_patch(target, &attachment.uid, parts))
 }
 
 /// The same as [`write_status`], on condition that nobody changed the object since it was read.
@@ -325,11 +321,7 @@ fn unless_changed(attachment: &Attachment, mut write: Write) -> Write {
 
 /// A JSON patch of a PersistentVolume.
 pub(crate) fn on_volume(volume: &Volume, operations: Vec<Value>) -> Write {
-    Write {
-        target: WriteTarget::Volume(volume.name.clone()),
-        form: PatchType::Json,
-        body: patch_of(&volume.uid, operations),
-    }
+    json_patch(WriteTarget::Volume(volume.name.clone()), &volume.uid, operations)
 }
 
 /// The same as [`on_attachment`], on condition that nobody changed the attachment since it was read.
@@ -339,9 +331,17 @@ fn if_unchanged(attachment: &Attachment, operations: Vec<Value>) -> Write {
 
 /// A JSON patch of the metadata of an attachment.
 fn on_attachment(attachment: &Attachment, operations: Vec<Value>) -> Write {
+    json_patch(
+        WriteTarget::Attachment(attachment.name.clone()),
+        &attachment.uid,
+        operations,
+    )
+}
+
+fn json_patch(target: WriteTarget, uid: &str, operations: impl IntoIterator<Item = Value>) -> Write {
     Write {
-        target: WriteTarget::Attachment(attachment.name.clone()),
+        target,
         form: PatchType::Json,
-        body: patch_of(&attachment.uid, operations),
+        body: patch_of(uid, operations),
     }
 }
