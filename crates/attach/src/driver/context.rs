@@ -13,7 +13,7 @@ use super::reconcile_sync::turns::ListTurns;
 use super::secret_waiters::SecretWaits;
 use crate::apiserver::Requests;
 use crate::cache::{AttacherKey, Snapshot, Store};
-use crate::decide::{self, DriverFacts, VolumeAction};
+use crate::decide::{self, DriverFacts, KeepReason, Write};
 use crate::events::EventRecorder;
 use crate::objects::Volume;
 use crate::progress::UnfinishedAttempts;
@@ -66,8 +66,8 @@ impl SharedContext {
 pub struct Rules {
     /// About VolumeAttachments.
     pub attempt: attempt::Rules,
-    /// The next step for a PersistentVolume.
-    pub volume: fn(&Volume, usize, &DriverFacts) -> VolumeAction,
+    /// What releases a PersistentVolume, or why it is kept.
+    pub volume: fn(&Volume, usize, &DriverFacts) -> Result<Write, KeepReason>,
 }
 
 impl Default for Rules {

@@ -12,7 +12,7 @@ use crate::apiserver::{ApiError, ApiErrorKind, Requests};
 use crate::cache::AttacherKey;
 use crate::clock;
 use crate::decide::patch::{self, WriteTarget};
-use crate::decide::{self, VolumeAction, Write};
+use crate::decide::{self, Write};
 use crate::events::{EventReason, NewEvent, of_volume};
 use crate::memory::{KeyMemory, LONGEST_LIST_REST};
 use crate::objects::Volume;
@@ -78,7 +78,7 @@ async fn try_once(work: &DriverContext, run: &Run<AttacherKey>, name: &str) -> R
         return RunResult::Failed.into();
     }
     let write = match (work.context.rules.volume)(&volume, attachments, &work.facts) {
-        VolumeAction::Keep(reason) => {
+        Err(reason) => {
             tracing::debug!(
                 driver = &*work.facts.name,
                 PersistentVolume = name,
@@ -87,7 +87,7 @@ async fn try_once(work: &DriverContext, run: &Run<AttacherKey>, name: &str) -> R
             );
             return RunResult::Done.into();
         }
-        VolumeAction::Release(write) => write,
+        Ok(write) => write,
     };
     if store.knows_who_names_volumes() {
         return send(work, run, &volume, attachments, &write).await;
@@ -120,13 +120,13 @@ async fn confirmed(work: &DriverContext, run: &Run<AttacherKey>, volume: &Arc<Vo
         return again;
     }
     match (work.context.rules.volume)(&known, attachments, &work.facts) {
-        VolumeAction::Keep(_) => again,
-        VolumeAction::Release(write) if known.deleting => {
+        Err(_) => again,
+        Ok(write) if known.deleting => {
             let write = patch::if_known(known.resource_version, write);
             send(work, run, &known, attachments, &write).await
         }
         // It has that condition anyway.
-        VolumeAction::Release(write) => send(work, run, &known, attachments, &write).await,
+        Ok(write) => send(work, run, &known, attachments, &write).await,
     }
 }
 

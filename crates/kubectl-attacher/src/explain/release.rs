@@ -1,7 +1,7 @@
 //! A PersistentVolume that is being deleted: what keeps it.
 
 use csi_attacher_model::api::names::{FINALIZER_PREFIX, PROVISIONER_FINALIZER, finalizer_name};
-use csi_attacher_model::decide::{self, KeepReason, VolumeAction};
+use csi_attacher_model::decide::{self, KeepReason};
 use csi_attacher_model::objects::{Attachment, Volume};
 use jiff::Timestamp;
 use std::sync::Arc;
@@ -61,9 +61,9 @@ fn diagnosis(scene: &Scene, volume: &Volume, steps: &mut Vec<Step>) -> Diagnosis
     }
     let served = service(&scene.driver, scene.now);
     match decide::volume(volume, naming.len(), &facts) {
-        VolumeAction::Keep(KeepReason::Attached) => attached(name, naming),
-        VolumeAction::Keep(KeepReason::Live | KeepReason::NotProtected) => by_others(scene, volume),
-        VolumeAction::Release(_) => {
+        Err(KeepReason::Attached) => attached(name, naming),
+        Err(KeepReason::Live | KeepReason::NotProtected) => by_others(scene, volume),
+        Ok(_) => {
             steps.push(served.step(&scene.driver));
             unserved(scene, name, finalizer, &served).unwrap_or_else(|| {
                 Diagnosis::new(Case::Detaching, "no VolumeAttachment names the volume any more")

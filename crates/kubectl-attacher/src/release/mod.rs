@@ -7,7 +7,7 @@
 mod tests;
 
 use csi_attacher_model::api::names::finalizer_name;
-use csi_attacher_model::decide::{self, ReleaseProof, VolumeAction, is_claimed, is_detaching};
+use csi_attacher_model::decide::{self, ReleaseProof, is_claimed, is_detaching};
 use csi_attacher_model::findings::age;
 use csi_attacher_model::objects::Attachment;
 use jiff::Timestamp;
@@ -209,7 +209,7 @@ pub fn volume(scene: &Scene, nodes: &Lookup<Vec<NodeRecord>>, confirmed: bool) -
         ));
     }
     let facts = scene.driver.facts();
-    if !matches!(decide::volume(volume, naming.len(), &facts), VolumeAction::Release(_)) {
+    if decide::volume(volume, naming.len(), &facts).is_err() {
         return Err(format!(
             "PersistentVolume {name} does not carry the finalizer {}",
             facts.finalizer

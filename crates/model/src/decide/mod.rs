@@ -55,7 +55,7 @@ pub use observed::{
 };
 pub use outcome::{Failure, Outcome};
 pub use patch::Write;
-pub use protect::{KeepReason, VolumeAction, may_release, volume};
+pub use protect::{KeepReason, may_release, volume};
 pub use publication::{is_claimed, is_final, was_called_for};
 pub use published_volume::{
     confirmation, contradicts_note, holds_its_place, is_claimed_for, is_in_use, is_same_volume, known_handle,

@@ -5,15 +5,6 @@ use super::patch::{self, Write};
 use super::published_volume::{is_in_use, replaced, was_made_later};
 use crate::objects::{Attachment, Volume};
 
-/// The next step for a PersistentVolume.
-#[derive(Clone, Debug, PartialEq)]
-pub enum VolumeAction {
-    /// Leave it.
-    Keep(KeepReason),
-    /// Take our finalizer from it.
-    Release(Write),
-}
-
 /// Why a PersistentVolume is left alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeepReason {
@@ -32,18 +23,16 @@ pub fn may_release(volume: &Volume, driver: &DriverFacts) -> bool {
     unwanted && volume.finalizers.contains(&driver.finalizer)
 }
 
-/// Decides about a PersistentVolume that `attachments` VolumeAttachments of any driver name.
-pub fn volume(volume: &Volume, attachments: usize, driver: &DriverFacts) -> VolumeAction {
+/// What takes our finalizer from a PersistentVolume that `attachments` VolumeAttachments of any driver name, or why it is left alone.
+pub fn volume(volume: &Volume, attachments: usize, driver: &DriverFacts) -> Result<Write, KeepReason> {
     if !volume.deleting && !volume.is_in_tree_without(&driver.name) {
-        return VolumeAction::Keep(KeepReason::Live);
+        return Err(KeepReason::Live);
     }
-    let Some(write) = patch::release_volume(volume, &driver.finalizer) else {
-        return VolumeAction::Keep(KeepReason::NotProtected);
-    };
+    let write = patch::release_volume(volume, &driver.finalizer).ok_or(KeepReason::NotProtected)?;
     if attachments > 0 {
-        return VolumeAction::Keep(KeepReason::Attached);
+        return Err(KeepReason::Attached);
     }
-    VolumeAction::Release(write)
+    Ok(write)
 }
 
 /// The PersistentVolume of what is attached, if it lacks the finalizer that keeps it from vanishing meanwhile: the API server

@@ -2,7 +2,7 @@
 //! does wrong, in a world of a few thousand states.
 
 use csi_attacher_model::attempt;
-use csi_attacher_model::decide::{self, Action, Observed, Outcome, UnpublishRequest, VolumeAction, Write};
+use csi_attacher_model::decide::{self, Action, KeepReason, Observed, Outcome, UnpublishRequest, Write};
 use jiff::Timestamp;
 
 use super::Rules;
@@ -73,7 +73,7 @@ fn mistaken() -> Vec<Wrong<Setting>> {
         &csi_attacher_model::objects::Volume,
         usize,
         &csi_attacher_model::decide::DriverFacts,
-    ) -> VolumeAction = rules::release_named;
+    ) -> Result<Write, KeepReason> = rules::release_named;
     vec![
         wrong(
             "lets go without Unpublish when it was never attached",

@@ -1,7 +1,7 @@
 //! The rules that an operator decides by: those of production, or wrong ones.
 
 use csi_attacher_model::attempt;
-use csi_attacher_model::decide::{self, DriverFacts, VolumeAction};
+use csi_attacher_model::decide::{self, DriverFacts, KeepReason, Write};
 use csi_attacher_model::objects::Volume;
 
 /// The rules, and what an operator leaves out.
@@ -10,7 +10,7 @@ pub struct Rules {
     /// Those about VolumeAttachments.
     pub attempt: attempt::Rules,
     /// The next step for a PersistentVolume.
-    pub volume: fn(&Volume, usize, &DriverFacts) -> VolumeAction,
+    pub volume: fn(&Volume, usize, &DriverFacts) -> Result<Write, KeepReason>,
     /// Calls are made without a look at the Lease.
     pub unfenced: bool,
     /// It takes over with the cache that it has.

@@ -11,8 +11,8 @@ use csi_attacher_attach::cache::{AttacherKey, CacheChange, Index};
 use csi_attacher_kube::reflect::{CachedKind, Origin, Tables as _};
 use csi_attacher_model::decide::patch::WriteTarget;
 use csi_attacher_model::decide::{
-    self, Capabilities, DriverFacts, Failure, OwnedVolumeOnNode, Policy, ReleaseWithoutCall, Snapshot, VolumeAction,
-    VolumeOnNode, Write,
+    self, Capabilities, DriverFacts, Failure, OwnedVolumeOnNode, Policy, ReleaseWithoutCall, Snapshot, VolumeOnNode,
+    Write,
 };
 use csi_attacher_model::objects::{Attachment, CsiNode, StringMap, Volume};
 use jiff::Timestamp;
@@ -327,10 +327,8 @@ impl Universe {
         }
         let found = self.cache(cache).volume(&self.name(slot));
         let action = found.map(|(volume, named)| (self.rules.volume)(&volume, named, &self.facts(capable)));
-        let write = match action {
-            Some(VolumeAction::Release(write)) => Some(self.number_of_write(write)),
-            Some(VolumeAction::Keep(_)) | None => None,
-        };
+        let write = action.and_then(Result::ok);
+        let write = write.map(|write| self.number_of_write(write));
         self.releases.insert((cache, slot, capable), write.unwrap_or(NONE));
         write
     }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::api::names::{NODE_ID_ANNOTATION, VOLUME_ANNOTATION};
 use crate::decide::patch::{self, PatchType, WriteTarget};
-use crate::decide::{self, Action, DriverFacts, Failure, NodeEntry, Observed, Outcome, VolumeAction, Write};
+use crate::decide::{self, Action, DriverFacts, Failure, KeepReason, NodeEntry, Observed, Outcome, Write};
 use crate::objects::{Attachment, Finalizers, Volume, VolumeAnnotation, VolumeSource, VolumeSpec};
 
 pub fn release_early(observed: &Observed<'_>, outcome: &Outcome, now: Timestamp) -> Vec<Write> {
@@ -169,7 +169,7 @@ pub fn forget_former<'a>(observed: &Observed<'a>) -> Action<'a> {
     Action::Claim(write)
 }
 
-pub fn release_named(volume: &Volume, _attachments: usize, driver: &DriverFacts) -> VolumeAction {
+pub fn release_named(volume: &Volume, _attachments: usize, driver: &DriverFacts) -> Result<Write, KeepReason> {
     decide::volume(volume, 0, driver)
 }
 

@@ -10,9 +10,7 @@ use super::stale::kind_of;
 use super::strategies::{volumes, worlds};
 use super::world::{DecideModel, now};
 use crate::decide::patch::{self, Write, WriteTarget};
-use crate::decide::{
-    self, Action, IgnoreReason, NodeEntry, Outcome, ReleaseWithoutCall, SecretState, VolumeAction, VolumeOnNode,
-};
+use crate::decide::{self, Action, IgnoreReason, NodeEntry, Outcome, ReleaseWithoutCall, SecretState, VolumeOnNode};
 use crate::decide::{Observed, Snapshot, observe};
 use crate::objects::AttachmentSource;
 
@@ -284,10 +282,10 @@ proptest! {
         let spec = volume.0["spec"].as_object().unwrap();
         let unwanted = record.deleting || spec.contains_key("gcePersistentDisk") || spec.contains_key("cinder");
         match decide::volume(&record, attachments, &world.driver) {
-            VolumeAction::Keep(_) => {
+            Err(_) => {
                 prop_assert!(!unwanted || attachments > 0 || !record.finalizers.contains(FINALIZER));
             }
-            VolumeAction::Release(write) => {
+            Ok(write) => {
                 prop_assert!(unwanted && attachments == 0);
                 let after = apply(&volume.0, &write).unwrap();
                 prop_assert_eq!(ours(&after), 0);

@@ -6,7 +6,7 @@ use super::api_server::apply;
 use super::builders::{FINALIZER, GCE_DRIVER, GCE_FINALIZER, Pv, attachment, gce_volume, volume};
 use super::table::{done, ends, play, play_with, retried, tally};
 use super::world::{gce_world, on_node, world};
-use crate::decide::{self, Capabilities, DriverFacts, KeepReason, VolumeAction};
+use crate::decide::{self, Capabilities, DriverFacts, KeepReason};
 
 #[test]
 fn releasing_volumes() {
@@ -94,13 +94,9 @@ fn which_volumes_are_released() {
         let record = world().pv(volume).volume_record().unwrap();
         assert_eq!(decide::may_release(&record, &driver), released, "{name}");
         let action = decide::volume(&record, 0, &driver);
-        assert_eq!(
-            matches!(action, VolumeAction::Release(_)),
-            released,
-            "{name}: {action:?}"
-        );
+        assert_eq!(action.is_ok(), released, "{name}: {action:?}");
         let action = decide::volume(&record, 2, &driver);
-        assert!(matches!(action, VolumeAction::Keep(_)), "{name}: {action:?}");
+        assert!(action.is_err(), "{name}: {action:?}");
     }
 }
 
@@ -111,10 +107,8 @@ fn a_late_release_of_a_live_volume_is_refused() {
     let before = gce_volume()
         .finalizers(&[GCE_FINALIZER])
         .set("/metadata/resourceVersion", "7");
-    let VolumeAction::Release(write) = decide::volume(&world().pv(before.clone()).volume_record().unwrap(), 0, &driver)
-    else {
-        panic!("kept")
-    };
+    let record = world().pv(before.clone()).volume_record().unwrap();
+    let write = decide::volume(&record, 0, &driver).unwrap();
     assert!(apply(&before.0, &write).is_ok());
     let migrated = json!({"pv.kubernetes.io/migrated-to": GCE_DRIVER});
     let since = before
@@ -128,7 +122,7 @@ fn why_volumes_are_kept() {
     let driver = DriverFacts::new(GCE_DRIVER, Capabilities::default());
     let kept = |volume, attachments, why| {
         let record = world().pv(volume).volume_record().unwrap();
-        assert_eq!(decide::volume(&record, attachments, &driver), VolumeAction::Keep(why));
+        assert_eq!(decide::volume(&record, attachments, &driver), Err(why));
     };
     let ours = |volume: Pv| volume.finalizers(&[GCE_FINALIZER]);
     kept(volume(), 0, KeepReason::Live);

@@ -326,8 +326,8 @@ impl DecideModel {
             return Requeue::Forget;
         };
         match decide::volume(&volume, attachments, &self.driver) {
-            decide::VolumeAction::Keep(_) => Requeue::Forget,
-            decide::VolumeAction::Release(write) => self.write(&write).map_or(Requeue::Retry, |()| Requeue::Forget),
+            Err(_) => Requeue::Forget,
+            Ok(write) => self.write(&write).map_or(Requeue::Retry, |()| Requeue::Forget),
         }
     }
 
