@@ -25,13 +25,13 @@ pub struct PersistentDiskWire {
 
 impl PersistentDiskWire {
     pub fn translate(self, volume: &PersistentVolumeContext<'_>) -> Result<CsiSource, TranslationError> {
-        let place = place(volume.labels)?;
+        let (regionality, place) = place(volume.labels)?;
         // For the driver the empty value is "no partition".
         let partition = match self.partition {
             0 => String::new(),
             number => number.to_string(),
         };
-        let handle = handle(UNSPECIFIED, &place, &self.pd_name);
+        let handle = handle(UNSPECIFIED, regionality, &place, &self.pd_name);
         Ok(CsiSource {
             read_only: self.read_only,
             fs_type: self.fs_type.into(),
@@ -41,28 +41,20 @@ impl PersistentDiskWire {
     }
 }
 
-pub(super) enum DiskLocation {
-    Zone(String),
-    Region(String),
+/// The handle in the driver's form; the place is one of the `zones` or of the `regions`.
+pub(super) fn handle(project: &str, regionality: &str, place: &str, disk: &str) -> String {
+    format!("projects/{project}/{regionality}/{place}/disks/{disk}")
 }
 
-/// The handle in the driver's form.
-pub(super) fn handle(project: &str, place: &DiskLocation, disk: &str) -> String {
-    match place {
-        DiskLocation::Zone(zone) => format!("projects/{project}/zones/{zone}/disks/{disk}"),
-        DiskLocation::Region(region) => format!("projects/{project}/regions/{region}/disks/{disk}"),
-    }
-}
-
-fn place(labels: &BTreeMap<String, String>) -> Result<DiskLocation, TranslationError> {
+fn place(labels: &BTreeMap<String, String>) -> Result<(&'static str, String), TranslationError> {
     let label = |key: &str| labels.get(key).map(String::as_str).filter(|value| !value.is_empty());
     let Some(zones) = label(BETA_ZONE_LABEL).or_else(|| label(ZONE_LABEL)) else {
-        return Ok(DiskLocation::Zone(UNSPECIFIED.to_owned()));
+        return Ok(("zones", UNSPECIFIED.to_owned()));
     };
     let zones: Vec<&str> = zones.split(ZONE_DELIMITER).collect();
     match zones[..] {
-        [zone] => Ok(DiskLocation::Zone(zone.to_owned())),
-        _ => region(&zones).map(DiskLocation::Region),
+        [zone] => Ok(("zones", zone.to_owned())),
+        _ => Ok(("regions", region(&zones)?)),
     }
 }
 

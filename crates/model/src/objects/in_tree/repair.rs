@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use thiserror::Error;
 
-use super::gce::{DiskLocation, UNSPECIFIED, handle, region};
+use super::gce::{UNSPECIFIED, handle, region};
 use super::plugin::{InTreePlugin, TranslationError};
 
 /// Why a handle cannot be completed.
@@ -56,17 +56,14 @@ fn repair_disk<'a>(volume_handle: &'a str, node_id: &str) -> Result<Cow<'a, str>
     let [_, node_project, _, node_zone, _, _, ..] = node[..] else {
         return Err(RepairError::Node(node.len()));
     };
-    let known = place != UNSPECIFIED;
     let place = match regionality {
-        "zones" => DiskLocation::Zone(if known { place } else { node_zone }.to_owned()),
-        "regions" if known => DiskLocation::Region(place.to_owned()),
-        "regions" => region(&[node_zone])
-            .map(DiskLocation::Region)
-            .map_err(|error| RepairError::Region {
-                zone: node_zone.into(),
-                error,
-            })?,
+        "zones" | "regions" if place != UNSPECIFIED => place.to_owned(),
+        "zones" => node_zone.to_owned(),
+        "regions" => region(&[node_zone]).map_err(|error| RepairError::Region {
+            zone: node_zone.into(),
+            error,
+        })?,
         other => return Err(RepairError::Regionality(other.into())),
     };
-    Ok(Cow::Owned(handle(node_project, &place, disk)))
+    Ok(Cow::Owned(handle(node_project, regionality, &place, disk)))
 }
