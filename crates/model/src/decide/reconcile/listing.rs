@@ -39,8 +39,6 @@ pub struct Listing {
 struct VolumeEntries {
     /// Where its expectations begin and end.
     expectations: (usize, usize),
-    /// Where they begin and end in [`Listing::former`].
-    former: (usize, usize),
     /// Entries so far; the last one counts.
     count: u32,
     /// Whether the last entry says where the volume is.
@@ -67,23 +65,17 @@ impl Listing {
         let mut former: Vec<usize> = (0..expectations.len())
             .filter(|index| expectations[*index].former_node_id.is_some())
             .collect();
-        former.sort_by(|one, other| {
-            let (one, other) = (&expectations[*one], &expectations[*other]);
-            (&one.handle, &one.former_node_id).cmp(&(&other.handle, &other.former_node_id))
-        });
-        let (mut volumes, mut begin, mut former_begin) = (Vec::new(), 0, 0);
+        former.sort_by_key(|index| (&expectations[*index].handle, &expectations[*index].former_node_id));
+        let (mut volumes, mut begin) = (Vec::new(), 0);
         for of_volume in expectations.chunk_by(|one, other| one.handle == other.handle) {
             let end = begin + of_volume.len();
-            let with_former = of_volume.iter().filter(|expected| expected.former_node_id.is_some());
-            let former_end = former_begin + with_former.count();
             volumes.push(VolumeEntries {
                 expectations: (begin, end),
-                former: (former_begin, former_end),
                 count: 0,
                 has_nodes: false,
                 is_silent_once: false,
             });
-            (begin, former_begin) = (end, former_end);
+            begin = end;
         }
         Self {
             seen_in: vec![0; expectations.len()],
@@ -212,11 +204,14 @@ fn mark(
     let of_volume = &expectations[begin..end];
     let first = begin + of_volume.partition_point(|expected| &*expected.node_id < node_id);
     let at_node = (first..end).take_while(|index| &*expectations[*index].node_id == node_id);
-    let of_volume = &former[volume.former.0..volume.former.1];
-    let former_id = |index: usize| expectations[index].former_node_id.as_deref();
-    let first = of_volume.partition_point(|index| former_id(*index) < Some(node_id));
-    let formerly = of_volume[first..].iter().copied();
-    let formerly = formerly.take_while(|index| former_id(*index) == Some(node_id));
+    let wanted = (&*expectations[begin].handle, Some(node_id));
+    let place = |index: usize| {
+        let expected = &expectations[index];
+        (&*expected.handle, expected.former_node_id.as_deref())
+    };
+    let first = former.partition_point(|index| place(*index) < wanted);
+    let formerly = former[first..].iter().copied();
+    let formerly = formerly.take_while(|index| place(*index) == wanted);
     let mut is_named = false;
     for index in at_node.chain(formerly) {
         seen_in[index] = volume.count;
