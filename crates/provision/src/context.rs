@@ -13,8 +13,7 @@ use crate::apiserver::Requests;
 use crate::cache::{ClaimRoute, Store};
 use crate::clock;
 use crate::decide::DriverFacts;
-use crate::deprecated;
-use crate::events::EventRecorder;
+use crate::events::{EventRecorder, InvolvedObject, NewEvent, of_class};
 use crate::key::{ClaimCause, ClaimKey, ClaimState, KeyMemory, VolumeKey, WorkKey};
 use crate::lanes::{lane_of, place_of};
 use crate::look::Look;
@@ -22,6 +21,7 @@ use crate::nodes::NodeWatch;
 use crate::objects::{Claim, StorageClass, StorageClassWire, Volume};
 use crate::open_calls::OpenCalls;
 use crate::provision::attempt::{ClaimView, fingerprint, may_call};
+use crate::provision::event::{ProvisionEventReason, deprecated_keys};
 use crate::provision::{
     Creation, NewVolume, ProvisionPolicy, ProvisionerCapabilities, ProvisionerFacts, RolePhase, Seen, VolumeReason,
     deletion, is_own_claim, is_own_volume, last_to_go, needs_claim_work, needs_volume_work,
@@ -238,6 +238,27 @@ impl DriverContext {
         }
     }
 
+    /// Records an Event on objects. No text here has a value of a Secret: those of the driver were scrubbed when they came in.
+    pub(crate) fn record(
+        &self,
+        traceparent: Option<String>,
+        reason: ProvisionEventReason,
+        cause: &str,
+        note: String,
+        subjects: Vec<InvolvedObject>,
+    ) {
+        self.context.events.record(NewEvent {
+            driver: self.facts.name.clone(),
+            reason: reason.as_str(),
+            level: reason.level(),
+            cause: cause.into(),
+            note,
+            traceparent,
+            at: clock::now(),
+            subjects,
+        });
+    }
+
     /// Has what first calls are made from listed again where it is not watched: a watch that gets no answer does not break.
     pub(crate) fn list_inputs_again(&self) {
         const WHY: &str = "a volume is to be created, and what it is created from is not watched";
@@ -431,8 +452,10 @@ impl ClaimRoute for DriverContext {
 
     /// PersistentVolumes that record no Secret of theirs are deleted with that of the class.
     fn class_changed(&self, class: Option<&StorageClass>) {
-        if let Some(told) = class.and_then(|class| deprecated::event(&self.driver.name, class)) {
-            self.context.events.record(told);
+        let own = class.filter(|class| class.provisioner == self.driver.name);
+        if let Some((class, note)) = own.and_then(|class| Some((class, deprecated_keys(class)?))) {
+            let subjects = vec![of_class(&class.name, &class.uid)];
+            self.record(None, ProvisionEventReason::DeprecatedParameters, "", note, subjects);
         }
         let mut waiting = Vec::new();
         self.queue.remember_all(|key, memory| {

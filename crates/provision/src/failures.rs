@@ -1,11 +1,7 @@
 //! What both kinds of attempts tell alike.
 
-use crate::clock;
-use crate::context::DriverContext;
 use crate::decide::Failure;
-use crate::events::{InvolvedObject, NewEvent};
 use crate::provision::ProvisionRefusal;
-use crate::provision::event::ProvisionEventReason;
 use crate::runtime::report::FailedAttempt;
 use crate::shell::Shell;
 use crate::telemetry::names::{self, error_type};
@@ -46,27 +42,6 @@ pub(crate) fn know_cause(span: &mut Span, cause: &ProvisionRefusal) {
         | ProvisionRefusal::NodeNotAllowed { node, .. } => span.knows(None, [&**node]),
         _ => {}
     }
-}
-
-/// Records an Event on objects. No text here has a value of a Secret: those of the driver were scrubbed when they came in.
-pub(crate) fn record(
-    work: &DriverContext,
-    span: &Span,
-    reason: ProvisionEventReason,
-    cause: &str,
-    note: String,
-    subjects: Vec<InvolvedObject>,
-) {
-    work.context.events.record(NewEvent {
-        driver: work.facts.name.clone(),
-        reason: reason.as_str(),
-        level: reason.level(),
-        cause: cause.into(),
-        note,
-        traceparent: span.traceparent(),
-        at: clock::now(),
-        subjects,
-    });
 }
 
 /// A volume is not deleted: on the span, in the metrics and the state of the driver, and in the log. It is that of a PersistentVolume, or one

@@ -16,7 +16,6 @@ mod attempt;
 mod cache;
 mod context;
 mod deletion;
-mod deprecated;
 mod engine;
 mod failures;
 mod key;

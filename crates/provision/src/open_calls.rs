@@ -9,9 +9,8 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::clock;
 use crate::context::DriverContext;
-use crate::events::{NewEvent, of_claim_named};
+use crate::events::of_claim_named;
 use crate::key::{ClaimKey, ClaimState, WorkKey};
 use crate::provision::Seen;
 use crate::provision::event::{ProvisionEventReason, possibly_leaked};
@@ -70,16 +69,8 @@ impl DriverContext {
         let reason = ProvisionEventReason::VolumePossiblyLeaked;
         let (namespace, name) = key.name.split_once('/').unwrap_or_default();
         self.context.metrics.possible_leak(&self.facts.name);
-        self.context.events.record(NewEvent {
-            driver: self.facts.name.clone(),
-            reason: reason.as_str(),
-            level: reason.level(),
-            cause: volume.into(),
-            note: possibly_leaked(volume, cause),
-            traceparent: None,
-            at: clock::now(),
-            subjects: vec![of_claim_named(namespace, name, &key.uid)],
-        });
+        let subjects = vec![of_claim_named(namespace, name, &key.uid)];
+        self.record(None, reason, volume, possibly_leaked(volume, cause), subjects);
         let (driver, claim) = (&*self.facts.name, &*key.name);
         tracing::error!(
             driver,

@@ -328,11 +328,11 @@ fn handle_shared(shell: &Shell<'_>, claim: &Claim, saved: Option<&str>, cause: &
     let subjects = std::iter::once(claim_named).chain(saved).collect();
     let (work, reason) = (shell.look.work, ProvisionEventReason::HandleShared);
     let note = event::note(&cause.to_string());
-    failures::record(work, &shell.span, reason, cause.reason(), note.clone(), subjects);
+    work.record(shell.span.traceparent(), reason, cause.reason(), note.clone(), subjects);
     traced!(
         warn,
         shell.span,
-        driver = &*shell.look.work.facts.name,
+        driver = &*work.facts.name,
         PersistentVolumeClaim = &*claim.key,
         "{note}"
     );
@@ -359,6 +359,7 @@ fn leaked(shell: &mut Shell<'_>, claim: &Claim, volume: &str, cause: &str, note:
 
 /// Records an Event on the claim.
 fn record(shell: &Shell<'_>, claim: &Claim, reason: ProvisionEventReason, cause: &str, note: String) {
-    let subject = of_claim_named(&claim.namespace, &claim.name, &claim.uid);
-    failures::record(shell.look.work, &shell.span, reason, cause, note, vec![subject]);
+    let subjects = vec![of_claim_named(&claim.namespace, &claim.name, &claim.uid)];
+    let traceparent = shell.span.traceparent();
+    shell.look.work.record(traceparent, reason, cause, note, subjects);
 }

@@ -107,11 +107,12 @@ fn waits(shell: &Shell<'_>, attempt: &VolumeAttempt, volume: &Volume, reason: Vo
         let claim = attempt.user(volume);
         subjects.extend(claim.map(|claim| of_claim_named(&claim.namespace, &claim.name, &claim.uid)));
     }
-    failures::record(shell.look.work, &shell.span, level, kind, note.clone(), subjects);
+    let (work, traceparent) = (shell.look.work, shell.span.traceparent());
+    work.record(traceparent, level, kind, note.clone(), subjects);
     traced!(
         info,
         shell.span,
-        driver = &*shell.look.work.facts.name,
+        driver = &*work.facts.name,
         PersistentVolume = &*volume.name,
         reason = reason.as_str(),
         "the volume is not deleted now: {note}"
@@ -180,5 +181,6 @@ fn released(shell: &mut Shell<'_>, volume: &Volume) {
 /// Records an Event on the PersistentVolume.
 fn record(shell: &Shell<'_>, volume: &Volume, reason: ProvisionEventReason, cause: &'static str, note: String) {
     let subjects = vec![of_volume_named(&volume.name, &volume.uid)];
-    failures::record(shell.look.work, &shell.span, reason, cause, note, subjects);
+    let traceparent = shell.span.traceparent();
+    shell.look.work.record(traceparent, reason, cause, note, subjects);
 }
