@@ -2,7 +2,7 @@
 
 use parking_lot::Mutex;
 use std::cell::LazyCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use crate::events::{EventRecorder, InvolvedObject, NewEvent, of_class};
 use crate::key::{ClaimCause, ClaimKey, ClaimState, KeyMemory, VolumeKey, WorkKey};
 use crate::lanes::{lane_of, place_of};
 use crate::look::Look;
-use crate::nodes::NodeWatch;
+use crate::nodes::{DriverNodes, NodeWatch};
 use crate::objects::{Claim, StorageClass, StorageClassWire, Volume};
 use crate::open_calls::OpenCalls;
 use crate::provision::attempt::{ClaimView, fingerprint, may_call};
@@ -31,7 +31,6 @@ use crate::runtime::Workplace;
 use crate::runtime::secret_waits::SecretWaits;
 use crate::telemetry::metrics::{Metrics, QueueCounts};
 use crate::telemetry::{Redaction, Tracer};
-use crate::topology_waits::TopologyWaits;
 use crate::traces::LeftOpen;
 use crate::volumes::VolumeCache;
 
@@ -80,7 +79,9 @@ pub struct DriverContext {
     /// Which engine writes: its markers and volumes name it.
     pub(crate) identity: Arc<str>,
     pub(crate) secrets: SecretWaits<WorkKey>,
-    pub(crate) topology: TopologyWaits,
+    pub(crate) nodes: DriverNodes,
+    /// The claims for which no node is selected, and no topology can be built. Those with a selected node are found by that.
+    pub(crate) waits_for_topology: Mutex<BTreeSet<WorkKey>>,
     /// Whether the role was on when the settings were looked at last.
     pub(crate) served: AtomicBool,
     pub(crate) stopping: AtomicBool,
@@ -264,7 +265,20 @@ impl DriverContext {
         const WHY: &str = "a volume is to be created, and what it is created from is not watched";
         self.context.store.lists().doubt_unwatched::<StorageClassWire>(WHY);
         if self.driver.capabilities.accessibility_constraints {
-            self.topology.nodes.doubt_unwatched(WHY);
+            self.nodes.doubt_unwatched(WHY);
+        }
+    }
+
+    /// Whether a claim waits for topology that any node may bring, at the end of an attempt that began at `generation` of the nodes: it is
+    /// woken at once where they changed meanwhile. Each attempt says it anew, so that a claim that has left the queue does not wait.
+    pub(crate) fn wait_for_topology(&self, key: &WorkKey, waits: bool, generation: u64) {
+        if !waits {
+            self.waits_for_topology.lock().remove(key);
+            return;
+        }
+        self.waits_for_topology.lock().insert(key.clone());
+        if self.nodes.generation() != generation {
+            self.queue.wake(key, ClaimCause::Node.into());
         }
     }
 
@@ -497,8 +511,10 @@ impl ClaimRoute for DriverContext {
         for (key, claim) in claims {
             self.changed(key, claim, ClaimCause::Node);
         }
-        for key in self.topology.waiting() {
-            self.queue.wake(&key, ClaimCause::Node.into());
+        // Almost always there are none.
+        let waiting = self.waits_for_topology.lock().clone();
+        for key in &waiting {
+            self.queue.wake(key, ClaimCause::Node.into());
         }
     }
 }

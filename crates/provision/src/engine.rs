@@ -1,5 +1,6 @@
 //! What provisioning does for one driver, from the first handshake to the end of the driver.
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,7 +24,6 @@ use crate::runtime::secret_waits::SecretWaits;
 use crate::runtime::{Engine, Start, Work, Workplace, backoff};
 use crate::telemetry::Tracer;
 use crate::telemetry::names::QUEUE_UNSAVED_VOLUMES;
-use crate::topology_waits::TopologyWaits;
 use crate::traces::{Lifecycle, LifecycleOutcome, describe, describe_volume};
 
 /// How long the end of a role waits for markers that go.
@@ -36,14 +36,14 @@ pub(crate) fn start(context: SharedContext, start: Start, open_calls: Arc<OpenCa
     context.metrics.init_provisioning(&start.facts.name);
     let place = Workplace::new::<DriverContext>(start, &context.metrics);
     let name = &place.facts.name;
-    let nodes = DriverNodes::new(name.clone(), context.nodes.nodes().clone());
     let requests = place.requests(context.requests);
     let work = Arc::new(DriverContext {
         driver: provisioner_facts(&place.facts),
         // Of the engine and not of the process: a late write of an engine that has ended must not meet a marker of the next one.
         identity: identity(name).into(),
         secrets: SecretWaits::new(place.queue.clone(), ClaimCause::Secret),
-        topology: TopologyWaits::new(nodes),
+        nodes: DriverNodes::new(name.clone(), context.nodes.nodes().clone()),
+        waits_for_topology: Mutex::default(),
         served: false.into(),
         stopping: false.into(),
         away: false.into(),
@@ -225,7 +225,6 @@ mod tests {
     use crate::queue::{Builder, Item, LaneLimits};
     use crate::runtime::runner;
     use csi_attacher_base::schedule;
-    use parking_lot::Mutex;
 
     /// Held keys, those of a paused queue, and those above the limits have their turn; and the end of the role waits for none of them long.
     #[tokio::test(start_paused = true)]

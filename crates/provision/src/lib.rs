@@ -32,7 +32,6 @@ mod trace_pipeline;
 
 #[cfg(test)]
 mod tests;
-mod topology_waits;
 mod traces;
 mod volumes;
 

@@ -108,15 +108,15 @@ impl ClaimView for Look<'_, ClaimKey> {
     }
 
     fn topology(&self) -> Arc<TopologyFacts> {
-        self.work.topology.nodes.facts()
+        self.work.nodes.facts()
     }
 
     fn node(&self, name: &str) -> KnownNode {
-        self.work.topology.nodes.known(name)
+        self.work.nodes.known(name)
     }
 
     fn moment(&self) -> ListMoment {
-        let (nodes, csi_nodes) = self.work.topology.nodes.moment();
+        let (nodes, csi_nodes) = self.work.nodes.moment();
         ListMoment {
             classes: self.work.context.store.lists().now(),
             nodes,
@@ -131,7 +131,7 @@ impl ClaimView for Look<'_, ClaimKey> {
 
     fn knows_nodes(&self, since: Option<ListMoment>) -> bool {
         let since = since.map(|since| (since.nodes, since.csi_nodes));
-        self.work.topology.nodes.are_known_since(since)
+        self.work.nodes.are_known_since(since)
     }
 
     fn traceparent(&self) -> Option<String> {

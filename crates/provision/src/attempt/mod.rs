@@ -32,7 +32,7 @@ pub(crate) async fn run(work: &DriverContext, run: &Run<WorkKey>, key: &ClaimKey
     if is_asked || matches!(ClaimCause::of(run.cause), ClaimCause::Retry | ClaimCause::Secret) {
         known.end_holds();
     }
-    let generation = work.topology.nodes.generation();
+    let generation = work.nodes.generation();
     let mut attempt = ClaimAttempt::new(known);
     let mut shell = Shell::new(look, run, progress);
     let verdict = shell.perform(&mut attempt).await;
@@ -41,7 +41,7 @@ pub(crate) async fn run(work: &DriverContext, run: &Run<WorkKey>, key: &ClaimKey
     work.secrets.set(&work.context.requests, &run.key, secret, tried);
     let waits_for = attempt.waits_for();
     let needs_topology = waits_for == Some(WaitsFor::AnyTopology);
-    work.topology.set(&work.queue, &run.key, needs_topology, generation);
+    work.wait_for_topology(&run.key, needs_topology, generation);
     work.queue.settle_rate(run, shell.calls);
     if let Some(claim) = attempt.claim() {
         let (lane, group) = place_of(claim, may_call(&shell.look, claim, attempt.creation()));
