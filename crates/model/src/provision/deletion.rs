@@ -466,16 +466,12 @@ impl VolumeAttempt {
             self.needed = Some(secret.clone());
         }
         self.notes.push(VolumeNote::Refused(reason, cause));
-        Verdict::Waits {
-            fingerprint: self.fingerprint(view),
-        }
+        Verdict::Waits(self.fingerprint(view))
     }
 
     /// Failed, with the inputs as they are now: an echo of our own writes does not shorten the backoff.
     fn failed(&self, view: &impl VolumeView) -> Verdict {
-        Verdict::Failed {
-            fingerprint: self.called_with.unwrap_or_else(|| self.fingerprint(view)),
-        }
+        Verdict::Failed(self.called_with.unwrap_or_else(|| self.fingerprint(view)))
     }
 
     fn request_failed(&mut self, view: &impl VolumeView, error: ApiError) -> Verdict {

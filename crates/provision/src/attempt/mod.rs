@@ -66,8 +66,8 @@ pub(crate) fn result_of(work: &DriverContext, run: &Run<WorkKey>, verdict: Verdi
     match verdict {
         Verdict::Done => RunResult::Done,
         Verdict::Rest(rest) => RunResult::RequeueAfter(rest),
-        Verdict::Failed { fingerprint } => RunResult::FailedWith { fingerprint },
-        Verdict::Waits { fingerprint } => RunResult::Waits { fingerprint },
+        Verdict::Failed(fingerprint) => RunResult::FailedWith { fingerprint },
+        Verdict::Waits(fingerprint) => RunResult::Waits { fingerprint },
         // Only the connection was in the way: it is tried again after its backoff, or when the driver is connected again.
         Verdict::LeaseLost if work.client().may_start() => RunResult::Waits {
             fingerprint: run.fingerprint,

@@ -42,7 +42,7 @@ impl Shell<'_> {
             }
             self.know_created(attempt);
             // What fails without a step is pending as well, or waits for the driver; what waits for something else is when that is told.
-            let is_failed = matches!(step, ClaimStep::End(Verdict::Failed { .. }));
+            let is_failed = matches!(step, ClaimStep::End(Verdict::Failed(_)));
             let is_held_up = is_failed || attempt.waits_for() == Some(WaitsFor::Driver);
             if let Some(claim) = attempt.claim().filter(|_| is_held_up) {
                 self.begin(claim);

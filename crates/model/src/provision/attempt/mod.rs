@@ -242,16 +242,12 @@ impl ClaimAttempt {
 
     /// Failed, with the inputs that it failed with: an echo of our own writes does not shorten the backoff.
     fn failed(&self, view: &impl ClaimView) -> Verdict {
-        Verdict::Failed {
-            fingerprint: self.fingerprint(view),
-        }
+        Verdict::Failed(self.fingerprint(view))
     }
 
     /// As [`Self::failed`], where nothing has failed.
     fn waits(&self, view: &impl ClaimView) -> Verdict {
-        Verdict::Waits {
-            fingerprint: self.fingerprint(view),
-        }
+        Verdict::Waits(self.fingerprint(view))
     }
 
     fn fingerprint(&self, view: &impl ClaimView) -> u64 {

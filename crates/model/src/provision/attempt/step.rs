@@ -138,17 +138,11 @@ pub enum Verdict {
     Done,
     /// A change wakes it, or so much time.
     Rest(Duration),
-    /// It is tried again after its backoff, or after a change of the inputs, which have this fingerprint now.
-    Failed {
-        /// See [`fingerprint`](super::fingerprint).
-        fingerprint: u64,
-    },
+    /// It is tried again after its backoff, or after a change of the inputs, which have this [`fingerprint`](super::fingerprint) now.
+    Failed(u64),
     /// Nothing failed: it waits for something that is missing, or for a person. That wakes it, as a change of the inputs, which have this
     /// fingerprint now, or as something that is followed for it; else it is looked at again now and then.
-    Waits {
-        /// See [`fingerprint`](super::fingerprint).
-        fingerprint: u64,
-    },
+    Waits(u64),
     /// The Lease was lost.
     LeaseLost,
 }

@@ -484,7 +484,7 @@ fn what_changes_during_a_call_without_an_outcome_waits_for_the_backoff() {
     for (name, code, change, waits) in rows {
         let mut play = Play::of(Cluster::new());
         let verdict = play.call(Some(code), change);
-        let Verdict::Failed { fingerprint: known } = verdict else {
+        let Verdict::Failed(known) = verdict else {
             panic!("{name}: {verdict:?}")
         };
         assert_eq!(known == play.print(), waits, "{name}");
@@ -529,7 +529,7 @@ fn a_claim_that_is_not_bound_keeps_its_marker_for_a_while() {
 #[test]
 fn an_uncertain_call_is_repeated_and_its_claim_is_held() {
     let mut play = Play::of(Cluster::new());
-    assert!(matches!(play.attempt(call_fails(4)), Verdict::Failed { .. }));
+    assert!(matches!(play.attempt(call_fails(4)), Verdict::Failed(_)));
     assert_eq!(play.outcome(), Some(&CreateOutcome::Uncertain));
     play.take_done();
     // Another process knows no more than what the claim says, and writes the marker anew.
@@ -549,7 +549,7 @@ fn a_refusal_of_other_arguments_does_not_end_an_open_call() {
         if *play.cluster.policy.identity != *process {
             play.restart(process);
         }
-        assert!(matches!(play.attempt(call_fails(code)), Verdict::Failed { .. }));
+        assert!(matches!(play.attempt(call_fails(code)), Verdict::Failed(_)));
         assert_eq!(play.outcome(), Some(&CreateOutcome::OtherCallOpen), "{code}");
         assert!(play.cluster.carries_marker(), "{code}");
     }
@@ -567,7 +567,7 @@ fn settings_that_are_put_back_repeat_the_open_call() {
     play.restart("2");
     play.cluster.policy.default_fs_type = "wrong".into();
     for code in [6, 3] {
-        assert!(matches!(play.attempt(call_fails(code)), Verdict::Failed { .. }));
+        assert!(matches!(play.attempt(call_fails(code)), Verdict::Failed(_)));
         assert_eq!(play.outcome(), Some(&CreateOutcome::OtherCallOpen), "{code}");
     }
     play.cluster.policy.default_fs_type = "".into();
@@ -646,7 +646,7 @@ fn a_claim_whose_volume_cannot_be_recorded_is_let_go_on_request() {
 fn writes_that_are_not_kept_are_told() {
     let mut play = Play::of(Cluster::new());
     let verdict = play.attempt(|step, _| matches!(step, ClaimStep::Patch(_)).then(|| ClaimEvent::Patched(Ok(()))));
-    assert!(matches!(verdict, Verdict::Failed { .. }));
+    assert!(matches!(verdict, Verdict::Failed(_)));
     assert!(play.notes.iter().any(is_refused), "{:?}", play.notes);
     assert_eq!(play.take_done(), ["patch"], "once in an attempt");
 }
@@ -675,7 +675,7 @@ fn a_claim_that_is_stored_as_it_was_is_written_once_in_an_attempt() {
                 cluster.claim = before;
                 Some(ClaimEvent::Patched(patched))
             });
-            assert!(matches!(verdict, Verdict::Failed { .. }), "{verdict:?}");
+            assert!(matches!(verdict, Verdict::Failed(_)), "{verdict:?}");
             assert_eq!(play.take_done(), ["patch"]);
         }
         assert!(play.notes.iter().any(is_refused), "{:?}", play.notes);
@@ -701,7 +701,7 @@ fn a_marker_that_is_stored_without_what_it_says_holds_no_claim() {
         Some(ClaimEvent::Patched(patched))
     };
     for _ in 0..3 {
-        assert!(matches!(play.attempt(strip), Verdict::Failed { .. }));
+        assert!(matches!(play.attempt(strip), Verdict::Failed(_)));
         assert_eq!(play.take_done(), ["patch"], "no call, and no second try at once");
     }
     play.cluster.delete();
@@ -733,8 +733,8 @@ fn a_secret_that_could_not_be_read_for_now_is_not_waited_for() {
         }
         assert_eq!(attempt.needed_secret().is_some(), waits, "{answer:?}");
         match step {
-            ClaimStep::End(Verdict::Waits { .. }) => assert!(waits, "{answer:?}"),
-            ClaimStep::End(Verdict::Failed { .. }) => assert!(!waits, "{answer:?}"),
+            ClaimStep::End(Verdict::Waits(_)) => assert!(waits, "{answer:?}"),
+            ClaimStep::End(Verdict::Failed(_)) => assert!(!waits, "{answer:?}"),
             step => panic!("{step:?}"),
         }
     }
@@ -751,7 +751,7 @@ fn a_class_that_was_replaced_is_not_used_while_it_is_not_known_what_a_call_did()
     class["metadata"]["uid"] = json!("another-class");
     class["parameters"] = json!({"pool": "other"});
     let marker = play.cluster.claim.clone();
-    assert!(matches!(play.attempt(|_, _| None), Verdict::Waits { .. }));
+    assert!(matches!(play.attempt(|_, _| None), Verdict::Waits(_)));
     assert!(play.take_done().is_empty() && play.cluster.claim == marker);
     assert!(matches!(
         play.notes.last(),
@@ -784,7 +784,7 @@ fn a_class_that_was_changed_in_place_is_not_used_while_it_is_not_known_what_a_ca
         }
         play.cluster.class.as_mut().unwrap()["mountOptions"] = json!(["noatime", "discard"]);
         play.take_done();
-        assert!(matches!(attempt(&mut play, None), Verdict::Waits { .. }));
+        assert!(matches!(attempt(&mut play, None), Verdict::Waits(_)));
         assert!(play.take_done().is_empty() && play.cluster.carries_marker());
         assert!(matches!(
             play.notes.last(),
@@ -937,7 +937,7 @@ fn an_undersized_volume_waits_while_deletions_are_held() {
     };
     let verdict = play
         .attempt(|step, _| matches!(step, ClaimStep::Create(_)).then(|| ClaimEvent::Created(Ok(Some(small.clone())))));
-    assert!(matches!(verdict, Verdict::Waits { .. }));
+    assert!(matches!(verdict, Verdict::Waits(_)));
     assert_eq!(play.take_done(), ["patch", "create", "read volume"]);
     assert_eq!(play.waits_for(), Some(ClaimReason::Held));
     assert!(play.cluster.carries_marker());
@@ -966,7 +966,7 @@ fn a_save_is_told_once_though_nothing_that_was_asked_about_it_was_answered() {
         ClaimStep::ReadVolume(_) => Some(ClaimEvent::Read(Err(error(ApiErrorKind::Unknown)))),
         _ => None,
     });
-    assert!(matches!(verdict, Verdict::Failed { .. }), "{verdict:?}");
+    assert!(matches!(verdict, Verdict::Failed(_)), "{verdict:?}");
     for _ in 0..2 {
         assert_eq!(play.attempt(|_, _| None), Verdict::Rest(Duration::from_secs(30)));
         assert_eq!(play.saved(), 1);
@@ -1067,7 +1067,7 @@ fn a_name_that_another_has_is_told_and_no_volume_is_deleted() {
         cluster.volume.as_mut().unwrap()["spec"]["claimRef"]["uid"] = json!("another");
         Some(ClaimEvent::Saved(Err(status(409))))
     });
-    assert!(matches!(verdict, Verdict::Waits { .. }));
+    assert!(matches!(verdict, Verdict::Waits(_)));
     let is_taken = |note: &ClaimNote| matches!(note, ClaimNote::Waits(ClaimReason::NameTaken, _));
     assert!(play.notes.iter().any(is_taken) && play.saved() == 0 && play.cluster.carries_marker());
 }
@@ -1101,7 +1101,7 @@ fn a_marker_that_the_api_server_does_not_take_is_told() {
     for refused in [403, 400, 422] {
         let mut play = Play::of(Cluster::new());
         let verdict = play.attempt(patch_fails(status(refused)));
-        assert!(matches!(verdict, Verdict::Failed { .. }));
+        assert!(matches!(verdict, Verdict::Failed(_)));
         let told = play.notes.iter().find_map(|note| match note {
             ClaimNote::RequestFailed(error) => crate::provision::event::request_refused(error),
             _ => None,
@@ -1262,7 +1262,7 @@ fn a_role_that_ends_leaves_the_markers_of_open_calls_alone() {
                 });
                 play.cluster.role = role;
                 if !ends_during_the_call {
-                    assert!(matches!(verdict, Verdict::Failed { .. }) && play.cluster.carries_marker());
+                    assert!(matches!(verdict, Verdict::Failed(_)) && play.cluster.carries_marker());
                     play.attempt(call_fails(code));
                 }
                 assert_eq!(play.cluster.carries_marker(), is_marked, "{code} {role:?}");
@@ -1283,7 +1283,7 @@ fn a_marker_from_a_stale_copy_is_written_after_a_live_read() {
     let mut play = Play::of(Cluster::new());
     assert!(matches!(
         play.attempt(patch_fails(error(ApiErrorKind::Stale))),
-        Verdict::Failed { .. }
+        Verdict::Failed(_)
     ));
     assert!(play.take_done().len() <= 8);
 }
@@ -1304,7 +1304,7 @@ fn a_class_that_is_missing_is_told_after_a_while() {
     assert_eq!(play.attempt(|_, _| None), Verdict::Rest(Duration::from_secs(10)));
     assert!(play.notes.is_empty());
     play.cluster.wait(Duration::from_secs(10));
-    assert!(matches!(play.attempt(|_, _| None), Verdict::Waits { .. }));
+    assert!(matches!(play.attempt(|_, _| None), Verdict::Waits(_)));
     assert!(matches!(
         play.notes.last(),
         Some(ClaimNote::Waits(ClaimReason::ClassMissing, _))
@@ -1321,7 +1321,7 @@ fn a_node_without_room_is_taken_off_the_claim() {
     cluster.set("/metadata/annotations/volume.kubernetes.io~1selected-node", json!("n1"));
     let mut play = Play::of(cluster);
     // Without topology another node has no more room.
-    assert!(matches!(play.attempt(call_fails(8)), Verdict::Failed { .. }));
+    assert!(matches!(play.attempt(call_fails(8)), Verdict::Failed(_)));
     assert!(play.cluster.carries_marker());
 }
 

@@ -495,7 +495,7 @@ fn a_claim_that_is_there_keeps_its_volume() {
         let read = matches!(step, VolumeStep::ReadClaim(_));
         read.then(|| VolumeEvent::ClaimRead(Err(error(ApiErrorKind::Unknown))))
     };
-    assert!(matches!(play.attempt(unclear), Verdict::Failed { .. }));
+    assert!(matches!(play.attempt(unclear), Verdict::Failed(_)));
     assert_eq!(play.take_done(), ["read claim"]);
 }
 
@@ -592,7 +592,7 @@ fn a_live_read_that_fails_deletes_nothing() {
         let verdict = play.attempt(|step, _| {
             matches!(step, VolumeStep::ReadVolume).then(|| VolumeEvent::VolumeRead(Err(error(kind))))
         });
-        assert!(matches!(verdict, Verdict::Failed { .. }));
+        assert!(matches!(verdict, Verdict::Failed(_)));
         assert_eq!(play.take_done(), ["read volume"]);
     }
 }
@@ -745,7 +745,7 @@ fn an_answer_that_is_not_ok_is_asked_for_again() {
         (13, Deletion::NotDeleted),
     ] {
         let mut play = Play::of(Cluster::new());
-        assert!(matches!(play.attempt(delete_fails(code)), Verdict::Failed { .. }));
+        assert!(matches!(play.attempt(delete_fails(code)), Verdict::Failed(_)));
         assert_eq!(VolumeAttempt::new(play.memory.clone()).deletion(), known, "{code}");
         assert_eq!(play.take_done(), ["read volume", "delete"]);
         assert!(play.cluster.volume.is_some());
@@ -784,7 +784,7 @@ fn what_is_forgotten_after_ok_is_asked_for_again() {
             };
             is_lost.then(|| VolumeEvent::Written(Err(error(ApiErrorKind::Unknown))))
         });
-        assert!(matches!(verdict, Verdict::Failed { .. }));
+        assert!(matches!(verdict, Verdict::Failed(_)));
         play.take_done();
         let mut play = Play::of(play.cluster);
         assert_eq!(play.plain(), Verdict::Done);
@@ -882,7 +882,7 @@ fn what_changes_during_a_call_without_an_outcome_waits_for_the_backoff() {
         });
         let volume = play.cluster.volume().here().unwrap();
         let fingerprint = fingerprint(&play.cluster, &volume);
-        assert_eq!(verdict == Verdict::Failed { fingerprint }, waits, "{code}");
+        assert_eq!(verdict == Verdict::Failed(fingerprint), waits, "{code}");
     }
 }
 
@@ -894,7 +894,7 @@ fn a_driver_that_deletes_no_volumes_is_not_asked_to() {
         if is_deleting {
             play.cluster.delete();
         }
-        assert!(matches!(play.plain(), Verdict::Waits { .. }));
+        assert!(matches!(play.plain(), Verdict::Waits(_)));
         assert!(matches!(
             play.notes.last(),
             Some(VolumeNote::Refused(VolumeReason::NotSupported, _))
@@ -953,7 +953,7 @@ fn a_missing_secret_is_told_and_one_that_may_not_be_read_is_waited_for() {
     assert!(play.is_told(|note| matches!(note, VolumeNote::WithoutSecret(secret) if *secret.name == *"s")));
     assert!(play.is_told(|note| matches!(note, VolumeNote::Calls(call) if call.secret.is_none())));
     let mut play = Play::of(with_secret());
-    assert!(matches!(play.attempt(answer(403)), Verdict::Waits { .. }));
+    assert!(matches!(play.attempt(answer(403)), Verdict::Waits(_)));
     assert_eq!(play.take_done(), ["secret"]);
     assert!(play.is_told(|note| matches!(note, VolumeNote::Refused(VolumeReason::SecretForbidden, _))));
 }
@@ -976,7 +976,7 @@ fn a_write_from_a_stale_copy_is_followed_by_a_live_read() {
     );
     let stale = patch_fails(ApiErrorKind::Stale);
     play.cluster.set("/metadata/finalizers", json!([]));
-    assert!(matches!(play.attempt(stale), Verdict::Failed { .. }), "it ends");
+    assert!(matches!(play.attempt(stale), Verdict::Failed(_)), "it ends");
 }
 
 /// A webhook that undoes what is written.
@@ -986,7 +986,7 @@ fn writes_that_are_not_kept_end_the_attempt() {
     let swallowed = |step: &VolumeStep, _: &mut Cluster| {
         matches!(step, VolumeStep::Remove(_)).then(|| VolumeEvent::Written(Ok(())))
     };
-    assert!(matches!(play.attempt(swallowed), Verdict::Failed { .. }));
+    assert!(matches!(play.attempt(swallowed), Verdict::Failed(_)));
     assert!(play.take_done().len() <= 32);
 }
 
@@ -1082,7 +1082,7 @@ fn a_release_that_is_not_kept_ends_the_attempt_and_no_call_is_repeated() {
         Some(VolumeEvent::Written(Ok(())))
     };
     for _ in 0..3 {
-        assert!(matches!(play.attempt(back), Verdict::Failed { .. }));
+        assert!(matches!(play.attempt(back), Verdict::Failed(_)));
     }
     let calls = play.take_done().into_iter().filter(|step| *step == "delete");
     assert_eq!(calls.count(), 1);
@@ -1130,7 +1130,7 @@ fn a_finalizer_that_cannot_be_put_on_is_no_failed_deletion() {
     play.cluster.set("/metadata/finalizers", json!([]));
     assert!(matches!(
         play.attempt(patch_fails(ApiErrorKind::Forbidden)),
-        Verdict::Failed { .. }
+        Verdict::Failed(_)
     ));
     assert!(matches!(play.notes[..], [VolumeNote::NotWritten(_)]));
     // That of a volume of another driver is not put on.
@@ -1171,7 +1171,7 @@ fn a_finalizer_that_is_not_kept_is_written_once_in_an_attempt() {
         cluster.set("/status/phase", "Bound");
         cluster.set(pointer, value);
         let mut play = Play::of(cluster);
-        assert!(matches!(play.attempt(ignored), Verdict::Failed { .. }), "{pointer}");
+        assert!(matches!(play.attempt(ignored), Verdict::Failed(_)), "{pointer}");
         assert_eq!(play.take_done(), ["patch"], "{pointer}");
     }
 }

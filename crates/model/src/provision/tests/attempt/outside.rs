@@ -40,7 +40,7 @@ fn a_volume_that_is_too_small_is_undone_and_asked_for_after_a_backoff() {
     let mut play = undoing();
     for round in ["patch create", "create"] {
         let verdict = play.attempt(|step, _| creates(step).then(|| small("vol-1")).or_else(|| undo(step)));
-        assert!(matches!(verdict, Verdict::Failed { .. }), "{verdict:?}");
+        assert!(matches!(verdict, Verdict::Failed(_)), "{verdict:?}");
         assert_eq!(play.take_done().join(" "), format!("{round} read volume delete"));
     }
     play.attempt(|_, _| None);
@@ -164,7 +164,7 @@ fn a_volume_that_is_attached_is_not_undone() {
     let mut play = undoing();
     play.cluster.attached_to = Some("n1".into());
     let answer = |step: &ClaimStep, _: &mut Cluster| creates(step).then(|| small("vol-1"));
-    assert!(matches!(play.attempt(answer), Verdict::Waits { .. }));
+    assert!(matches!(play.attempt(answer), Verdict::Waits(_)));
     assert_eq!(play.waits_for(), Some(ClaimReason::StillAttached));
     assert!(play.cluster.carries_marker());
     assert_eq!(play.take_done(), ["patch", "create", "read volume"]);
@@ -210,7 +210,7 @@ fn a_secret_that_is_taken_off_the_list_is_not_read_for_an_open_call() {
         if is_deleted {
             play.cluster.delete();
         }
-        assert!(matches!(play.attempt(|_, _| None), Verdict::Waits { .. }));
+        assert!(matches!(play.attempt(|_, _| None), Verdict::Waits(_)));
         assert!(play.take_done().is_empty());
         assert!(
             play.notes
@@ -229,11 +229,11 @@ fn a_volume_of_another_that_cannot_be_used_is_asked_for_again() {
     let mut play = undoing();
     play.cluster.owner = Some("pv-2".into());
     let answer = |step: &ClaimStep, _: &mut Cluster| creates(step).then(|| small("vol-2"));
-    assert!(matches!(play.attempt(answer), Verdict::Failed { .. }));
+    assert!(matches!(play.attempt(answer), Verdict::Failed(_)));
     assert_eq!(play.waits_for(), Some(ClaimReason::HandleShared));
     // Its PersistentVolume goes; the volume was somebody's all the same.
     play.cluster.owner = None;
-    assert!(matches!(play.attempt(answer), Verdict::Failed { .. }));
+    assert!(matches!(play.attempt(answer), Verdict::Failed(_)));
     assert_eq!(play.take_done(), ["patch", "create", "create"]);
     assert!(play.cluster.carries_marker());
     play.attempt(|_, _| None);
@@ -338,7 +338,7 @@ fn a_driver_that_creates_no_volumes_is_told_whatever_its_topology() {
     play.cluster.driver.capabilities.create_delete_volume = false;
     play.cluster.driver.capabilities.accessibility_constraints = true;
     play.cluster.nodes_are_known = false;
-    assert!(matches!(play.attempt(|_, _| None), Verdict::Waits { .. }));
+    assert!(matches!(play.attempt(|_, _| None), Verdict::Waits(_)));
     assert_eq!(play.waits_for(), Some(ClaimReason::Invalid));
 }
 
@@ -395,7 +395,7 @@ fn the_end_of_the_marker_of_another_driver_is_a_change() {
     play.cluster.set("/metadata/finalizers", json!([MARKER]));
     let annotation = "/metadata/annotations/attacher.csi.dev~1provisioning";
     play.cluster.set(annotation, json!(r#"{"driver": "other.test"}"#));
-    let Verdict::Waits { fingerprint } = play.attempt(|_, _| None) else {
+    let Verdict::Waits(fingerprint) = play.attempt(|_, _| None) else {
         panic!()
     };
     let is_other = |note: &ClaimNote| matches!(note, ClaimNote::Waits(_, cause) if matches!(**cause, ProvisionRefusal::MarkerOfAnotherDriver(_)));
@@ -715,11 +715,7 @@ fn who_waits_has_not_failed() {
         let mut play = Play::of(Cluster::new());
         change(&mut play.cluster);
         let verdict = play.attempt(|_, _| None);
-        assert!(
-            matches!(verdict, Verdict::Waits { .. }),
-            "{verdict:?}: {:?}",
-            play.notes
-        );
+        assert!(matches!(verdict, Verdict::Waits(_)), "{verdict:?}: {:?}", play.notes);
     }
     for status in [404, 403] {
         let mut play = Play::of(Cluster::new());
@@ -727,7 +723,7 @@ fn who_waits_has_not_failed() {
         let absent = |step: &ClaimStep, _: &mut Cluster| {
             matches!(step, ClaimStep::Secret(_)).then(|| ClaimEvent::Read(Err(super::status(status))))
         };
-        assert!(matches!(play.attempt(absent), Verdict::Waits { .. }), "{status}");
+        assert!(matches!(play.attempt(absent), Verdict::Waits(_)), "{status}");
         play.attempt(|_, _| None);
         assert_eq!(play.saved(), 1);
     }

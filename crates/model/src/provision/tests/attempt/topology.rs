@@ -235,7 +235,7 @@ fn labels_that_change_between_two_refusals_are_the_next_request() {
     let mut play = delayed();
     let (verdict, asked) = called(&mut play, Some(13));
     assert_eq!(first(asked.as_ref()), "zone=a");
-    let Verdict::Failed { fingerprint: held } = verdict else {
+    let Verdict::Failed(held) = verdict else {
         panic!("{verdict:?}")
     };
     assert_eq!(held, play.print(), "our own writes wake nobody");
@@ -273,7 +273,7 @@ fn a_node_that_is_put_back_is_taken_off_once_in_an_attempt() {
             lose_node(&mut play);
         }
         let verdict = play.attempt(puts_back);
-        assert!(matches!(verdict, Verdict::Failed { .. }), "{verdict:?}");
+        assert!(matches!(verdict, Verdict::Failed(_)), "{verdict:?}");
         let done = if is_gone { "patch" } else { "patch create patch" };
         assert_eq!(play.take_done().join(" "), done);
         assert_eq!(play.told(|note| matches!(note, ClaimNote::Rescheduled(..))), 0);
@@ -412,7 +412,7 @@ fn what_is_missing_is_told_and_waited_for() {
     let mut play = delayed();
     let labelled = std::mem::take(&mut play.cluster.nodes[0].labels);
     let (verdict, _) = called(&mut play, None);
-    let Verdict::Waits { fingerprint: held } = verdict else {
+    let Verdict::Waits(held) = verdict else {
         panic!("{verdict:?}")
     };
     assert!(matches!(
@@ -437,7 +437,7 @@ fn what_is_missing_is_told_and_waited_for() {
 /// An attempt finds no topology, and a node with one changes its inputs.
 fn waits_for_another_node(play: &mut Play) {
     let (verdict, _) = called(play, None);
-    let Verdict::Waits { fingerprint: held } = verdict else {
+    let Verdict::Waits(held) = verdict else {
         panic!("{verdict:?}")
     };
     assert!(matches!(refusal(play), Some((_, ProvisionRefusal::NoTopology(_)))));
@@ -475,10 +475,7 @@ fn a_selected_node_that_does_not_count_is_not_waited_for() {
     play.cluster.nodes = nodes;
     // Nobody selects another one.
     let (verdict, asked) = called(&mut play, Some(8));
-    assert!(
-        asked.is_some() && matches!(verdict, Verdict::Failed { .. }),
-        "{verdict:?}"
-    );
+    assert!(asked.is_some() && matches!(verdict, Verdict::Failed(_)), "{verdict:?}");
     assert_eq!(selected(&play), Some(&json!("n1")));
 }
 

@@ -35,7 +35,7 @@ fn a_call_that_is_left_open_is_marked_in_its_own_attempt() {
     for meanwhile in meanwhile {
         let mut play = unmarked(LeakProtection::WhenUncertain);
         let verdict = play.call(Some(4), meanwhile);
-        assert!(matches!(verdict, Verdict::Failed { .. }), "{verdict:?}");
+        assert!(matches!(verdict, Verdict::Failed(_)), "{verdict:?}");
         assert_eq!(play.take_done(), ["read claim", "create", "patch"]);
         assert!(play.cluster.carries_marker());
         (play.cluster.is_away, play.cluster.role) = (false, RolePhase::Serving);
@@ -58,7 +58,7 @@ fn what_cannot_be_marked_then_is_marked_before_anything_is_waited_for() {
     for waits in waits {
         let mut play = unmarked(LeakProtection::WhenUncertain);
         let verdict = play.attempt(lost);
-        assert!(matches!(verdict, Verdict::Failed { .. }), "{verdict:?}");
+        assert!(matches!(verdict, Verdict::Failed(_)), "{verdict:?}");
         assert_eq!(play.take_done(), ["read claim", "create", "patch"]);
         assert!(!play.cluster.carries_marker());
         waits(&mut play.cluster);
