@@ -72,7 +72,7 @@ pub use persistent_volume::{is_saved, node_affinity, persistent_volume};
 pub use plan::{ClaimAccessType, CreatePlan, DeletePlan, VolumeCapability, VolumeSecrets, VolumeTemplate};
 pub use policy::{LeakProtection, OrphanVolumePolicy, ProvisionPolicy, ProvisionerSecrets};
 pub use quantity::{format_bytes, parse_bytes};
-pub use refusal::ProvisionRefusal;
+pub use refusal::{ProvisionRefusal, TemplateFault};
 pub use release_request::ClaimReleaseRefusal;
 pub use request::class_hash;
 pub use response::{AnsweredVolume, InvalidAnswer, MAX_HANDLE, NewVolume, VolumeFault};

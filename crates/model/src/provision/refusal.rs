@@ -98,53 +98,12 @@ pub enum ProvisionRefusal {
         "the value of {key:?} in StorageClass {class} is empty: create it anew with a value, or without the name and the namespace"
     )]
     SecretKeyEmpty { class: Arc<str>, key: &'static str },
-    #[error("{template:?} of {key:?} in StorageClass {class} has an unknown token {token:?}; the tokens are {allowed}")]
-    UnknownToken {
+    #[error("{template:?} of {key:?} in StorageClass {class} {fault}")]
+    SecretTemplate {
         class: Arc<str>,
         key: &'static str,
         template: Box<str>,
-        token: Box<str>,
-        allowed: &'static str,
-    },
-    #[error(
-        "{template:?} of {key:?} in StorageClass {class} reads the annotation {annotation:?}, which the PersistentVolumeClaim does not have: \
-         set it"
-    )]
-    AnnotationMissing {
-        class: Arc<str>,
-        key: &'static str,
-        template: Box<str>,
-        annotation: Box<str>,
-    },
-    #[error(
-        "{template:?} of {key:?} in StorageClass {class} reads an annotation of the PersistentVolumeClaim, which is gone: name the Secret in the \
-         annotations {DELETION_SECRET_NAME_ANNOTATION} and {DELETION_SECRET_NAMESPACE_ANNOTATION} of the PersistentVolume"
-    )]
-    ClaimNeeded {
-        class: Arc<str>,
-        key: &'static str,
-        template: Box<str>,
-    },
-    #[error(
-        "{template:?} of {key:?} in StorageClass {class} resolved to {resolved:?}, which is not the name of a {what}"
-    )]
-    InvalidSecretName {
-        class: Arc<str>,
-        key: &'static str,
-        template: Box<str>,
-        resolved: Box<str>,
-        what: &'static str,
-    },
-    /// A template reads an annotation, and it may be among those that were left out.
-    #[error(
-        "{template:?} of {key:?} in StorageClass {class} reads an annotation, and {left_out} annotations of the PersistentVolumeClaim were \
-         left out as they are too large: make them shorter"
-    )]
-    AnnotationsTooLarge {
-        class: Arc<str>,
-        key: &'static str,
-        template: Box<str>,
-        left_out: usize,
+        fault: TemplateFault,
     },
     #[error(
         "the class names Secret {}/{}, which spec.provisioning.secrets of AttacherConfig {config} does not list; if driver {driver} may \
@@ -283,6 +242,27 @@ pub enum ProvisionRefusal {
     MarkerOfAnotherDriver(Box<str>),
 }
 
+/// What is wrong with the template of the name or the namespace of a Secret.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[allow(missing_docs, reason = "the messages say what the variants and their fields are")]
+pub enum TemplateFault {
+    #[error("has an unknown token {token:?}; the tokens are {allowed}")]
+    UnknownToken { token: Box<str>, allowed: &'static str },
+    #[error("reads the annotation {0:?}, which the PersistentVolumeClaim does not have: set it")]
+    AnnotationMissing(Box<str>),
+    #[error(
+        "reads an annotation of the PersistentVolumeClaim, which is gone: name the Secret in the annotations          {DELETION_SECRET_NAME_ANNOTATION} and {DELETION_SECRET_NAMESPACE_ANNOTATION} of the PersistentVolume"
+    )]
+    ClaimNeeded,
+    #[error("resolved to {resolved:?}, which is not the name of a {what}")]
+    InvalidName { resolved: Box<str>, what: &'static str },
+    /// It may be among those that were left out.
+    #[error(
+        "reads an annotation, and {0} annotations of the PersistentVolumeClaim were left out as they are too large: make them shorter"
+    )]
+    AnnotationsTooLarge(usize),
+}
+
 /// A handle as the words of a refusal or a failure have it: at most 256 bytes.
 pub(super) fn cut_handle(handle: &str) -> &str {
     cut(handle, 256)
@@ -331,11 +311,7 @@ impl ProvisionRefusal {
             | Self::SecretKeysTwice { .. }
             | Self::SecretKeyMissing { .. }
             | Self::SecretKeyEmpty { .. }
-            | Self::UnknownToken { .. }
-            | Self::AnnotationMissing { .. }
-            | Self::ClaimNeeded { .. }
-            | Self::InvalidSecretName { .. }
-            | Self::AnnotationsTooLarge { .. }
+            | Self::SecretTemplate { .. }
             | Self::VolumeNameTooLong(_)
             | Self::TooManySegments { .. }
             | Self::SegmentsTooLarge(_)

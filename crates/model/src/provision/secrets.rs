@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::refusal::ProvisionRefusal;
+use super::refusal::{ProvisionRefusal, TemplateFault};
 use crate::api::{is_label, is_subdomain};
 use crate::objects::{Claim, SecretReference, StorageClass};
 
@@ -151,7 +151,7 @@ impl<'a> SecretTemplates<'a> {
         let Some(template) = self.template(family) else {
             return false;
         };
-        let namespace = self.expand(template.keys.1, template.namespace, context, Tokens::Namespace);
+        let namespace = Tokens::Namespace.expand(template.namespace, context);
         namespace.is_ok_and(|namespace| namespace == secret.namespace)
             && Tokens::Name.is_valid(&secret.name)
             && may_resolve_to(template.name, context, &secret.name)
@@ -166,84 +166,18 @@ impl<'a> SecretTemplates<'a> {
         let Some(template) = self.template(family) else {
             return Ok(None);
         };
-        let namespace = self.expand(template.keys.1, template.namespace, context, Tokens::Namespace)?;
-        let name = self.expand(template.keys.0, template.name, context, Tokens::Name)?;
-        Ok(Some(SecretReference { namespace, name }))
-    }
-
-    fn expand(
-        &self,
-        key: &'static str,
-        template: &str,
-        context: &TemplateContext<'_>,
-        tokens: Tokens,
-    ) -> Result<Box<str>, ProvisionRefusal> {
-        let mut resolved = String::with_capacity(template.len());
-        let mut rest = template;
-        while let Some(at) = rest.find('$') {
-            resolved.push_str(rest.get(..at).unwrap_or_default());
-            let tail = rest.get(at..).unwrap_or_default();
-            let unknown = |token: &str| ProvisionRefusal::UnknownToken {
+        let resolved = |key, template: &str, tokens: Tokens| {
+            let refused = |fault| ProvisionRefusal::SecretTemplate {
                 class: self.class.clone(),
                 key,
                 template: template.into(),
-                token: token.into(),
-                allowed: tokens.words(),
+                fault,
             };
-            let Some((token, after)) = tail.strip_prefix("${").and_then(|tail| tail.split_once('}')) else {
-                return Err(unknown(tail));
-            };
-            let value = tokens
-                .value(token, context)
-                .ok_or_else(|| match tokens.annotation(token) {
-                    Some(annotation) => self.no_annotation(key, template, annotation, context),
-                    None => unknown(token),
-                })?;
-            resolved.push_str(value);
-            // Each token adds at most one annotation, and a name has 253 bytes.
-            if resolved.len() > MAX_RESOLVED {
-                break;
-            }
-            rest = after;
-        }
-        resolved.push_str(rest);
-        if tokens.is_valid(&resolved) {
-            return Ok(resolved.into());
-        }
-        resolved.truncate(resolved.floor_char_boundary(MAX_RESOLVED));
-        Err(ProvisionRefusal::InvalidSecretName {
-            class: self.class.clone(),
-            key,
-            template: template.into(),
-            resolved: resolved.into(),
-            what: tokens.what(),
-        })
-    }
-
-    /// Why an annotation that a template reads is not known.
-    fn no_annotation(
-        &self,
-        key: &'static str,
-        template: &str,
-        annotation: &str,
-        context: &TemplateContext<'_>,
-    ) -> ProvisionRefusal {
-        let (class, template) = (self.class.clone(), template.into());
-        match context.claim.map(|claim| claim.annotations_left_out) {
-            None => ProvisionRefusal::ClaimNeeded { class, key, template },
-            Some(0) => ProvisionRefusal::AnnotationMissing {
-                class,
-                key,
-                template,
-                annotation: annotation.into(),
-            },
-            Some(left_out) => ProvisionRefusal::AnnotationsTooLarge {
-                class,
-                key,
-                template,
-                left_out,
-            },
-        }
+            tokens.expand(template, context).map_err(refused)
+        };
+        let namespace = resolved(template.keys.1, template.namespace, Tokens::Namespace)?;
+        let name = resolved(template.keys.0, template.name, Tokens::Name)?;
+        Ok(Some(SecretReference { namespace, name }))
     }
 }
 
@@ -301,6 +235,42 @@ impl Tokens {
         }
     }
 
+    /// A template with the values of its tokens.
+    fn expand(self, template: &str, context: &TemplateContext<'_>) -> Result<Box<str>, TemplateFault> {
+        let mut resolved = String::with_capacity(template.len());
+        let mut rest = template;
+        while let Some(at) = rest.find('$') {
+            let (literal, tail) = rest.split_at(at);
+            resolved.push_str(literal);
+            let unknown = |token: &str| TemplateFault::UnknownToken {
+                token: token.into(),
+                allowed: self.words(),
+            };
+            let Some((token, after)) = tail.strip_prefix("${").and_then(|tail| tail.split_once('}')) else {
+                return Err(unknown(tail));
+            };
+            let value = self.value(token, context).ok_or_else(|| match self.annotation(token) {
+                Some(annotation) => no_annotation(annotation, context.claim),
+                None => unknown(token),
+            })?;
+            resolved.push_str(value);
+            // Each token adds at most one annotation, and a name has 253 bytes.
+            if resolved.len() > MAX_RESOLVED {
+                break;
+            }
+            rest = after;
+        }
+        resolved.push_str(rest);
+        if self.is_valid(&resolved) {
+            return Ok(resolved.into());
+        }
+        resolved.truncate(resolved.floor_char_boundary(MAX_RESOLVED));
+        Err(TemplateFault::InvalidName {
+            resolved: resolved.into(),
+            what: self.what(),
+        })
+    }
+
     fn value<'a>(self, token: &str, context: &TemplateContext<'a>) -> Option<&'a str> {
         match (token, self) {
             ("pv.name", _) => Some(context.volume),
@@ -323,6 +293,15 @@ impl Tokens {
             Self::Name => text.len() <= 253 && is_subdomain(text),
             Self::Namespace => text.len() <= 63 && is_label(text),
         }
+    }
+}
+
+/// Why an annotation that a template reads is not known.
+fn no_annotation(annotation: &str, claim: Option<&Claim>) -> TemplateFault {
+    match claim.map(|claim| claim.annotations_left_out) {
+        None => TemplateFault::ClaimNeeded,
+        Some(0) => TemplateFault::AnnotationMissing(annotation.into()),
+        Some(left_out) => TemplateFault::AnnotationsTooLarge(left_out),
     }
 }
 

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use super::builders::{answered_volume, claim_of, class_json, class_of, plan_of, world};
 use crate::provision::topology::{MAX_TERMS, Segment};
 use crate::provision::{
-    AnsweredVolume, ClaimAction, ClassParameters, InvalidAnswer, NewVolume, ProvisionRefusal, VolumeFault,
+    AnsweredVolume, ClaimAction, ClassParameters, InvalidAnswer, NewVolume, ProvisionRefusal, TemplateFault,
+    VolumeFault,
 };
 
 fn refused(world: &super::builders::ClaimWorld) -> ProvisionRefusal {
@@ -41,7 +42,7 @@ fn a_megabyte_of_annotations() {
     };
     let refusal = refused(&template("${pvc.annotations['noise/0999']}"));
     assert!(
-        matches!(refusal, ProvisionRefusal::AnnotationsTooLarge { left_out, .. } if left_out > 900),
+        matches!(refusal, ProvisionRefusal::SecretTemplate { fault: TemplateFault::AnnotationsTooLarge(left_out), .. } if left_out > 900),
         "{refusal}"
     );
     assert!(matches!(template("s").decide().action, ClaimAction::LoadCredentials(_)));
@@ -56,7 +57,11 @@ fn a_template_that_grows() {
         .annotate("a", &"x".repeat(8000))
         .class("/parameters", json!({"csi.storage.k8s.io/provisioner-secret-name": name, "csi.storage.k8s.io/provisioner-secret-namespace": "x"}));
     let refusal = refused(&world);
-    let ProvisionRefusal::InvalidSecretName { resolved, .. } = &refusal else {
+    let ProvisionRefusal::SecretTemplate {
+        fault: TemplateFault::InvalidName { resolved, .. },
+        ..
+    } = &refusal
+    else {
         panic!("{refusal}")
     };
     assert!(resolved.len() <= 300);
