@@ -16,29 +16,19 @@ use crate::objects::{Claim, StorageClass};
 pub fn claim_fingerprint(observed: &ObservedClaim<'_>) -> u64 {
     let mut hasher = DefaultHasher::new();
     let claim = observed.claim;
-    claim.uid.hash(&mut hasher);
-    claim.deleting.is_some().hash(&mut hasher);
-    claim.volume_name.hash(&mut hasher);
-    claim.phase.hash(&mut hasher);
-    claim.provisioner.hash(&mut hasher);
-    claim.migrated_to.hash(&mut hasher);
-    claim.class.hash(&mut hasher);
-    claim.selected_node.hash(&mut hasher);
+    (&claim.uid, claim.deleting.is_some(), observed.gone).hash(&mut hasher);
+    (&claim.volume_name, &claim.phase, &claim.provisioner, &claim.migrated_to).hash(&mut hasher);
+    (&claim.class, &claim.selected_node).hash(&mut hasher);
     // Of what is wanted it lets nothing go, and users of a namespace can write it.
     let may_release = claim.deleting.is_some() || observed.gone;
     claim.release.as_ref().filter(|_| may_release).hash(&mut hasher);
-    let is_of_another = matches!(
-        MarkerState::of(claim, &observed.driver.name),
-        MarkerState::OfAnotherDriver(_)
-    );
-    is_of_another.hash(&mut hasher);
+    let marker = MarkerState::of(claim, &observed.driver.name);
+    matches!(marker, MarkerState::OfAnotherDriver(_)).hash(&mut hasher);
     hash_annotations(claim, observed.class, &mut hasher);
-    observed.gone.hash(&mut hasher);
     hash_class(observed.class, &mut hasher);
     std::mem::discriminant(&observed.saved).hash(&mut hasher);
     if let Seen::Here(volume) = observed.saved {
-        volume.uid.hash(&mut hasher);
-        volume.deleting.hash(&mut hasher);
+        (&volume.uid, volume.deleting).hash(&mut hasher);
     }
     hash_seen(observed.handle_owner, &mut hasher);
     if observed.driver.capabilities.accessibility_constraints {
@@ -62,17 +52,13 @@ pub fn volume_fingerprint(observed: &ObservedVolume<'_>) -> u64 {
     let mut hasher = DefaultHasher::new();
     let volume = observed.volume;
     let lifecycle = &*volume.lifecycle;
-    volume.uid.hash(&mut hasher);
-    volume.deleting.hash(&mut hasher);
-    volume.claim.as_ref().map(|claim| &claim.uid).hash(&mut hasher);
-    lifecycle.phase.hash(&mut hasher);
-    lifecycle.reclaim_policy.hash(&mut hasher);
-    lifecycle.reclaim_requested.hash(&mut hasher);
+    let claim = volume.claim.as_ref().map(|claim| &claim.uid);
+    (&volume.uid, volume.deleting, claim).hash(&mut hasher);
+    (&lifecycle.phase, &lifecycle.reclaim_policy, lifecycle.reclaim_requested).hash(&mut hasher);
     lifecycle.deletion_secret.hash(&mut hasher);
     hash_class(observed.class, &mut hasher);
     hash_seen(observed.sharer, &mut hasher);
-    observed.heir.hash(&mut hasher);
-    observed.heir_is_deleting.hash(&mut hasher);
+    (observed.heir, observed.heir_is_deleting).hash(&mut hasher);
     // An in-tree source is translated with labels.
     volume.spec.csi().is_some().hash(&mut hasher);
     hash_seen(observed.attached_to, &mut hasher);
@@ -94,16 +80,13 @@ fn hash_annotations(claim: &Claim, class: Seen<&StorageClass>, hasher: &mut Defa
         return;
     };
     for key in templates.annotations() {
-        claim.annotations.get(key).hash(hasher);
-        claim.annotations_left_out.hash(hasher);
+        (claim.annotations.get(key), claim.annotations_left_out).hash(hasher);
     }
 }
 
 fn hash_class(class: Seen<&StorageClass>, hasher: &mut DefaultHasher) {
     std::mem::discriminant(&class).hash(hasher);
     if let Seen::Here(class) = class {
-        class.uid.hash(hasher);
-        class_hash(class).hash(hasher);
-        class.allowed_topologies.hash(hasher);
+        (&class.uid, class_hash(class), &class.allowed_topologies).hash(hasher);
     }
 }

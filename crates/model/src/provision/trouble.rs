@@ -237,15 +237,12 @@ impl ProvisionHealth {
         let Some(counted) = self.0.get_mut(kind as usize) else {
             return;
         };
-        let Some(counted) = counted else {
-            *counted = Some(Counted {
-                count: 1,
-                since: object.since,
-                name: object.name.into(),
-                words: object.words(),
-            });
-            return;
-        };
+        let counted = counted.get_or_insert_with(|| Counted {
+            count: 0,
+            since: object.since,
+            name: object.name.into(),
+            words: object.words(),
+        });
         counted.count += 1;
         let known = (counted.since.is_none(), counted.since, &*counted.name);
         let is_older = (object.since.is_none(), object.since, object.name) < known;
@@ -256,10 +253,8 @@ impl ProvisionHealth {
 
     /// How many objects have this trouble.
     pub fn count(&self, kind: TroubleKind) -> usize {
-        self.0
-            .get(kind as usize)
-            .and_then(Option::as_ref)
-            .map_or(0, |counted| counted.count)
+        let counted = self.0.get(kind as usize).and_then(Option::as_ref);
+        counted.map_or(0, |counted| counted.count)
     }
 
     /// `ProvisioningHealthy` or `DeletionHealthy`: its reason is the worst of what is wrong, its message tells all. What the settings ask

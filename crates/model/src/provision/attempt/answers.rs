@@ -62,14 +62,7 @@ impl ClaimAttempt {
                 self.was_called(view, &plan, *before, answer)
             }
             (Some(Pending::Delete), ClaimEvent::Deleted(answer)) => self.was_undone(view, answer),
-            (Some(Pending::Save(name)), ClaimEvent::Saved(answer)) => match answer {
-                Ok(()) => {
-                    let handle = self.handle();
-                    self.tell_saved(view, &name, &handle);
-                    None
-                }
-                Err(error) => self.was_not_saved(view, name, error),
-            },
+            (Some(Pending::Save(name)), ClaimEvent::Saved(answer)) => self.was_saved(view, name, answer),
             (Some(pending), ClaimEvent::Patched(answer)) => self.was_patched(view, pending, answer),
             // An answer to something that was not asked.
             _ => Some(self.failed(view)),
@@ -331,13 +324,12 @@ impl ClaimAttempt {
         let (Creation::Created(new), Some(saved)) = (creation, saved) else {
             return;
         };
-        if !std::mem::replace(&mut self.memory.two_are_told, true) {
-            self.notes.push(ClaimNote::TwoVolumes {
-                volume: new.plan.name.clone(),
-                saved: handle_of(saved).into(),
-                lost: new.handle.clone(),
-            });
-        }
+        let note = ClaimNote::TwoVolumes {
+            volume: new.plan.name.clone(),
+            saved: handle_of(saved).into(),
+            lost: new.handle.clone(),
+        };
+        self.tell_once(|memory| &mut memory.two_are_told, note);
     }
 
     /// The PersistentVolume is saved: told once, and whether another one has its volume. Nobody would see that before one of them is to be
@@ -361,33 +353,35 @@ impl ClaimAttempt {
         }
     }
 
-    /// That of the volume which was created.
-    fn handle(&self) -> Box<str> {
-        match &self.memory.creation {
-            Some(Creation::Created(volume)) => volume.handle.clone(),
-            _ => Box::default(),
-        }
-    }
-
     /// A PersistentVolume that may be there is read; one that the API server refuses is told at once, and saved again.
-    fn was_not_saved(&mut self, view: &impl ClaimView, name: Box<str>, error: ApiError) -> Option<Verdict> {
-        if error.status == Some(CONFLICT) || error.may_have_happened() {
-            self.due = Some(Due::ReadVolume(name, error));
-            return None;
+    fn was_saved(&mut self, view: &impl ClaimView, name: Box<str>, answer: Result<(), ApiError>) -> Option<Verdict> {
+        match answer {
+            Ok(()) => {
+                let handle = match &self.memory.creation {
+                    Some(Creation::Created(volume)) => volume.handle.clone(),
+                    _ => Box::default(),
+                };
+                self.tell_saved(view, &name, &handle);
+                None
+            }
+            Err(error) if error.status == Some(CONFLICT) || error.may_have_happened() => {
+                self.due = Some(Due::ReadVolume(name, error));
+                None
+            }
+            Err(error) => Some(self.save_later(view, error)),
         }
-        Some(self.save_later(view, error))
     }
 
     fn save_later(&mut self, view: &impl ClaimView, error: ApiError) -> Verdict {
         let is_refused = !error.is_transient();
         let (pause, is_told) = self.memory.save_pause(&error, view.now());
         self.notes.push(ClaimNote::SaveFailed(error, is_told.then_some(pause)));
-        let is_leak = view.claim().here().is_none() && is_refused;
-        if is_leak && !std::mem::replace(&mut self.memory.leak_is_told, true) {
+        if view.claim().here().is_none() && is_refused {
             let plan = self.memory.creation.as_ref().and_then(Creation::plan);
             let name = plan.map(|plan| plan.name.clone()).unwrap_or_default();
             let cause = "its PersistentVolumeClaim is gone, and its PersistentVolume cannot be saved";
-            self.notes.push(ClaimNote::PossiblyLeaked(name, cause));
+            let note = ClaimNote::PossiblyLeaked(name, cause);
+            self.tell_once(|memory| &mut memory.leak_is_told, note);
         }
         Verdict::Rest(pause)
     }

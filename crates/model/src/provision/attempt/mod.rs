@@ -317,15 +317,15 @@ impl ClaimAttempt {
             ..neutral(view, &claim, &surroundings, &creation)
         });
         // The answer to taking the marker off may be lost as well. A volume that is known to be there is saved or undone.
-        let is_untold = gone && !self.memory.unmark_lost && creation.uncertain_plan().is_some();
-        if is_untold && !std::mem::replace(&mut self.memory.leak_is_told, true) {
+        if gone && !self.memory.unmark_lost && creation.uncertain_plan().is_some() {
             let cause =
                 "its PersistentVolumeClaim is gone while a call was open, so that only this process knows of it";
-            self.notes.push(ClaimNote::PossiblyLeaked(name.clone(), cause));
+            let note = ClaimNote::PossiblyLeaked(name.clone(), cause);
+            self.tell_once(|memory| &mut memory.leak_is_told, note);
         }
         let is_unplanned = creation.is_uncertain() && creation.uncertain_plan().is_none();
         if !gone && is_unplanned && surroundings.ignores(&marker, class.as_deref().here()) {
-            self.tell_ignored();
+            self.tell_once(|memory| &mut memory.ignored_is_told, ClaimNote::MarkerIgnored);
         }
         if decision.reason == ClaimReason::TwoVolumes {
             self.tell_two_volumes(&creation, saved.as_deref().here());
@@ -415,10 +415,10 @@ impl ClaimAttempt {
         }
     }
 
-    /// Something in the marker is ignored: told once.
-    fn tell_ignored(&mut self) {
-        if !std::mem::replace(&mut self.memory.ignored_is_told, true) {
-            self.notes.push(ClaimNote::MarkerIgnored);
+    /// Tells what was not told yet, as it is remembered.
+    fn tell_once(&mut self, is_told: impl FnOnce(&mut ClaimMemory) -> &mut bool, note: ClaimNote) {
+        if !std::mem::replace(is_told(&mut self.memory), true) {
+            self.notes.push(note);
         }
     }
 
@@ -594,9 +594,7 @@ impl ClaimAttempt {
             }
             ClaimReason::WaitForConsumer => self.memory.rest_for_consumer(),
             ClaimReason::Populator => {
-                if !std::mem::replace(&mut self.memory.is_populated, true) {
-                    self.notes.push(ClaimNote::Populator);
-                }
+                self.tell_once(|memory| &mut memory.is_populated, ClaimNote::Populator);
                 Verdict::Rest(LONG_REST)
             }
             ClaimReason::VolumeGoing => Verdict::Rest(BINDING_TIMEOUT),
