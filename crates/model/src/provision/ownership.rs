@@ -66,18 +66,26 @@ pub fn needs_claim_work(claim: &Claim, driver: &ProvisionerFacts) -> bool {
 /// Whether the volume of a PersistentVolume is to be deleted by a driver unless something keeps it, as the PersistentVolume alone says:
 /// these are the volumes that `spec.provisioning.deletion: Hold` keeps.
 pub fn is_released(volume: &Volume, driver: &ProvisionerFacts) -> bool {
+    is_left(volume) == Some(true) && is_own_volume(volume, driver)
+}
+
+/// The same, whosever it is; none where a person has to decide.
+pub(super) fn is_left(volume: &Volume) -> Option<bool> {
     let lifecycle = &*volume.lifecycle;
-    let has_finalizer = lifecycle.finalizer_at.is_some();
-    let is_decided = lifecycle.reclaim_requested;
-    let has_ended = matches!(lifecycle.phase, VolumePhase::Released | VolumePhase::Failed);
-    let is_released = if was_bound(volume) {
-        // Else a person has to decide.
-        let is_known = lifecycle.provisioned_by.is_some() || has_finalizer || is_decided;
-        has_ended && is_known && (!volume.deleting || has_finalizer)
+    let (has_finalizer, was_bound) = (lifecycle.finalizer_at.is_some(), was_bound(volume));
+    let is_gone = if was_bound {
+        matches!(lifecycle.phase, VolumePhase::Released | VolumePhase::Failed)
     } else {
-        volume.deleting && has_finalizer && is_decided
+        // Else nobody said that a claim is gone.
+        volume.deleting
     };
-    is_released && lifecycle.reclaim_policy == Some(ReclaimPolicy::Delete) && is_own_volume(volume, driver)
+    let is_held = !volume.deleting || has_finalizer;
+    if lifecycle.reclaim_policy != Some(ReclaimPolicy::Delete) || !is_held || !is_gone {
+        return Some(false);
+    }
+    // Where no provisioner made it, and none has protected it while it was bound, it is not known what it was left for.
+    let is_known = was_bound && (lifecycle.provisioned_by.is_some() || has_finalizer);
+    (is_known || lifecycle.reclaim_requested).then_some(true)
 }
 
 /// Whether a PersistentVolume may need work, as it alone says.

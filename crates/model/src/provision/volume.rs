@@ -8,7 +8,7 @@ use super::action::{ProvisionedVolumeAction as Action, VolumeDecision, VolumeRea
 use super::creation::Deletion;
 use super::driver::ProvisionerFacts;
 use super::observed::{ObservedVolume, OwningClaim, ProvisionerSecretState, RolePhase};
-use super::ownership::{is_own_class, is_own_volume, is_released};
+use super::ownership::{is_left, is_own_class, is_own_volume, is_released};
 use super::parameters::ClassParameters;
 use super::patch;
 use super::persistent_volume::handle_of;
@@ -70,21 +70,10 @@ pub(super) fn decide(observed: &ObservedVolume<'_>) -> VolumeDecision {
         let write = protect_volume(volume, PROVISIONER_FINALIZER);
         return decided(VolumeReason::Protect, Action::Protect(write));
     }
-    if !is_delete || (volume.deleting && !has_finalizer) {
-        return decided(VolumeReason::NotReleased, Action::Ignore);
-    }
-    let is_decided = lifecycle.reclaim_requested;
-    let has_ended = matches!(lifecycle.phase, VolumePhase::Released | VolumePhase::Failed);
-    match (was_bound(volume), volume.deleting) {
-        // Nobody said that a claim is gone.
-        (false, false) => return decided(VolumeReason::NotReleased, Action::Ignore),
-        (false, true) if !is_decided => return wait(VolumeReason::NeedsDecision),
-        (true, _) if !has_ended => return decided(VolumeReason::NotReleased, Action::Ignore),
-        // No provisioner made it, and none has protected it while it was bound: what it was left for is not known.
-        (true, _) if lifecycle.provisioned_by.is_none() && !has_finalizer && !is_decided => {
-            return wait(VolumeReason::NeedsDecision);
-        }
-        _ => {}
+    match is_left(volume) {
+        Some(true) => {}
+        Some(false) => return decided(VolumeReason::NotReleased, Action::Ignore),
+        None => return wait(VolumeReason::NeedsDecision),
     }
     if observed.policy.hold_deletions {
         return wait(VolumeReason::Held);
