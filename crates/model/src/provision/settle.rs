@@ -12,15 +12,6 @@ use super::response::{AnsweredVolume, InvalidAnswer, NewVolume, VolumeFault};
 use crate::decide::Failure;
 use crate::objects::Claim;
 
-/// What became of a CreateVolume.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SettledCreate {
-    /// What is known of the volume.
-    pub creation: Creation,
-    /// How the attempt ended.
-    pub outcome: CreateOutcome,
-}
-
 /// How a CreateVolume ended.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CreateOutcome {
@@ -45,13 +36,13 @@ pub enum CreateOutcome {
     Rescheduled(ClaimWrite),
 }
 
-/// What an answer to CreateVolume says. `answer` has the volume, or the failure.
+/// What is known of the volume after an answer to CreateVolume, and how the call ended. `answer` has the volume, or the failure.
 pub fn created(
     before: &Creation,
     plan: &Arc<CreatePlan>,
     answer: Result<Option<AnsweredVolume>, &Failure>,
     claim: &Claim,
-) -> SettledCreate {
+) -> (Creation, CreateOutcome) {
     let uncertain = |doubtful| Creation::uncertain(plan.clone(), doubtful);
     let was_doubtful = match before {
         Creation::Uncertain(call) => Some(call.doubtful),
@@ -59,11 +50,19 @@ pub fn created(
     };
     let is_unplanned = matches!(before, Creation::Uncertain(call) if call.plan.is_none());
     let failure = match answer {
-        Ok(answer) => return answered(plan, answer, uncertain(false)),
+        Ok(answer) => {
+            return match NewVolume::of_answer(plan, answer) {
+                Ok(volume) => {
+                    let outcome = volume.fault.map_or(CreateOutcome::Created, CreateOutcome::Faulty);
+                    (Creation::Created(Box::new(volume)), outcome)
+                }
+                Err(invalid) => (uncertain(false), CreateOutcome::InvalidAnswer(invalid)),
+            };
+        }
         Err(failure) => failure,
     };
     let is_of_another_call = was_doubtful.is_some() && !is_open_call(claim, plan);
-    let (creation, outcome) = match create_error(failure.code) {
+    match create_error(failure.code) {
         CreateErrorClass::Uncertain => (uncertain(false), CreateOutcome::Uncertain),
         // A refusal of other arguments says nothing of the call that is open, as when the settings were changed before a restart. What they
         // brought is not what that is repeated with: it is planned anew, from settings that may be put back.
@@ -88,20 +87,6 @@ pub fn created(
         }
         CreateErrorClass::Infeasible => (Creation::Refused, CreateOutcome::Infeasible),
         CreateErrorClass::Exhausted => (Creation::Refused, exhausted(plan, claim)),
-    };
-    SettledCreate { creation, outcome }
-}
-
-fn answered(plan: &Arc<CreatePlan>, answer: Option<AnsweredVolume>, uncertain: Creation) -> SettledCreate {
-    match NewVolume::of_answer(plan, answer) {
-        Ok(volume) => SettledCreate {
-            outcome: volume.fault.map_or(CreateOutcome::Created, CreateOutcome::Faulty),
-            creation: Creation::Created(Box::new(volume)),
-        },
-        Err(invalid) => SettledCreate {
-            creation: uncertain,
-            outcome: CreateOutcome::InvalidAnswer(invalid),
-        },
     }
 }
 

@@ -21,7 +21,7 @@ use crate::provision::refusal::ProvisionRefusal;
 use crate::provision::release_request::ClaimReleaseRefusal;
 use crate::provision::response::AnsweredVolume;
 use crate::provision::seen::Seen;
-use crate::provision::settle::{CreateOutcome, SettledCreate, created, is_wanted_there, undone};
+use crate::provision::settle::{CreateOutcome, created, is_wanted_there, undone};
 
 /// The HTTP status of an object that exists already.
 const CONFLICT: u16 = 409;
@@ -208,7 +208,7 @@ impl ClaimAttempt {
         let unknown = Failure::plain("");
         let told = failure.as_ref().unwrap_or(&unknown);
         let before = self.memory.known_before_answer(before, failure.as_ref());
-        let SettledCreate { creation, outcome } = created(&before, plan, answer.map_err(|()| told), &claim);
+        let (creation, outcome) = created(&before, plan, answer.map_err(|()| told), &claim);
         self.memory.creation = Some(self.with_owner(creation));
         let outcome = unless_wanted_elsewhere(view, plan, outcome);
         if matches!(outcome, CreateOutcome::Uncertain | CreateOutcome::OtherCallOpen) {

@@ -8,7 +8,7 @@ use super::tally;
 use crate::decide::Failure;
 use crate::provision::{
     AnsweredVolume, CreateErrorClass, CreateOutcome, Creation, Deletion, InvalidAnswer, OrphanVolumePolicy,
-    SettledCreate, UncertainCall, VolumeFault, create_error, created, delete_answer, undone,
+    UncertainCall, VolumeFault, create_error, created, delete_answer, undone,
 };
 
 /// The codes of gRPC but OK, with what external-provisioner makes of them: `b` goes on in the background, `r` is rescheduled when it may
@@ -39,7 +39,7 @@ fn failure(code: Option<i32>) -> Failure {
     }
 }
 
-pub fn settle(world: &ClaimWorld, before: &Creation, code: Option<i32>) -> SettledCreate {
+pub fn settle(world: &ClaimWorld, before: &Creation, code: Option<i32>) -> (Creation, CreateOutcome) {
     created(before, &plan_of(world), Err(&failure(code)), &claim_of(&world.claim))
 }
 
@@ -62,15 +62,15 @@ fn each_code_of_a_first_call() {
                     .annotate("volume.kubernetes.io/selected-node", "");
             }
             let settled = settle(&world.marked(), &Creation::Never, Some(code));
-            let is_rescheduled = matches!(settled.outcome, CreateOutcome::Rescheduled(_));
+            let is_rescheduled = matches!(settled.1, CreateOutcome::Rescheduled(_));
             assert_eq!(
                 is_rescheduled,
                 wanted == 'r' && topology && selected,
                 "{code} {topology} {selected}"
             );
-            let is_uncertain = settled.creation.is_uncertain();
+            let is_uncertain = settled.0.is_uncertain();
             assert_eq!(is_uncertain, wanted == 'b', "{code} {topology} {selected}");
-            assert!(is_uncertain || settled.creation == Creation::Refused);
+            assert!(is_uncertain || settled.0 == Creation::Refused);
         }
     }
     tally("TestProvisionErrorHandling", rows);
@@ -115,7 +115,7 @@ fn an_invalid_argument_is_held() {
         (4, CreateOutcome::Uncertain),
     ];
     for (code, outcome) in &rows {
-        assert_eq!(settle(&world(), &Creation::Never, Some(*code)).outcome, *outcome);
+        assert_eq!(settle(&world(), &Creation::Never, Some(*code)).1, *outcome);
     }
 }
 
@@ -127,38 +127,28 @@ fn what_an_answer_says_of_an_earlier_call() {
     let first = uncertain(&world());
     for code in [2, 8, 9, 13] {
         let once = settle(&world(), &first, Some(code));
-        assert_eq!(once.outcome, CreateOutcome::Uncertain);
-        let Creation::Uncertain(UncertainCall { doubtful: true, .. }) = &once.creation else {
-            panic!("{:?}", once.creation)
+        assert_eq!(once.1, CreateOutcome::Uncertain);
+        let Creation::Uncertain(UncertainCall { doubtful: true, .. }) = &once.0 else {
+            panic!("{:?}", once.0)
         };
         for second in [2, code] {
-            assert_eq!(
-                settle(&world(), &once.creation, Some(second)).creation,
-                Creation::Refused
-            );
+            assert_eq!(settle(&world(), &once.0, Some(second)).0, Creation::Refused);
         }
-        let between = settle(&world(), &once.creation, Some(4));
-        assert!(settle(&world(), &between.creation, Some(13)).creation.is_uncertain());
+        let between = settle(&world(), &once.0, Some(4));
+        assert!(settle(&world(), &between.0, Some(13)).0.is_uncertain());
     }
     let named = settle(&world(), &first, Some(6));
-    assert!(named.creation.is_uncertain() && named.outcome == CreateOutcome::NameInUse);
-    assert_eq!(settle(&world(), &Creation::Never, Some(6)).creation, Creation::Refused);
+    assert!(named.0.is_uncertain() && named.1 == CreateOutcome::NameInUse);
+    assert_eq!(settle(&world(), &Creation::Never, Some(6)).0, Creation::Refused);
     for code in [7, 12, 16] {
         let shut_out = settle(&world(), &first, Some(code));
-        assert!(shut_out.creation.is_uncertain() && shut_out.outcome == CreateOutcome::Uncertain);
-        assert_eq!(
-            settle(&world(), &Creation::Never, Some(code)).creation,
-            Creation::Refused
-        );
+        assert!(shut_out.0.is_uncertain() && shut_out.1 == CreateOutcome::Uncertain);
+        assert_eq!(settle(&world(), &Creation::Never, Some(code)).0, Creation::Refused);
     }
     for code in [3, 5] {
-        assert_eq!(
-            settle(&world(), &first, Some(code)).creation,
-            Creation::Refused,
-            "{code}"
-        );
+        assert_eq!(settle(&world(), &first, Some(code)).0, Creation::Refused, "{code}");
     }
-    assert!(settle(&world(), &Creation::Refused, None).creation.is_uncertain());
+    assert!(settle(&world(), &Creation::Refused, None).0.is_uncertain());
 }
 
 /// A claim that is in deletion, or was put on another node meanwhile, is not scheduled again.
@@ -168,21 +158,18 @@ fn only_the_node_of_the_call_is_taken_off() {
     let plan = plan_of(&world);
     let exhausted =
         |world: &ClaimWorld| created(&Creation::Never, &plan, Err(&failure(Some(8))), &claim_of(&world.claim));
-    assert!(matches!(exhausted(&world).outcome, CreateOutcome::Rescheduled(_)));
+    assert!(matches!(exhausted(&world).1, CreateOutcome::Rescheduled(_)));
     for other in [
         world.clone().deleting(),
         world.clone().bound("static"),
         world.annotate("volume.kubernetes.io/selected-node", "n2"),
     ] {
         let settled = exhausted(&other);
-        assert_eq!(
-            (settled.creation, settled.outcome),
-            (Creation::Refused, CreateOutcome::Failed)
-        );
+        assert_eq!((settled.0, settled.1), (Creation::Refused, CreateOutcome::Failed));
     }
 }
 
-fn answer(change: impl FnOnce(&mut AnsweredVolume)) -> SettledCreate {
+fn answer(change: impl FnOnce(&mut AnsweredVolume)) -> (Creation, CreateOutcome) {
     let mut volume = answered_volume();
     change(&mut volume);
     let claim = claim_of(&world().claim);
@@ -192,7 +179,7 @@ fn answer(change: impl FnOnce(&mut AnsweredVolume)) -> SettledCreate {
 #[test]
 fn answers_with_ok() {
     const GI: i64 = 1 << 30;
-    let size = |settled: SettledCreate| match settled.creation {
+    let size = |settled: (Creation, CreateOutcome)| match settled.0 {
         Creation::Created(volume) => (volume.capacity_bytes, volume.fault),
         other => panic!("{other:?}"),
     };
@@ -202,13 +189,13 @@ fn answers_with_ok() {
     let fault = VolumeFault::Undersized { asked: GI, answered: 1 };
     assert_eq!(size(answer(|volume| volume.capacity_bytes = 1)), (1, Some(fault)));
     assert_eq!(
-        answer(|volume| volume.capacity_bytes = 1).outcome,
+        answer(|volume| volume.capacity_bytes = 1).1,
         CreateOutcome::Faulty(fault)
     );
 
-    let invalid = |settled: SettledCreate| {
-        assert!(settled.creation.is_uncertain());
-        match settled.outcome {
+    let invalid = |settled: (Creation, CreateOutcome)| {
+        assert!(settled.0.is_uncertain());
+        match settled.1 {
             CreateOutcome::InvalidAnswer(invalid) => invalid,
             other => panic!("{other:?}"),
         }
@@ -220,7 +207,7 @@ fn answers_with_ok() {
     let negative = answer(|volume| volume.capacity_bytes = -1);
     assert!(
         matches!(
-            negative.outcome,
+            negative.1,
             CreateOutcome::Faulty(VolumeFault::Undersized { answered: -1, .. })
         ),
         "its ID is known: {negative:?}"

@@ -68,7 +68,7 @@ fn claims() {
 #[test]
 fn calls_and_what_is_known_then() {
     let first = world().marked();
-    let known = |before: &Creation, code: i32| settle(&first, before, Some(code)).creation.as_str().to_owned();
+    let known = |before: &Creation, code: i32| settle(&first, before, Some(code)).0.as_str().to_owned();
     let open = uncertain(&world());
     let never = world().with_secret(ProvisionerSecretState::Missing);
     let still_open = never.clone().marked().creation(uncertain(&never));
@@ -138,7 +138,7 @@ fn persistent_volumes_of_claims() {
 fn selected_nodes() {
     let delayed = || world().delayed().marked();
     let settled = |code: i32| {
-        let outcome = settle(&delayed(), &Creation::Never, Some(code)).outcome;
+        let outcome = settle(&delayed(), &Creation::Never, Some(code)).1;
         format!("{outcome:?}")
             .split(['(', '{'])
             .next()

@@ -33,7 +33,7 @@ fn what_is_not_asked_for() {
             a selected node that is not there | delayed, no CSINode, waited for node
         ",
     );
-    let answered = |code: i32| settle(&world(), &Creation::Never, Some(code)).creation;
+    let answered = |code: i32| settle(&world(), &Creation::Never, Some(code)).0;
     assert_eq!(answered(16), Creation::Refused, "a final error");
     assert!(answered(4).is_uncertain(), "a transient error");
     let small = AnsweredVolume {
@@ -48,7 +48,7 @@ fn what_is_not_asked_for() {
         &claim_of(&world().claim),
     );
     assert!(
-        matches!(settled.outcome, CreateOutcome::Faulty(_)),
+        matches!(settled.1, CreateOutcome::Faulty(_)),
         "less capacity: {settled:?}"
     );
     tally("TestProvision", rows + 3);
@@ -96,10 +96,8 @@ fn what_is_infeasible_is_held() {
     for (code, is_over, is_called) in rows {
         let first = world().marked();
         let settled = settle(&first, &Creation::Never, Some(code));
-        let is_held = settled.outcome == CreateOutcome::Infeasible && !is_over;
-        let again = first
-            .creation(settled.creation)
-            .with(|world| world.infeasible = is_held);
+        let is_held = settled.1 == CreateOutcome::Infeasible && !is_over;
+        let again = first.creation(settled.0).with(|world| world.infeasible = is_held);
         // The marker is written with what is planned now, if it says something else.
         let action = again.decide().action;
         let goes_on = matches!(action, ClaimAction::Create(_) | ClaimAction::Mark(_));
