@@ -4,16 +4,14 @@
 //! Claims and classes are watched while there is such a task, and not before; Nodes from the first driver with topology on.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::error;
 
 use csi_attacher_model::provision::{ProvisionerFacts, is_own_volume};
-use csi_attacher_provision::{
-    self as provision, NodeWatch, Nodes, OpenCalls, ProvisionRole, QueueSlot, clear_queue, open_claims,
-};
+use csi_attacher_provision::{self as provision, NodeWatch, Nodes, ProvisionRole, RoleLinks, clear_queue, open_claims};
 use kube::Client;
 
 use super::attach_nodes::AttachNodes;
@@ -64,15 +62,9 @@ impl ProvisionSetup {
 
 /// What is kept of a task that provisions besides what is kept of all.
 pub(super) struct ProvisionTask {
-    queue: QueueSlot,
+    links: RoleLinks,
     /// What the queue shows.
     seen: QueueExamination,
-    /// Whether it needs the list of Nodes.
-    needs_nodes: Arc<AtomicBool>,
-    /// Whether kube-scheduler goes by CSIStorageCapacities of its driver.
-    scheduled_by_capacity: Arc<AtomicBool>,
-    /// What is known of open calls, from one engine and one task to the next.
-    open_calls: Arc<OpenCalls>,
 }
 
 /// What makes the tasks that provision.
@@ -109,28 +101,25 @@ impl TaskKind for Provisioning {
         let watched = self
             .watched
             .get_or_insert_with(|| ProvisioningWatches::start(context, setup));
-        let own = ProvisionTask {
-            queue: QueueSlot::default(),
-            seen: QueueExamination::default(),
-            needs_nodes: Arc::default(),
-            scheduled_by_capacity: Arc::default(),
-            open_calls: former.map(|former| former.open_calls).unwrap_or_default(),
+        let links = RoleLinks {
+            open_calls: former.map(|former| former.links.open_calls).unwrap_or_default(),
+            ..RoleLinks::default()
         };
         Some(NewTask {
             role: ProvisionRole {
                 context: watched.context.clone(),
-                queue: own.queue.clone(),
-                needs_nodes: own.needs_nodes.clone(),
-                scheduled_by_capacity: own.scheduled_by_capacity.clone(),
-                open_calls: own.open_calls.clone(),
+                links: links.clone(),
             },
             election: self.election.config_for(config),
-            own,
+            own: ProvisionTask {
+                links,
+                seen: QueueExamination::default(),
+            },
         })
     }
 
     fn ended(&self, own: &ProvisionTask) {
-        clear_queue(&own.queue, &self.context.metrics);
+        clear_queue(&own.links.queue, &self.context.metrics);
     }
 
     fn unused(&mut self) {
@@ -171,7 +160,7 @@ impl Tasks<Provisioning> {
     /// What the task of an AttacherConfig is at; none when nobody is to provision.
     pub fn state(&self, name: &str) -> Option<ProvisioningState> {
         let running = self.shown(name)?;
-        let reads_nodes = running.own.needs_nodes.load(Ordering::Relaxed);
+        let reads_nodes = running.own.links.needs_nodes.load(Ordering::Relaxed);
         let failures = self.watched().into_iter().flat_map(|watched| {
             let claims = watched.context.store.lists().failure();
             let nodes = watched.context.nodes.nodes().lists().failure();
@@ -187,7 +176,7 @@ impl Tasks<Provisioning> {
             is_elsewhere: running.lead() == DriverLeader::Other,
             begins: Begins::of(&running.config),
             reads_nodes,
-            scheduled_by_capacity: running.own.scheduled_by_capacity.load(Ordering::Relaxed),
+            scheduled_by_capacity: running.own.links.scheduled_by_capacity.load(Ordering::Relaxed),
             watch_failure: (!failures.is_empty()).then(|| failures.join("; ")),
             health: running.own.seen.health.clone(),
             pending: running.own.seen.pending.clone(),
@@ -222,7 +211,7 @@ impl Tasks<Provisioning> {
             return Some(0);
         };
         let driver = running.config.driver_name.as_deref().unwrap_or_default();
-        let slot = running.own.queue.lock();
+        let slot = running.own.links.queue.lock();
         let open = slot.as_ref().map_or(0, |(_, queue)| open_claims(queue));
         watched.context.store.marked(driver).map(|marked| marked.max(open))
     }
@@ -265,7 +254,7 @@ impl Tasks<Provisioning> {
         for (name, running) in self.named_mut() {
             let own = &mut running.own;
             // Locked to the end: see `clear_queue`.
-            let slot = own.queue.lock();
+            let slot = own.links.queue.lock();
             let Some(queue) = &*slot else {
                 own.seen = QueueExamination::default();
                 continue;

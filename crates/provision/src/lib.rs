@@ -41,7 +41,7 @@ pub use key::{ClaimCause, ClaimKey, VolumeKey, WorkKey};
 pub use lanes::{CREATE, DELETE, LANE_NAMES};
 pub use nodes::{CsiNodeCache, DriverKeys, NodeListener, NodeWatch, Nodes, StartWatch};
 pub use open_calls::OpenCalls;
-pub use role::{ProvisionRole, QueueSlot, STALE_CAPACITY, clear_queue, open_claims};
+pub use role::{ProvisionRole, RoleLinks, STALE_CAPACITY, clear_queue, open_claims};
 pub use volumes::{TakeVolume, VolumeCache, VolumeListener};
 
 use csi_attacher_base::clock;

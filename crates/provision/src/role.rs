@@ -46,19 +46,26 @@ pub fn clear_queue(slot: &QueueSlot, metrics: &Metrics) {
     }
 }
 
+/// What the role of a driver shares with the supervisor.
+#[derive(Clone, Default)]
+pub struct RoleLinks {
+    /// The queue, while there is one.
+    pub queue: QueueSlot,
+    /// Whether the driver needs the list of Nodes.
+    pub needs_nodes: Arc<AtomicBool>,
+    /// Whether kube-scheduler goes by CSIStorageCapacities of the driver.
+    pub scheduled_by_capacity: Arc<AtomicBool>,
+    /// What is known of open calls, from one engine and one task to the next.
+    pub open_calls: Arc<OpenCalls>,
+}
+
 /// Provisions for one driver.
 #[derive(Clone)]
 pub struct ProvisionRole {
     /// What all drivers share.
     pub context: SharedContext,
-    /// Where the supervisor finds the queue while there is one.
-    pub queue: QueueSlot,
-    /// Where the supervisor finds whether the driver needs the list of Nodes.
-    pub needs_nodes: Arc<AtomicBool>,
-    /// Where the supervisor finds whether kube-scheduler goes by CSIStorageCapacities of the driver.
-    pub scheduled_by_capacity: Arc<AtomicBool>,
-    /// What is known of open calls when an engine ends.
-    pub open_calls: Arc<OpenCalls>,
+    /// What the supervisor sees of it.
+    pub links: RoleLinks,
 }
 
 impl ProvisionRole {
@@ -70,7 +77,7 @@ impl ProvisionRole {
         let requests = &self.context.requests;
         let listed = requests.list_metadata::<CapacityWire>(&selector, CAPACITIES).await;
         let listed = listed.map(|capacities| capacities.into_iter().map(CapacityManager::from).collect());
-        let is_working = self.queue.lock().is_some();
+        let is_working = self.links.queue.lock().is_some();
         check_central(driver, listed, is_working).map_err(|refusal| Refusal {
             reason: refusal.reason(),
             message: refusal.to_string(),
@@ -85,7 +92,7 @@ impl ProvisionRole {
 
     /// Tells whether kube-scheduler goes by CSIStorageCapacities of a driver that is admitted.
     fn tell_capacity(&self, driver: &str, is_so: bool) {
-        let was_so = self.scheduled_by_capacity.swap(is_so, Ordering::Relaxed);
+        let was_so = self.links.scheduled_by_capacity.swap(is_so, Ordering::Relaxed);
         if is_so && !was_so {
             tracing::warn!(driver, "{STALE_CAPACITY}");
         }
@@ -103,7 +110,7 @@ impl Role for ProvisionRole {
     /// from the first such driver on.
     fn lists_of(&self, facts: &DriverFacts) -> Option<Lists> {
         let has_topology = provisioner_facts(facts).capabilities.accessibility_constraints;
-        self.needs_nodes.store(has_topology, Ordering::Relaxed);
+        self.links.needs_nodes.store(has_topology, Ordering::Relaxed);
         has_topology.then(|| {
             self.context.nodes.start();
             self.context.nodes.nodes().lists().clone()
@@ -165,14 +172,14 @@ impl Role for ProvisionRole {
     fn start(&self, start: Start) -> Result<Engine<DriverContext>, Refusal> {
         let driver = start.facts.name.clone();
         let is_asked_for = start.config.borrow().provisioning.is_some();
-        let engine = is_asked_for.then(|| engine::start(self.context.clone(), start, self.open_calls.clone()));
+        let engine = is_asked_for.then(|| engine::start(self.context.clone(), start, self.links.open_calls.clone()));
         let engine = engine.flatten().ok_or_else(|| Refusal {
             reason: ConditionReason::EndpointConflict,
             message: format!(
                 "driver {driver} is already provisioned for by another AttacherConfig; delete one of the two"
             ),
         })?;
-        *self.queue.lock() = Some((driver, engine.queue().clone()));
+        *self.links.queue.lock() = Some((driver, engine.queue().clone()));
         Ok(engine)
     }
 
@@ -181,6 +188,6 @@ impl Role for ProvisionRole {
     }
 
     fn ended(&self, _: &DriverStateSender) {
-        clear_queue(&self.queue, &self.context.metrics);
+        clear_queue(&self.links.queue, &self.context.metrics);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::api::condition::ConditionReason;
-use crate::role::{ProvisionRole, QueueSlot};
+use crate::role::{ProvisionRole, RoleLinks};
 use crate::runtime::{Refusal, Role as _};
 
 const CAPACITIES: &str = "/apis/storage.k8s.io/v1/csistoragecapacities";
@@ -11,10 +11,10 @@ const CSI_DRIVERS: &str = "/apis/storage.k8s.io/v1/csidrivers/";
 fn role(world: &World) -> ProvisionRole {
     ProvisionRole {
         context: world.context.clone(),
-        queue: QueueSlot::default(),
-        needs_nodes: Arc::default(),
-        scheduled_by_capacity: Arc::default(),
-        open_calls: world.open_calls.clone(),
+        links: RoleLinks {
+            open_calls: world.open_calls.clone(),
+            ..RoleLinks::default()
+        },
     }
 }
 
@@ -72,7 +72,7 @@ async fn what_is_not_known_keeps_an_engine_from_its_start_only() {
     let refusal = admit(&world, &role, DRIVER).await.unwrap();
     assert_eq!(refusal.reason, ConditionReason::Syncing);
     world.start();
-    *role.queue.lock() = Some((DRIVER.into(), world.engine().queue().clone()));
+    *role.links.queue.lock() = Some((DRIVER.into(), world.engine().queue().clone()));
     assert_eq!(admit(&world, &role, DRIVER).await, None);
     capacities(&world, &["external-provisioner-n1"]);
     let refusal = admit(&world, &role, DRIVER).await.unwrap();
@@ -128,13 +128,17 @@ async fn a_driver_is_known_whose_pods_are_scheduled_by_capacity() {
             None => drop(world.api.objects.lock().remove(&path)),
         }
         assert_eq!(admit(&world, &role, DRIVER).await, None);
-        assert_eq!(role.scheduled_by_capacity.load(Ordering::Relaxed), is_known, "row {at}");
+        assert_eq!(
+            role.links.scheduled_by_capacity.load(Ordering::Relaxed),
+            is_known,
+            "row {at}"
+        );
     }
     // The provisioners of its nodes write them.
     world.api.put(&path, driver(json!({"storageCapacity": true})));
     capacities(&world, &["external-provisioner-n1"]);
     assert!(admit(&world, &role, DRIVER).await.is_some());
-    assert!(!role.scheduled_by_capacity.load(Ordering::Relaxed));
+    assert!(!role.links.scheduled_by_capacity.load(Ordering::Relaxed));
 }
 
 /// A former leader may have saved a PersistentVolume that a watch which is behind does not show.
