@@ -230,7 +230,7 @@ impl CachedKind<Index> for Claim {
             gone: previous.filter(|_| same.is_none()).cloned(),
             claims: current.into_iter().cloned().collect(),
             cause,
-            class: None,
+            ..Change::default()
         }
     }
 }
@@ -252,10 +252,10 @@ impl CachedKind<Index> for StorageClass {
         }
         let name = current.or(previous).map(|class| &*class.name).unwrap_or_default();
         Change {
-            gone: None,
             claims: index.records(index.open_of_class.of(name)),
             cause: ClaimCause::Class,
             class: current.cloned(),
+            ..Change::default()
         }
     }
 }
@@ -316,8 +316,13 @@ impl Store {
     /// The claim of a key.
     pub(crate) fn claim(&self, key: &ClaimKey) -> Seen<Arc<Claim>> {
         let known = self.0.index.read().claims.get(&key.name).cloned();
-        match known.filter(|claim| *claim.uid == *key.uid) {
-            Some(claim) => Seen::Here(claim),
+        self.seen(known.filter(|claim| *claim.uid == *key.uid))
+    }
+
+    /// What the lists, once they are complete, have or do not have.
+    fn seen<T>(&self, known: Option<T>) -> Seen<T> {
+        match known {
+            Some(known) => Seen::Here(known),
             None if self.0.lists.is_synced() => Seen::Gone,
             None => Seen::Unknown,
         }
@@ -348,36 +353,34 @@ impl Store {
     /// are none is known only while claims are watched, or were listed lately.
     pub(crate) fn bound_claims(&self, volume: &Volume) -> Seen<Vec<ClaimReference>> {
         let named = named_claim(volume).map(ClaimKey::named_by);
-        let mut claims = self.0.index.read().naming(&volume.name);
-        claims
-            .retain(|claim| named.as_ref().is_none_or(|named| named.name != claim.key) && is_of_volume(claim, volume));
-        let references: Vec<ClaimReference> = claims.iter().map(|claim| reference_of(claim)).collect();
+        let is_named = |claim: &Claim| named.as_ref().is_some_and(|named| named.name == claim.key);
+        let naming = self.0.index.read().naming(&volume.name);
+        let bound = naming
+            .iter()
+            .filter(|claim| !is_named(claim) && is_of_volume(claim, volume));
+        let references: Vec<ClaimReference> = bound.map(|claim| reference_of(claim)).collect();
         let lists = &self.0.lists;
-        let is_known = lists.is_synced()
-            && lists.is_of_one_state()
-            && (lists.is_watched::<PersistentVolumeClaimWire>()
-                || lists.is_listed_lately(PersistentVolumeClaimWire::PLURAL, 0));
         if !references.is_empty() {
             return Seen::Here(references);
         }
-        if is_known {
+        if !lists.is_synced() {
+            return Seen::Unknown;
+        }
+        let is_current = lists.is_watched::<PersistentVolumeClaimWire>()
+            || lists.is_listed_lately(PersistentVolumeClaimWire::PLURAL, 0);
+        if lists.is_of_one_state() && is_current {
             return Seen::Gone;
         }
-        if lists.is_synced() {
-            lists.doubt_unwatched::<PersistentVolumeClaimWire>(
-                "a volume may be deleted, and PersistentVolumeClaims are not watched",
-            );
-        }
+        lists.doubt_unwatched::<PersistentVolumeClaimWire>(
+            "a volume may be deleted, and PersistentVolumeClaims are not watched",
+        );
         Seen::Unknown
     }
 
     /// The class of a name.
     pub(crate) fn class(&self, name: &str) -> Seen<Arc<StorageClass>> {
-        match self.0.index.read().classes.get(name).cloned() {
-            Some(class) => Seen::Here(class),
-            None if self.0.lists.is_synced() => Seen::Gone,
-            None => Seen::Unknown,
-        }
+        let known = self.0.index.read().classes.get(name).cloned();
+        self.seen(known)
     }
 
     /// Tells a driver of every class.
@@ -473,11 +476,11 @@ impl Store {
             claims
         };
         if !claims.is_empty() {
+            let cause = ClaimCause::Volume;
             self.dispatch(Change {
-                gone: None,
                 claims,
-                cause: ClaimCause::Volume,
-                class: None,
+                cause,
+                ..Change::default()
             });
         }
         for route in self.routes().values() {

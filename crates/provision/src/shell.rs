@@ -15,7 +15,7 @@ use crate::provision::attempt::Verdict;
 use crate::queue::Run;
 use crate::runtime::fence::FencedClient;
 use crate::runtime::report::FailedAttempt;
-use crate::telemetry::{Span, SpanContext, w3c};
+use crate::telemetry::{Span, SpanContext, traced, w3c};
 use crate::traces::{Beginning, Lifecycle, LifecycleOutcome, Operation, Progress};
 use csi_attacher_model::attempt::CallEnd;
 
@@ -94,11 +94,23 @@ impl<'w, K> Shell<'w, K> {
         failed.tell(work, &work.context.metrics, &mut self.span)
     }
 
-    /// Shows on the span that a request failed which may succeed a moment later, or that nobody waits for.
+    /// Tells on the span and in the log of a request that failed which may succeed a moment later, or that nobody waits for.
     pub fn fail_request(&mut self, error: &ApiError) {
         let kind = error.error_type();
         self.span.fail(&kind, &error.message);
         self.note_failure(kind);
+        let (claim, volume) = self.run.key.claim_or_volume();
+        let of = claim.map_or("PersistentVolume", |_| "PersistentVolumeClaim");
+        traced!(
+            warn,
+            self.span,
+            driver = &*self.look.work.facts.name,
+            PersistentVolumeClaim = claim,
+            PersistentVolume = volume,
+            %error,
+            next_try_seconds = self.run.retry_delay.as_secs_f64(),
+            "a request about the {of} failed"
+        );
     }
 
     /// Notes `error.type` of a failure, for a root that does not end well. An attempt without a span may fail as well.

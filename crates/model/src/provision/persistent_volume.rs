@@ -112,11 +112,8 @@ fn csi_source(volume: &NewVolume, driver: &ProvisionerFacts, identity: &str) -> 
 pub fn node_affinity(topology: &[Segment]) -> Option<Value> {
     let expression = |(key, value): (&str, &str)| json!({"key": key, "operator": "In", "values": [value]});
     let term = |segment: &Segment| json!({"matchExpressions": segment.iter().map(expression).collect::<Vec<_>>()});
-    let terms: Vec<Value> = topology
-        .iter()
-        .filter(|segment| !segment.is_empty())
-        .map(term)
-        .collect();
+    let named = topology.iter().filter(|segment| !segment.is_empty());
+    let terms: Vec<Value> = named.map(term).collect();
     (!terms.is_empty()).then(|| json!({"required": {"nodeSelectorTerms": terms}}))
 }
 
@@ -136,10 +133,8 @@ pub(super) fn is_of_claim_and_driver(volume: &Volume, claim: &Claim, driver: &Pr
 
 /// Whether a PersistentVolume was made for a claim.
 pub(super) fn is_of_claim(volume: &Volume, claim: &Claim) -> bool {
-    volume
-        .claim
-        .as_ref()
-        .is_some_and(|reference| reference.uid == claim.uid)
+    let named = volume.claim.as_ref();
+    named.is_some_and(|named| named.uid == claim.uid)
 }
 
 /// The handle of its volume; empty without a CSI source.

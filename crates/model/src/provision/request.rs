@@ -232,15 +232,11 @@ fn capabilities(
             flags: class.mount_options.clone(),
         }
     };
-    let modes = observed.claim.access_modes.iter();
-    modes
-        .map(|one| {
-            Ok(VolumeCapability {
-                access: access(),
-                mode: mode(one)?,
-            })
-        })
-        .collect()
+    let capability = |one| -> Result<_, ProvisionRefusal> {
+        let (access, mode) = (access(), mode(one)?);
+        Ok(VolumeCapability { access, mode })
+    };
+    observed.claim.access_modes.iter().map(capability).collect()
 }
 
 /// The Secret of the calls and the references for the PersistentVolume. A call that is open is repeated with the Secret that it was made

@@ -315,17 +315,16 @@ fn template(class: &StorageClass, family: SecretFamily) -> Result<Option<SecretT
         class: class.name.clone(),
         key,
     };
-    let (name, namespace) = match (name, namespace) {
-        (None, None) => return Ok(None),
-        (Some(_), None) => return Err(missing(keys.1)),
-        (None, Some(_)) => return Err(missing(keys.0)),
-        (Some(name), Some(namespace)) => (name, namespace),
-    };
-    Ok(Some(SecretTemplate {
-        keys: (name.0, namespace.0),
-        name: name.1,
-        namespace: namespace.1,
-    }))
+    match (name, namespace) {
+        (None, None) => Ok(None),
+        (Some(_), None) => Err(missing(keys.1)),
+        (None, Some(_)) => Err(missing(keys.0)),
+        (Some((name_key, name)), Some((namespace_key, namespace))) => Ok(Some(SecretTemplate {
+            keys: (name_key, namespace_key),
+            name,
+            namespace,
+        })),
+    }
 }
 
 /// The value of a parameter with the key that it stands under.

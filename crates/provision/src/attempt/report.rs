@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::shell::Shell;
-use crate::apiserver::ApiError;
 use crate::decide::Failure;
 use crate::events::{of_claim_named, of_volume_named};
 use crate::failures::{self, LASTING, kind_of};
@@ -24,7 +23,10 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &ClaimAttempt, note: ClaimN
     let claim = &*claim;
     count(shell, &note);
     match note {
-        ClaimNote::Calls(ClaimReason::FindOut, plan) => finds_out(shell, claim, &plan.name),
+        ClaimNote::Calls(ClaimReason::FindOut, plan) => {
+            let note = event::finding_out(&plan.name);
+            record(shell, claim, ProvisionEventReason::ProvisioningCancelled, "", note);
+        }
         ClaimNote::Calls(..) => {}
         ClaimNote::CallFailed(outcome, failure, is_retried) => {
             call_failed(shell, claim, &outcome, &failure, is_retried);
@@ -68,7 +70,7 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &ClaimAttempt, note: ClaimN
             let message = event::request_refused(&error).unwrap_or(error.message);
             failed(shell, claim, error_type::OTHER, &message, None);
         }
-        ClaimNote::RequestFailed(error) => request_failed(shell, claim, &error),
+        ClaimNote::RequestFailed(error) => shell.fail_request(&error),
         ClaimNote::LeaseLost(lost) => {
             if let Some(message) = failures::lease_lost(shell, lost) {
                 let wait = Some(shell.run.wait_delay);
@@ -88,26 +90,6 @@ fn count(shell: &Shell<'_>, note: &ClaimNote) {
         note if note.is_possible_leak() => metrics.possible_leak(driver),
         _ => {}
     }
-}
-
-/// A request that may succeed a moment later.
-fn request_failed(shell: &mut Shell<'_>, claim: &Claim, error: &ApiError) {
-    shell.fail_request(error);
-    traced!(
-        warn,
-        shell.span,
-        driver = &*shell.look.work.facts.name,
-        PersistentVolumeClaim = &*claim.key,
-        %error,
-        next_try_seconds = shell.run.retry_delay.as_secs_f64(),
-        "a request about the PersistentVolumeClaim failed"
-    );
-}
-
-/// A call is made for a claim that nobody wants any more.
-fn finds_out(shell: &Shell<'_>, claim: &Claim, volume: &str) {
-    let note = event::finding_out(volume);
-    record(shell, claim, ProvisionEventReason::ProvisioningCancelled, "", note);
 }
 
 /// DeleteVolume is called without the Secret of the call that made the volume: it is not there.

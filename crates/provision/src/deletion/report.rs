@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::shell::Shell;
-use crate::apiserver::ApiError;
 use crate::decide::Failure;
 use crate::events::{of_claim_named, of_volume_named};
 use crate::failures::{self, LASTING, kind_of};
@@ -60,10 +59,7 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &VolumeAttempt, note: Volum
             let retry = (shell.run.retry_delay, true);
             failed(shell, volume, error_type::OTHER, None, &message, retry);
         }
-        VolumeNote::RequestFailed(error) | VolumeNote::NotWritten(error) => {
-            shell.fail_request(&error);
-            request_failed(shell, volume, &error);
-        }
+        VolumeNote::RequestFailed(error) | VolumeNote::NotWritten(error) => shell.fail_request(&error),
         VolumeNote::LeaseLost(lost) => {
             if let Some(message) = failures::lease_lost(shell, lost) {
                 let wait = (shell.run.wait_delay, true);
@@ -71,19 +67,6 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &VolumeAttempt, note: Volum
             }
         }
     }
-}
-
-/// A request that may succeed a moment later, or that nobody waits for.
-fn request_failed(shell: &Shell<'_>, volume: &Volume, error: &ApiError) {
-    traced!(
-        warn,
-        shell.span,
-        driver = &*shell.look.work.facts.name,
-        PersistentVolume = &*volume.name,
-        %error,
-        next_try_seconds = shell.run.retry_delay.as_secs_f64(),
-        "a request about the PersistentVolume failed"
-    );
 }
 
 /// The deletion waits until something changes: told once.
