@@ -66,36 +66,34 @@ pub struct Index {
     /// The claims that may need work, by UID.
     open: BTreeMap<Arc<str>, Arc<str>>,
     /// The same, by the name of their class.
-    open_of_class: KeysByName,
+    open_of_class: KeysBy<Arc<str>>,
     /// The same, by the name of the node that is selected for them.
-    open_of_node: KeysByName,
+    open_of_node: KeysBy<Arc<str>>,
     /// All claims that name a PersistentVolume, by the hash of its name: thousands are bound, and a few bytes are enough for each.
-    bound: BTreeSet<(u64, Arc<str>)>,
+    bound: KeysBy<u64>,
     /// Since when the volume of an open claim is asked for, by UID, where that was not so when the claim was seen first.
     asked: HashMap<Arc<str>, Timestamp>,
     names: SharedNames,
 }
 
-/// Keys of claims by the name of something that they name.
+/// Keys of claims by something that they name.
 #[derive(Default)]
-struct KeysByName(HashMap<Arc<str>, BTreeSet<Arc<str>>>);
+struct KeysBy<N>(BTreeSet<(N, Arc<str>)>);
 
-impl KeysByName {
-    fn add(&mut self, name: &Arc<str>, key: &Arc<str>) {
-        self.0.entry(name.clone()).or_default().insert(key.clone());
-    }
-
-    fn remove(&mut self, name: &str, key: &str) {
-        if let Some(keys) = self.0.get_mut(name) {
-            keys.remove(key);
-            if keys.is_empty() {
-                self.0.remove(name);
+impl<N: Ord + Clone> KeysBy<N> {
+    /// A claim names something else than before.
+    fn replace(&mut self, previous: Option<(N, Arc<str>)>, current: Option<(N, Arc<str>)>) {
+        if previous != current {
+            if let Some(previous) = previous {
+                self.0.remove(&previous);
             }
+            self.0.extend(current);
         }
     }
 
-    fn of(&self, name: &str) -> impl Iterator<Item = &Arc<str>> {
-        self.0.get(name).into_iter().flatten()
+    fn of(&self, named: N) -> impl Iterator<Item = &Arc<str>> {
+        let from = self.0.range((named.clone(), Arc::from(""))..);
+        from.take_while(move |(known, _)| *known == named).map(|(_, key)| key)
     }
 }
 
@@ -137,27 +135,21 @@ impl Index {
             self.note_asked(previous, current);
         }
         let bound = |claim: &Arc<Claim>| Some((hash(claim.volume_name.as_deref()?), claim.key.clone()));
-        let (former, now) = (previous.and_then(bound), current.and_then(bound));
-        if former != now {
-            if let Some(former) = former {
-                self.bound.remove(&former);
-            }
-            self.bound.extend(now);
-        }
-        if let Some(previous) = previous.filter(|previous| is_open(previous)) {
+        self.bound.replace(previous.and_then(bound), current.and_then(bound));
+        let previous = previous.filter(|previous| is_open(previous));
+        let current = current.filter(|current| is_open(current));
+        if let Some(previous) = previous {
             self.open.remove(&*previous.uid);
-            self.open_of_class.remove(&previous.class, &previous.key);
-            if let Some(node) = &previous.selected_node {
-                self.open_of_node.remove(node, &previous.key);
-            }
         }
-        if let Some(current) = current.filter(|current| is_open(current)) {
+        if let Some(current) = current {
             self.open.insert(Arc::from(&*current.uid), current.key.clone());
-            self.open_of_class.add(&current.class, &current.key);
-            if let Some(node) = &current.selected_node {
-                self.open_of_node.add(node, &current.key);
-            }
         }
+        let of_class = |claim: &Arc<Claim>| (claim.class.clone(), claim.key.clone());
+        self.open_of_class
+            .replace(previous.map(of_class), current.map(of_class));
+        let of_node = |claim: &Arc<Claim>| Some((claim.selected_node.clone()?, claim.key.clone()));
+        self.open_of_node
+            .replace(previous.and_then(of_node), current.and_then(of_node));
     }
 
     /// The open claims whose volume may have this name: those whose UID it ends in, or begins with what it ends in where names are short.
@@ -177,9 +169,7 @@ impl Index {
 
     /// The claims that name this PersistentVolume, perhaps with others.
     fn naming(&self, volume: &str) -> Vec<Arc<Claim>> {
-        let hash = hash(volume);
-        let from = self.bound.range((hash, Arc::from(""))..);
-        self.records(from.take_while(|(known, _)| *known == hash).map(|(_, key)| key))
+        self.records(self.bound.of(hash(volume)))
     }
 
     fn records<'i>(&'i self, keys: impl Iterator<Item = &'i Arc<str>>) -> Vec<Arc<Claim>> {
@@ -252,7 +242,7 @@ impl CachedKind<Index> for StorageClass {
         }
         let name = current.or(previous).map(|class| &*class.name).unwrap_or_default();
         Change {
-            claims: index.records(index.open_of_class.of(name)),
+            claims: index.records(index.open_of_class.of(name.into())),
             cause: ClaimCause::Class,
             class: current.cloned(),
             ..Change::default()
@@ -505,7 +495,7 @@ impl Store {
     fn node_changed(&self, node: &str) {
         let claims = {
             let index = self.0.index.read();
-            index.records(index.open_of_node.of(node))
+            index.records(index.open_of_node.of(node.into()))
         };
         let claims: Vec<_> = claims.iter().map(keyed).collect();
         for route in self.routes().values() {
@@ -824,9 +814,9 @@ mod tests {
         assert_eq!(found(&volume(names("gone", "gone"))), "a");
         take("a", Some("other"), ClaimPhase::Bound);
         assert_eq!(found(&volume(names("gone", "gone"))), "Unknown");
-        assert_eq!(store.0.index.read().bound.len(), 3);
+        assert_eq!(store.0.index.read().bound.0.len(), 3);
         let gone = store.0.index.write().claims.get("web/a").cloned().unwrap();
         store.take_deletion(&*gone);
-        assert_eq!(store.0.index.read().bound.len(), 2);
+        assert_eq!(store.0.index.read().bound.0.len(), 2);
     }
 }

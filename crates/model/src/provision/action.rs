@@ -166,10 +166,7 @@ pub enum ProvisionedVolumeAction {
     /// Call DeleteVolume.
     Delete(DeletePlan),
     /// DELETE the PersistentVolume, on condition that it has this UID.
-    Remove {
-        /// `metadata.uid`.
-        uid: Box<str>,
-    },
+    Remove(Box<str>),
     /// Take our finalizer off. That of the attacher is taken off where volumes are attached, in a write of its own.
     Release(Write),
 }

@@ -403,7 +403,7 @@ impl VolumeAttempt {
             _ if !view.may_start() => return VolumeStep::End(Verdict::LeaseLost),
             Action::Protect(write) => (Pending::Write(reason, Some(true)), VolumeStep::Patch(write)),
             Action::Release(write) => (Pending::Write(reason, Some(false)), VolumeStep::Patch(write)),
-            Action::Remove { uid } => (Pending::Write(reason, None), VolumeStep::Remove(uid)),
+            Action::Remove(uid) => (Pending::Write(reason, None), VolumeStep::Remove(uid)),
             Action::Delete(plan) => {
                 if let Some(missing) = self.secret_of.clone().filter(|_| plan.secret.is_none()) {
                     self.notes.push(VolumeNote::WithoutSecret(missing));

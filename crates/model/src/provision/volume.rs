@@ -98,8 +98,7 @@ pub fn named_claim(volume: &Volume) -> Option<&ClaimReference> {
 fn deleted(observed: &ObservedVolume<'_>) -> VolumeDecision {
     let volume = observed.volume;
     if !volume.deleting {
-        let uid = volume.uid.clone();
-        return decided(VolumeReason::RemoveVolume, Action::Remove { uid });
+        return decided(VolumeReason::RemoveVolume, Action::Remove(volume.uid.clone()));
     }
     let write = patch::release_volume(volume);
     decided(VolumeReason::Release, write.map_or(Action::Ignore, Action::Release))

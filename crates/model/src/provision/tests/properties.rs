@@ -327,7 +327,7 @@ proptest! {
                 prop_assert!(volume.claim.is_none() || is_released || world.claim == OwningClaim::LiveGone);
                 prop_assert!(!plan.handle.trim().is_empty() && world.volume["spec"]["csi"]["driver"] == DRIVER);
             }
-            ProvisionedVolumeAction::Remove { uid } => {
+            ProvisionedVolumeAction::Remove(uid) => {
                 prop_assert!(!volume.deleting && **uid == *volume.uid);
                 prop_assert!(world.deletion == Deletion::Deleted || is_left(&world));
             }

@@ -26,7 +26,7 @@ pub fn word(action: &Action) -> String {
             None => format!("delete {}", plan.handle),
             Some(secret) => format!("delete {} with {}", plan.handle, secret.name),
         },
-        Action::Remove { uid } => format!("remove {uid}"),
+        Action::Remove(uid) => format!("remove {uid}"),
         Action::Release(write) => format!("release {}", write.body.as_array().map_or(0, |all| (all.len() - 1) / 2)),
     }
 }
