@@ -66,11 +66,11 @@ pub fn needs_claim_work(claim: &Claim, driver: &ProvisionerFacts) -> bool {
 /// Whether the volume of a PersistentVolume is to be deleted by a driver unless something keeps it, as the PersistentVolume alone says:
 /// these are the volumes that `spec.provisioning.deletion: Hold` keeps.
 pub fn is_released(volume: &Volume, driver: &ProvisionerFacts) -> bool {
-    is_left(volume) == Some(true) && is_own_volume(volume, driver)
+    is_to_go(volume) == Some(true) && is_own_volume(volume, driver)
 }
 
 /// The same, whosever it is; none where a person has to decide.
-pub(super) fn is_left(volume: &Volume) -> Option<bool> {
+pub(super) fn is_to_go(volume: &Volume) -> Option<bool> {
     let lifecycle = &*volume.lifecycle;
     let (has_finalizer, was_bound) = (lifecycle.finalizer_at.is_some(), was_bound(volume));
     let is_gone = if was_bound {

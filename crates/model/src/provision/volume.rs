@@ -8,7 +8,7 @@ use super::action::{ProvisionedVolumeAction as Action, VolumeDecision, VolumeRea
 use super::creation::Deletion;
 use super::driver::ProvisionerFacts;
 use super::observed::{ObservedVolume, OwningClaim, ProvisionerSecretState, RolePhase};
-use super::ownership::{is_left, is_own_class, is_own_volume, is_released};
+use super::ownership::{is_own_class, is_own_volume, is_released, is_to_go};
 use super::parameters::ClassParameters;
 use super::patch;
 use super::persistent_volume::handle_of;
@@ -70,7 +70,7 @@ pub(super) fn decide(observed: &ObservedVolume<'_>) -> VolumeDecision {
         let write = protect_volume(volume, PROVISIONER_FINALIZER);
         return decided(VolumeReason::Protect, Action::Protect(write));
     }
-    match is_left(volume) {
+    match is_to_go(volume) {
         Some(true) => {}
         Some(false) => return decided(VolumeReason::NotReleased, Action::Ignore),
         None => return wait(VolumeReason::NeedsDecision),
