@@ -21,7 +21,6 @@ pub(super) struct ProvisioningState {
     pub task: DriverState,
     /// Whether another replica provisions for the driver and says so in the status.
     pub is_elsewhere: bool,
-    /// What its settings let it begin.
     pub begins: Begins,
     /// Whether claims wait for what a call of a driver did that cannot be reached: nobody answers for them.
     pub holds_claims: bool,
@@ -114,7 +113,6 @@ pub(super) struct KeptVolumes {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct QueueFigures {
     pub pending: PendingWork,
-    /// What is wrong.
     pub health: Arc<ProvisionHealth>,
     /// The same as findings.
     pub findings: FindingsSummary,

@@ -136,7 +136,6 @@ impl Unsaved {
 }
 
 impl UnsavedVolumes {
-    /// None yet.
     pub fn new(series: QueueCounts) -> Self {
         let volumes = Mutex::default();
         Self { volumes, series }
@@ -225,7 +224,6 @@ impl DriverContext {
         })
     }
 
-    /// What the role is about to do.
     pub(crate) fn role(&self) -> RolePhase {
         if self.stopping.load(Ordering::Relaxed) {
             return RolePhase::Stopping;

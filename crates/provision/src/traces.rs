@@ -103,12 +103,10 @@ impl Beginning {
         }
     }
 
-    /// When it was.
     pub fn at(&self) -> Timestamp {
         self.at
     }
 
-    /// How long that is ago.
     pub fn elapsed(&self) -> Duration {
         clock::since(self.at)
     }
@@ -121,7 +119,6 @@ pub(crate) struct Progress {
     pub begun: Option<Beginning>,
     /// The trace that the attempts are a part of.
     pub lifecycle: Option<Lifecycle>,
-    /// How many attempts were made.
     pub attempts: u32,
     /// The last attempt that has a span, whichever trace that is in.
     pub previous: Option<SpanContext>,
@@ -140,7 +137,6 @@ impl Progress {
         self.attempts = self.attempts.saturating_add(u32::from(has_tried));
     }
 
-    /// The trace whose root is still to be sent.
     pub fn open_lifecycle(&self) -> Option<&Lifecycle> {
         self.lifecycle.as_ref().filter(|_| !self.has_ended)
     }
@@ -233,7 +229,6 @@ impl Lifecycle {
         }
     }
 
-    /// The context of the root.
     pub fn context(&self) -> SpanContext {
         self.own.context(self.sampled)
     }

@@ -63,6 +63,7 @@ impl ClaimAction {
 
 named! {
     /// Which rule decided about a claim.
+    #[allow(missing_docs, reason = "the names of the others say it")]
     pub enum ClaimReason {
         /// The claim is another driver's, and carries no marker of this one.
         NotOwn,
@@ -74,11 +75,9 @@ named! {
         WaitForBinding,
         /// The PersistentVolume of the claim has another handle than the volume that was created: the driver made two, and one is lost.
         TwoVolumes,
-        /// The PersistentVolume of the claim is being deleted.
         VolumeGoing,
         /// A PersistentVolume of that name is not the claim's.
         NameTaken,
-        /// The volume was created.
         SaveVolume,
         /// The volume was created, nobody wants it, and the class says to keep it.
         KeepVolume,
@@ -92,7 +91,6 @@ named! {
         StillAttached,
         /// Nobody wants a volume, and there is none.
         Cancelled,
-        /// A person lets the claim go.
         LetGo,
         /// Nobody wants a volume, and there may be one.
         FindOut,
@@ -100,7 +98,6 @@ named! {
         Draining,
         /// The driver is away: what needs no call goes on.
         DriverAway,
-        /// The class of the claim is missing.
         ClassMissing,
         /// The class of the claim is another provisioner's.
         ClassMismatch,
@@ -110,27 +107,20 @@ named! {
         Unconfirmed,
         /// No node is selected yet.
         WaitForConsumer,
-        /// A volume populator provisions the claim.
         Populator,
         /// Claim or class ask for something that cannot be done.
         Invalid,
         /// The driver said that a call with these inputs cannot succeed, and its time is not over.
         Infeasible,
-        /// The Secret of the call is missing.
         SecretMissing,
         /// The Secret of the call cannot be read.
         SecretForbidden,
-        /// The Secret of the call is not read yet.
         LoadSecret,
-        /// The selected node is gone.
         NodeGone,
         /// The topology of the volume is not known.
         TopologyMissing,
-        /// The claim gets a marker.
         Mark,
-        /// The claim carries a marker of another driver.
         MarkerOfAnotherDriver,
-        /// The volume is created.
         Create,
         /// The lists are not complete yet.
         Syncing,
@@ -183,6 +173,7 @@ impl ProvisionedVolumeAction {
 
 named! {
     /// Which rule decided about a PersistentVolume.
+    #[allow(missing_docs, reason = "the names of the others say it")]
     pub enum VolumeReason {
         /// It is another driver's.
         NotOwn,
@@ -194,7 +185,6 @@ named! {
         NeedsDecision,
         /// It is in use, or not ours to delete.
         NotReleased,
-        /// Deletions are held.
         Held,
         /// Another PersistentVolume has the same handle.
         HandleShared,
@@ -206,9 +196,7 @@ named! {
         Confirm,
         /// The Secret of the call may not be given, or cannot be read.
         SecretForbidden,
-        /// The Secret of the call is not read yet.
         LoadSecret,
-        /// Its volume is deleted.
         Delete,
         /// Its volume is gone, and it goes.
         RemoveVolume,
@@ -218,7 +206,6 @@ named! {
         Draining,
         /// The driver is away: what needs no call goes on.
         DriverAway,
-        /// The driver announces no CREATE_DELETE_VOLUME.
         NotSupported,
         /// Its volume is gone, and our finalizer is the last thing of ours.
         Release,

@@ -119,9 +119,7 @@ pub enum VolumeNote {
 #[derive(Clone, Debug, Default)]
 pub struct VolumeMemory {
     deletion: Deletion,
-    /// What it waits for, which is told.
     waits: Option<VolumeReason>,
-    /// Why nothing goes on, as it was told last.
     trouble: Option<Trouble>,
     /// The last copy: the PersistentVolume may be gone when that it was released is told.
     last: Option<Arc<Volume>>,

@@ -15,34 +15,22 @@ const MAX_WORDS: usize = 400;
 
 named! {
     /// What can be wrong, the worst first of each condition.
+    #[allow(missing_docs, reason = "`objects` says what each is")]
     pub enum TroubleKind {
-        /// The Secret of the call may not be read, or not be given to the driver.
         SecretForbidden,
-        /// What the driver answered cannot be used.
         DriverInvalid,
-        /// The outcome of a call has been unknown for too long.
         ProvisioningUncertain,
-        /// A volume has been wanted for too long.
         ProvisioningStuck,
-        /// The class of a claim is missing.
         ClassMissing,
-        /// A claim carries a marker of another driver.
         MarkerOfAnotherDriver,
-        /// A volume cannot be made now.
         ProvisioningFailing,
-        /// A volume may be left in the storage system.
         PossiblyLeaked,
-        /// A PersistentVolume is Released, and its claim is there.
         ReleasedWhileBound,
-        /// The volume of a PersistentVolume, or that which a claim was answered, is that of another one as well.
         HandleShared,
-        /// A person has to say what becomes of a volume.
         NeedsDecision,
         /// A deletion has lasted too long. Of one that has not, that it waits for something which ends by itself.
         DeletesStuck,
-        /// A volume cannot be deleted now.
         DeletesFailing,
-        /// Deletions are held by the settings.
         VolumesHeld,
     }
 }

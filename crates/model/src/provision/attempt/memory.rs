@@ -26,7 +26,6 @@ use crate::objects::{Claim, SecretReference};
 pub struct ClaimMemory {
     /// The last copy: the claim may be gone, and its volume there.
     pub(super) last: Option<Arc<Claim>>,
-    /// What is known of the volume; none before the first look.
     pub(super) creation: Option<Creation>,
     /// Whether somebody else may have called for the claim and left no marker. What the first answer says is known from then on.
     pub(super) others_may_have_called: bool,
@@ -46,11 +45,9 @@ pub struct ClaimMemory {
     pub(super) is_told_of_lists: bool,
     /// Since when the class is missing, or that of another provisioner; or not known as it is.
     pub(super) class_missing_since: Option<Timestamp>,
-    /// Since when the selected node is missing.
     pub(super) node_missing_since: Option<Timestamp>,
     /// Since when the PersistentVolume is known to be saved.
     pub(super) saved_since: Option<Timestamp>,
-    /// A call that cannot succeed with its arguments.
     pub(super) infeasible: Option<Infeasible>,
     /// The Secret of a call that the driver refused: a change of it may be the cure.
     pub(super) refused_with: Option<SecretReference>,
@@ -62,17 +59,12 @@ pub struct ClaimMemory {
     pub(super) save_at: Option<Timestamp>,
     /// The rule by which it was to be saved last, until that is told: the answer may be lost, and the claim be deleted since.
     pub(super) saved_by: Option<ClaimReason>,
-    /// Whether it was told that a volume populator provisions the claim.
     pub(super) is_populated: bool,
-    /// Whether it was told that the PersistentVolume is saved.
     pub(super) is_told: bool,
-    /// Whether it was told that the driver made two volumes.
     pub(super) two_are_told: bool,
     /// Whether it was told that no object tells of the volume any more.
     pub(super) leak_is_told: bool,
-    /// Why nothing goes on, as it was told last.
     pub(super) trouble: Option<Trouble>,
-    /// Since when this process does not know what a call did.
     pub(super) uncertain_since: Option<Timestamp>,
     /// Whether it was told that something in the marker is ignored.
     pub(super) ignored_is_told: bool,
@@ -98,7 +90,6 @@ pub struct RetryRequests {
     seen: Option<Box<str>>,
     /// Whether the object was looked at: what it asked for before is nothing new.
     has_looked: bool,
-    /// When one was heard last.
     heard_at: Option<Timestamp>,
     /// Whether one was heard that no attempt was made for yet.
     is_due: bool,

@@ -74,9 +74,7 @@ pub enum WaitsFor {
 #[derive(Clone, Debug, Default)]
 pub struct ClaimAttempt {
     memory: ClaimMemory,
-    /// What was asked for last.
     pending: Option<Pending>,
-    /// What comes before the next decision.
     due: Option<Due>,
     /// Of the settings and the connection that it began with.
     epoch: u64,
