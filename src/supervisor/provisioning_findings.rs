@@ -10,7 +10,7 @@ use csi_attacher_model::provision::ProvisionHealth;
 use csi_attacher_provision::WorkKey;
 
 use super::gauges;
-use super::provisioning_state::{PendingWork, QueueFigures};
+use super::provisioning_state::PendingWork;
 use super::saturation::{RoleLimits, Saturation};
 use crate::api::DriverConfig;
 use crate::api::condition::ConditionReason;
@@ -44,12 +44,11 @@ impl QueueExamination {
         (insights, config_name): (&FindingsHandle, &str),
     ) {
         let now = clock::now();
-        let mut figures = QueueFigures::of(queue, &mut self.history, stuck_after, now);
+        let (mut pending, health, findings, new) = PendingWork::of(queue, &mut self.history, stuck_after, now);
         let stats = queue.stats();
-        let pending = &mut figures.pending;
         (pending.claims.failing, pending.volumes.failing) = gauges::failing(&stats);
         let metrics = &context.metrics;
-        gauges::set_provisioning(metrics, driver, &stats, pending, config);
+        gauges::set_provisioning(metrics, driver, &stats, &pending, config);
         if let Some(settings) = &config.provisioning {
             self.saturation
                 .observe(&stats, &RoleLimits::provisioning(settings), Instant::now());
@@ -60,8 +59,8 @@ impl QueueExamination {
             ConditionReason::PROVISIONING_SATURATED,
             &self.saturation,
         );
-        let report = FindingsReport::begin(context, driver, false, &figures.findings, now);
-        for finding in &figures.new {
+        let report = FindingsReport::begin(context, driver, false, &findings, now);
+        for finding in &new {
             warn!(
                 driver = &**driver,
                 object = finding.object.as_deref(),
@@ -76,9 +75,9 @@ impl QueueExamination {
         }
         let config = insights.config(|config| config.name == config_name);
         report.end(config.as_ref(), &self.findings);
-        self.findings = figures.findings;
-        self.health = Some(figures.health);
-        self.pending = Some(figures.pending);
+        self.findings = findings;
+        self.health = Some(Arc::new(health));
+        self.pending = Some(pending);
     }
 }
 

@@ -109,22 +109,16 @@ pub(super) struct KeptVolumes {
     pub unclear: usize,
 }
 
-/// What the memory of a queue says.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct QueueFigures {
-    pub pending: PendingWork,
-    pub health: Arc<ProvisionHealth>,
-    /// The same as findings.
-    pub findings: FindingsSummary,
-    /// The findings that were not reported yet.
-    pub new: Vec<NewFinding>,
-}
-
-impl QueueFigures {
-    /// Those of a driver, once more after those in the history.
-    pub fn of(queue: &Queue<WorkKey>, history: &mut FindingHistory, stuck_after: Duration, now: Timestamp) -> Self {
-        let mut figures = Self::default();
-        let mut health = ProvisionHealth::default();
+impl PendingWork {
+    /// What the queue of a driver has left to do and what is wrong; the same as findings, once more after those in the history; and those of
+    /// them that were not reported yet.
+    pub fn of(
+        queue: &Queue<WorkKey>,
+        history: &mut FindingHistory,
+        stuck_after: Duration,
+        now: Timestamp,
+    ) -> (Self, ProvisionHealth, FindingsSummary, Vec<NewFinding>) {
+        let (mut pending, mut health) = (Self::default(), ProvisionHealth::default());
         let mut pass = FindingsPass::begin(history, stuck_after, now).frequent();
         queue.remember_all(|key, memory| {
             let object = key.pending(memory);
@@ -134,7 +128,6 @@ impl QueueFigures {
                     pass.found(finding, key.uid(), Some(key.name()), || object.words());
                 }
             }
-            let pending = &mut figures.pending;
             if let WorkKey::Claim(_) = key {
                 pending.uncertain += usize::from(memory.is_uncertain());
                 if let Some(since) = object.since {
@@ -142,19 +135,17 @@ impl QueueFigures {
                 }
                 return;
             }
-            let kept = &mut pending.kept;
             match memory.waits() {
-                Some(VolumeReason::Held) => kept.held += 1,
-                Some(VolumeReason::StillAttached) => kept.attached += 1,
-                Some(_) => kept.unclear += 1,
+                Some(VolumeReason::Held) => pending.kept.held += 1,
+                Some(VolumeReason::StillAttached) => pending.kept.attached += 1,
+                Some(_) => pending.kept.unclear += 1,
                 None => {}
             }
             if let Some(since) = object.since.filter(|_| memory.waits() != Some(VolumeReason::Held)) {
                 pending.volumes.add(key.name(), since);
             }
         });
-        (figures.findings, figures.new, _) = pass.end();
-        figures.health = Arc::new(health);
-        figures
+        let (findings, new, _) = pass.end();
+        (pending, health, findings, new)
     }
 }

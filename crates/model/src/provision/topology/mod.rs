@@ -4,16 +4,14 @@
 
 mod requirement;
 mod segment;
-mod spread;
 mod terms;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 
-pub use requirement::{TopologyQuery, TopologyRequirement, requirement};
+pub use requirement::{SpreadPosition, TopologyQuery, TopologyRequirement, requirement, spread_position};
 pub use segment::{MAX_TERMS, MAX_TERMS_SIZE, Segment};
-pub use spread::{SpreadPosition, spread_position};
 pub use terms::{Terms, allowed_terms, is_allowed, is_unrestricted};
 
 use super::seen::Seen;
