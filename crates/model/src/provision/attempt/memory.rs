@@ -14,6 +14,7 @@ use super::step::{ClaimView, ListMoment, Verdict};
 use crate::ListRests;
 use crate::answer::ApiError;
 use crate::decide::Failure;
+use crate::findings::age;
 use crate::objects::{Claim, SecretReference};
 
 /// What is remembered of a claim while it is worked on. It is read from the object at each start; what is here besides is safe to forget
@@ -110,7 +111,7 @@ impl RetryRequests {
         }
         let is_early = self
             .heard_at
-            .is_some_and(|at| now >= at && super::elapsed(at, now) < RETRY_NOW_INTERVAL);
+            .is_some_and(|at| now >= at && age(at, now) < RETRY_NOW_INTERVAL);
         if self.seen.as_deref() == value || is_early {
             return false;
         }
@@ -162,7 +163,7 @@ impl ClaimMemory {
     pub(super) fn save_rest(&mut self, now: Timestamp) -> Option<Duration> {
         let until = super::within(self.save_at?, MAX_SAVE_PAUSE, now);
         self.save_at = Some(until);
-        let rest = super::elapsed(now, until);
+        let rest = age(now, until);
         (!rest.is_zero()).then_some(rest)
     }
 

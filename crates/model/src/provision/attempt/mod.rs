@@ -35,6 +35,7 @@ use super::seen::Seen;
 use super::trouble::Trouble;
 use crate::answer::ApiError;
 use crate::api::names::TRACEPARENT_ANNOTATION;
+use crate::findings::age;
 use crate::objects::{Claim, SecretReference, StorageClass, Volume};
 use step::{Due, Pending};
 use surroundings::{Surroundings, neutral};
@@ -392,7 +393,7 @@ impl ClaimAttempt {
         let since = |since: &mut Option<Timestamp>, holds: bool| {
             // A clock that was set back makes no wait longer.
             *since = holds.then(|| since.map_or(now, |since| since.min(now)));
-            since.map_or(Duration::ZERO, |since| elapsed(since, now))
+            since.map_or(Duration::ZERO, |since| age(since, now))
         };
         let for_class = since(&mut self.memory.class_missing_since, is_missing) >= CLASS_TIMEOUT;
         let misses_node = surroundings.misses_node(claim);
@@ -409,7 +410,7 @@ impl ClaimAttempt {
             for_class,
             for_node,
             for_binding,
-            stuck: marked_at.is_some_and(|since| elapsed(since, now) >= view.stuck_after()),
+            stuck: marked_at.is_some_and(|since| age(since, now) >= view.stuck_after()),
         }
     }
 
@@ -580,7 +581,7 @@ impl ClaimAttempt {
         };
         let now = view.now();
         let rest = |since: Option<Timestamp>, patience: Duration| {
-            let waited = since.map_or(Duration::ZERO, |since| elapsed(since, now));
+            let waited = since.map_or(Duration::ZERO, |since| age(since, now));
             Verdict::Rest(patience.saturating_sub(waited).max(MIN_REST))
         };
         match reason {
@@ -598,7 +599,7 @@ impl ClaimAttempt {
             ClaimReason::VolumeGoing => Verdict::Rest(BINDING_TIMEOUT),
             ClaimReason::Infeasible => {
                 let until = self.memory.infeasible.map_or(now, |held| held.until);
-                Verdict::Rest(elapsed(now, until).clamp(MIN_REST, Self::infeasible_rest(view)))
+                Verdict::Rest(age(now, until).clamp(MIN_REST, Self::infeasible_rest(view)))
             }
             _ => Verdict::Rest(LONG_REST),
         }
@@ -625,9 +626,4 @@ pub(super) fn not_kept(kind: &str) -> ApiError {
 /// The end of a wait of at most this time: a clock that was set back makes none longer.
 fn within(until: Timestamp, most: Duration, now: Timestamp) -> Timestamp {
     now.saturating_add(most).map_or(until, |latest| until.min(latest))
-}
-
-/// A clock that was set back has waited no time.
-fn elapsed(since: Timestamp, now: Timestamp) -> Duration {
-    Duration::try_from(now.duration_since(since)).unwrap_or_default()
 }
