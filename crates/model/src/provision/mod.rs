@@ -69,7 +69,7 @@ pub use ownership::{
 pub use parameters::ClassParameters;
 pub use patch::ClaimWrite;
 pub use persistent_volume::{is_saved, node_affinity, persistent_volume};
-pub use plan::{ClaimAccessType, CreatePlan, DeletePlan, VolumeCapability, VolumeSecrets, VolumeTemplate};
+pub use plan::{ClaimAccessType, CreatePlan, DeletePlan, VolumeCapability, VolumeTemplate};
 pub use policy::{LeakProtection, OrphanVolumePolicy, ProvisionPolicy, ProvisionerSecrets};
 pub use quantity::{format_bytes, parse_bytes};
 pub use refusal::{ProvisionRefusal, TemplateFault};

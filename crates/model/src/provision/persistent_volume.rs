@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 use super::driver::ProvisionerFacts;
 use super::quantity::format_bytes;
 use super::response::NewVolume;
+use super::secrets::SecretFamily;
 use super::topology::Segment;
 use crate::api::names::{
     DELETION_SECRET_NAME_ANNOTATION, DELETION_SECRET_NAMESPACE_ANNOTATION, MODIFY_SECRET_NAME_ANNOTATION,
@@ -54,7 +55,7 @@ fn annotations(volume: &NewVolume) -> Value {
         DELETION_SECRET_NAME_ANNOTATION: secret.map_or("", |secret| &*secret.name),
         DELETION_SECRET_NAMESPACE_ANNOTATION: secret.map_or("", |secret| &*secret.namespace),
     });
-    if let Some(secret) = &plan.volume.secrets.controller_modify {
+    if let Some(secret) = plan.volume.secrets.get(&SecretFamily::ControllerModify) {
         annotations[MODIFY_SECRET_NAME_ANNOTATION] = (*secret.name).into();
         annotations[MODIFY_SECRET_NAMESPACE_ANNOTATION] = (*secret.namespace).into();
     }
@@ -92,16 +93,15 @@ fn csi_source(volume: &NewVolume, driver: &ProvisionerFacts, identity: &str) -> 
     if template.read_only {
         source["readOnly"] = true.into();
     }
-    let secrets = &template.secrets;
     let references = [
-        ("controllerPublishSecretRef", &secrets.controller_publish),
-        ("nodeStageSecretRef", &secrets.node_stage),
-        ("nodePublishSecretRef", &secrets.node_publish),
-        ("controllerExpandSecretRef", &secrets.controller_expand),
-        ("nodeExpandSecretRef", &secrets.node_expand),
+        ("controllerPublishSecretRef", SecretFamily::ControllerPublish),
+        ("nodeStageSecretRef", SecretFamily::NodeStage),
+        ("nodePublishSecretRef", SecretFamily::NodePublish),
+        ("controllerExpandSecretRef", SecretFamily::ControllerExpand),
+        ("nodeExpandSecretRef", SecretFamily::NodeExpand),
     ];
-    for (field, secret) in references {
-        if let Some(SecretReference { namespace, name }) = secret {
+    for (field, family) in references {
+        if let Some(SecretReference { namespace, name }) = template.secrets.get(&family) {
             source[field] = json!({"name": &**name, "namespace": &**namespace});
         }
     }

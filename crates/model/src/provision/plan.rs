@@ -1,7 +1,9 @@
 //! What CreateVolume and DeleteVolume are called with, as plain data (CSI spec, "CreateVolumeRequest" and "DeleteVolumeRequest").
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::secrets::SecretFamily;
 use super::topology::{Segment, TopologyRequirement};
 use crate::decide::AccessMode;
 use crate::objects::{ClaimAccessMode, ReclaimPolicy, SecretReference, StringMap, VolumeMode};
@@ -96,20 +98,8 @@ pub struct VolumeTemplate {
     pub fs_type: Box<str>,
     /// Whether it is published read-only.
     pub read_only: bool,
-    /// References of the other Secrets.
-    pub secrets: VolumeSecrets,
-}
-
-/// The references to Secrets that a PersistentVolume carries; the provisioner's own stands in [`CreatePlan::secret`].
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the fields are the families of Secrets")]
-pub struct VolumeSecrets {
-    pub controller_publish: Option<SecretReference>,
-    pub node_stage: Option<SecretReference>,
-    pub node_publish: Option<SecretReference>,
-    pub controller_expand: Option<SecretReference>,
-    pub node_expand: Option<SecretReference>,
-    pub controller_modify: Option<SecretReference>,
+    /// References of the other Secrets; the provisioner's own stands in [`CreatePlan::secret`].
+    pub secrets: BTreeMap<SecretFamily, SecretReference>,
 }
 
 /// What DeleteVolume is called with, but for the contents of the Secret.

@@ -1,11 +1,12 @@
 //! From a claim and its class to what CreateVolume is called with.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::marker::RecordedArguments;
 use super::observed::ObservedClaim;
 use super::parameters::ClassParameters;
-use super::plan::{ClaimAccessType, CreatePlan, VolumeCapability, VolumeSecrets, VolumeTemplate};
+use super::plan::{ClaimAccessType, CreatePlan, VolumeCapability, VolumeTemplate};
 use super::quantity::parse_bytes;
 use super::refusal::ProvisionRefusal;
 use super::secrets::{SecretFamily, TemplateContext};
@@ -248,7 +249,7 @@ fn secrets(
     name: &str,
     recorded: RecordedArguments<'_>,
     is_wanted: bool,
-) -> Result<(Option<SecretReference>, VolumeSecrets), ProvisionRefusal> {
+) -> Result<(Option<SecretReference>, BTreeMap<SecretFamily, SecretReference>), ProvisionRefusal> {
     let claim = observed.claim;
     let context = TemplateContext {
         volume: name,
@@ -265,17 +266,14 @@ fn secrets(
         Some(secret) => Some(secret.clone()),
         None => of(SecretFamily::Provisioner)?,
     };
-    let reference = |family| match of(family) {
-        Err(_) if !is_wanted => Ok(None),
-        known => known,
-    };
-    let references = VolumeSecrets {
-        controller_publish: reference(SecretFamily::ControllerPublish)?,
-        node_stage: reference(SecretFamily::NodeStage)?,
-        node_publish: reference(SecretFamily::NodePublish)?,
-        controller_expand: reference(SecretFamily::ControllerExpand)?,
-        node_expand: reference(SecretFamily::NodeExpand)?,
-        controller_modify: reference(SecretFamily::ControllerModify)?,
-    };
+    let mut references = BTreeMap::new();
+    let is_other = |family: &SecretFamily| !matches!(family, SecretFamily::Default | SecretFamily::Provisioner);
+    for family in SecretFamily::ALL.iter().copied().filter(is_other) {
+        match of(family) {
+            Ok(named) => references.extend(named.map(|secret| (family, secret))),
+            Err(_) if !is_wanted => {}
+            Err(refusal) => return Err(refusal),
+        }
+    }
     Ok((secret, references))
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::builders::{ClaimWorld, DRIVER, MARKER, NAME, UID, claim_of, marker_json, plan_of, world};
 use crate::provision::topology::Segment;
-use crate::provision::{ClaimAction, ClaimReason, MarkerState, VolumeSecrets};
+use crate::provision::{ClaimAction, ClaimReason, MarkerState};
 
 /// The annotation that the next step writes.
 fn written(world: &ClaimWorld) -> Value {
@@ -154,7 +154,7 @@ fn a_secret_that_is_no_argument_of_the_call_is_left_out_where_nobody_wants_the_v
         |world| world.bound("static"),
     ];
     let has_secrets = |world: ClaimWorld| match world.decide().action {
-        ClaimAction::Create(plan) => Some(plan.volume.secrets != VolumeSecrets::default()),
+        ClaimAction::Create(plan) => Some(!plan.volume.secrets.is_empty()),
         _ => None,
     };
     for family in [

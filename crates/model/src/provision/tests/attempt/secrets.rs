@@ -5,6 +5,7 @@ use serde_json::json;
 use super::{Cluster, PROVISIONER, Play, UNWANTED, call_fails, error, failed, save_fails, status};
 use crate::answer::ApiErrorKind;
 use crate::objects::SecretReference;
+use crate::provision::SecretFamily;
 use crate::provision::attempt::{ClaimEvent, ClaimNote, ClaimStep, Verdict};
 
 /// Of a class that names a Secret.
@@ -61,14 +62,14 @@ fn a_secret_that_was_left_out_is_named_where_the_volume_is_wanted_again() {
         play.cluster.policy.hold_deletions = true;
         play.attempt(|step, _| {
             let ClaimStep::Create(create) = step else { return None };
-            named.push(create.volume.secrets.node_stage.is_some());
+            named.push(create.volume.secrets.contains_key(&SecretFamily::NodeStage));
             (!is_answered).then(|| failed(4))
         });
         play.cluster.set("/metadata/annotations/team", json!("red"));
         play.cluster.set(PROVISIONER, json!("csi.test"));
         play.attempt(|step, _| {
             let ClaimStep::Create(create) = step else { return None };
-            named.push(create.volume.secrets.node_stage.is_some());
+            named.push(create.volume.secrets.contains_key(&SecretFamily::NodeStage));
             None
         });
         assert_eq!(named, [false, true], "{is_answered}");
