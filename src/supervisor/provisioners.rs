@@ -63,7 +63,6 @@ impl ProvisionSetup {
 /// What is kept of a task that provisions besides what is kept of all.
 pub(super) struct ProvisionTask {
     links: RoleLinks,
-    /// What the queue shows.
     seen: QueueExamination,
 }
 
@@ -246,7 +245,6 @@ impl Tasks<Provisioning> {
         names
     }
 
-    /// Looks at each queue, and shows what there is.
     pub fn examine_queues(&mut self, insights: &FindingsHandle) {
         let setup = self.kind.setup.as_ref();
         let stuck_after = setup.map_or(Duration::MAX, |setup| setup.stuck_after);

@@ -21,7 +21,6 @@ const NOBODY_ANSWERS: &str = "; PersistentVolumeClaims wait until it is known wh
                               before the driver is back; if it is gone for good, delete the AttacherConfig, and then take off their \
                               finalizer attacher.csi.dev/provisioning";
 
-/// Status, reason and message.
 type Parts = (ConditionStatus, ConditionReason, String);
 
 /// All of them; none where another replica says how provisioning is.
@@ -101,7 +100,6 @@ pub(super) fn held_by(remaining: &Remaining, of_volumes: Option<&ConditionUpdate
         .unwrap_or_default()
 }
 
-/// From what the role is at to its condition.
 pub(super) fn ready(state: &ProvisioningState) -> ConditionUpdate {
     let (status, reason, message) = unable(state).unwrap_or_else(|| of_phase(state));
     ConditionUpdate::new(

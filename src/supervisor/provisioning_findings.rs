@@ -29,12 +29,10 @@ pub(super) struct QueueExamination {
     pub health: Option<Arc<ProvisionHealth>>,
     /// What it had left to do then.
     pub pending: Option<PendingWork>,
-    /// Which limits make its work wait.
     pub saturation: Saturation,
 }
 
 impl QueueExamination {
-    /// Looks at the queue of a driver, and shows what there is.
     pub fn examine(
         &mut self,
         context: &SharedContext,
@@ -81,7 +79,6 @@ impl QueueExamination {
     }
 }
 
-/// The object that a finding is about.
 fn subjects(finding: &NewFinding) -> Vec<InvolvedObject> {
     let name = finding.object.as_deref().unwrap_or_default();
     let object = match (finding.kind, name.split_once('/')) {

@@ -26,7 +26,6 @@ pub(super) struct ProvisioningState {
     pub holds_claims: bool,
     /// Whether it reads Nodes: its driver has topology.
     pub reads_nodes: bool,
-    /// Whether kube-scheduler goes by CSIStorageCapacities of its driver.
     pub scheduled_by_capacity: bool,
     /// Why what it reads cannot be watched, if so.
     pub watch_failure: Option<String>,
@@ -44,7 +43,6 @@ pub(super) struct PendingObjects {
     pub count: usize,
     /// Those whose last attempt failed, or that wait for something that is missing.
     pub failing: usize,
-    /// The name of the oldest one, and since when.
     pub oldest: Option<(Arc<str>, Timestamp)>,
 }
 
@@ -58,7 +56,6 @@ impl PendingObjects {
         }
     }
 
-    /// For how long the oldest one waits.
     pub fn age(&self) -> Duration {
         let oldest = self.oldest.as_ref();
         oldest.map(|(_, since)| clock::since(*since)).unwrap_or_default()
@@ -79,7 +76,6 @@ pub(super) struct PendingWork {
 /// What provisioning begins, by its settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Begins {
-    /// What there is to do.
     Everything,
     /// Nothing, as `spec.provisioning.mode` is Disabled.
     NothingAsDisabled,

@@ -182,7 +182,6 @@ impl Index {
 pub struct Change {
     /// The claim that changed or is gone, if it is one.
     gone: Option<Arc<Claim>>,
-    /// The claims that may need work.
     claims: Vec<Arc<Claim>>,
     cause: ClaimCause,
     /// The class as it is now, if it is one and is there.
@@ -303,7 +302,6 @@ impl Store {
         &self.0.lists
     }
 
-    /// The claim of a key.
     pub(crate) fn claim(&self, key: &ClaimKey) -> Seen<Arc<Claim>> {
         let known = self.0.index.read().claims.get(&key.name).cloned();
         self.seen(known.filter(|claim| *claim.uid == *key.uid))
@@ -367,13 +365,11 @@ impl Store {
         Seen::Unknown
     }
 
-    /// The class of a name.
     pub(crate) fn class(&self, name: &str) -> Seen<Arc<StorageClass>> {
         let known = self.0.index.read().classes.get(name).cloned();
         self.seen(known)
     }
 
-    /// Tells a driver of every class.
     pub(crate) fn tell_classes(&self, route: &dyn ClaimRoute) {
         let classes: Vec<_> = self.0.index.read().classes.values().cloned().collect();
         for class in &classes {
@@ -404,7 +400,6 @@ impl Store {
         true
     }
 
-    /// The API server says that the claim is not there.
     pub(crate) fn mark_gone(&self, key: &ClaimKey) {
         self.change(|index| index.mark_gone::<Claim>(&key.name, &key.uid));
     }

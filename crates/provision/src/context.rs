@@ -85,15 +85,12 @@ pub struct DriverContext {
     /// Whether the role was on when the settings were looked at last.
     pub(crate) served: AtomicBool,
     pub(crate) stopping: AtomicBool,
-    /// Whether the connection is lost.
     pub(crate) away: AtomicBool,
     /// Counts changes of the settings and of the connection.
     pub(crate) epoch: AtomicU64,
     /// Where what is known of open calls is kept at the end.
     pub(crate) open_calls: Arc<OpenCalls>,
-    /// Traces of what has no attempt any more.
     pub(crate) left_open: Arc<LeftOpen>,
-    /// Volumes that are to be saved.
     pub(crate) unsaved: UnsavedVolumes,
 }
 
@@ -106,7 +103,6 @@ pub(crate) struct UnsavedVolumes {
 
 #[derive(Default)]
 struct Unsaved {
-    /// The handles, by the claim.
     handles: HashMap<ClaimKey, Arc<str>>,
     /// The claims of a handle, each with the name of its volume: a driver may answer one ID for thousands.
     claims: HashMap<Arc<str>, BTreeMap<ClaimKey, Arc<str>>>,
@@ -416,7 +412,6 @@ impl DriverContext {
     }
 }
 
-/// What is queued for a claim.
 fn item_of(look: &Look<'_, ClaimKey>, claim: &Claim, known: Option<&Creation>, cause: ClaimCause) -> Item<WorkKey> {
     let (lane, group) = place_of(claim, may_call(look, claim, known));
     let key = WorkKey::Claim(look.key.clone());

@@ -31,7 +31,6 @@ pub(crate) fn place_of(claim: &Claim, may_call: bool) -> (Lane, Option<Group>) {
     }
 }
 
-/// The lane of a PersistentVolume as it is now.
 pub(crate) fn lane_of(volume: &Volume) -> Lane {
     let is_delete = volume.lifecycle.reclaim_policy == Some(ReclaimPolicy::Delete);
     if is_delete && volume.lifecycle.phase != VolumePhase::Bound {

@@ -50,7 +50,6 @@ pub(crate) enum LifecycleOutcome {
     Aborted,
     /// The driver is not provisioned for any more.
     Abandoned,
-    /// It goes on in the next epoch.
     Continued,
 }
 
@@ -115,9 +114,7 @@ impl Beginning {
 /// What is remembered of an object from attempt to attempt.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Progress {
-    /// Since when its volume is wanted, or to be deleted.
     pub begun: Option<Beginning>,
-    /// The trace that the attempts are a part of.
     pub lifecycle: Option<Lifecycle>,
     pub attempts: u32,
     /// The last attempt that has a span, whichever trace that is in.
@@ -203,7 +200,6 @@ pub(crate) struct Lifecycle {
     epoch: u32,
     /// Those of this epoch.
     attempts: u32,
-    /// `error.type` of the last failure.
     pub failure: Option<Cow<'static, str>>,
 }
 
@@ -291,7 +287,6 @@ impl Lifecycle {
     }
 }
 
-/// What a claim says of itself.
 pub(crate) fn describe(span: &mut Span, driver: &str, claim: &Claim) {
     span.set(attr::OPERATION, Operation::Provision.as_str());
     span.set(attr::CSI_PLUGIN_NAME, driver);
@@ -304,7 +299,6 @@ pub(crate) fn describe(span: &mut Span, driver: &str, claim: &Claim) {
     }
 }
 
-/// What a PersistentVolume says of itself.
 pub(crate) fn describe_volume(span: &mut Span, driver: &str, volume: &Volume) {
     span.set(attr::OPERATION, Operation::Delete.as_str());
     span.set(attr::CSI_PLUGIN_NAME, driver);

@@ -125,9 +125,7 @@ pub struct VolumeMemory {
     last: Option<Arc<Volume>>,
     /// The Secret of a call that the driver refused: a change of it may be the cure.
     refused_with: Option<SecretReference>,
-    /// How often in a row it rested because something was not known.
     rests: ListRests,
-    /// Whether it was told which other one its volume is left to.
     left_is_told: bool,
 }
 
@@ -170,7 +168,6 @@ pub struct VolumeAttempt {
     secret: ProvisionerSecretState,
     /// The Secret that this is about.
     secret_of: Option<SecretReference>,
-    /// The Secret that cannot be read.
     needed: Option<SecretReference>,
     /// Whether the PersistentVolume is read before the next decision: the last write was made from a stale copy.
     reread: bool,

@@ -9,7 +9,6 @@ use super::trouble::{Trouble, TroubleKind};
 use crate::objects::Volume;
 
 impl Trouble {
-    /// What a note about a claim tells.
     fn of_claim(note: &ClaimNote) -> Option<Self> {
         use TroubleKind as Kind;
         let (kind, words) = match note {
@@ -42,7 +41,6 @@ impl Trouble {
         })
     }
 
-    /// What a note about a PersistentVolume tells.
     fn of_volume(note: &VolumeNote, volume: &Volume) -> Option<Self> {
         use TroubleKind as Kind;
         Some(match note {
@@ -83,7 +81,6 @@ impl Trouble {
         }
     }
 
-    /// What is wrong with a PersistentVolume after notes about it.
     pub(super) fn after_volume_notes(known: &mut Option<Self>, notes: &[VolumeNote], volume: &Volume) {
         for note in notes {
             if let Some(told) = Self::of_volume(note, volume) {

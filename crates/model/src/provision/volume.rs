@@ -35,7 +35,6 @@ fn wait_for(reason: VolumeReason, cause: ProvisionRefusal) -> VolumeDecision {
     decided(reason, Action::Wait(Some(Box::new(cause))))
 }
 
-/// Decides about a PersistentVolume.
 pub(super) fn decide(observed: &ObservedVolume<'_>) -> VolumeDecision {
     let volume = observed.volume;
     let lifecycle = &*volume.lifecycle;
@@ -81,7 +80,6 @@ pub(super) fn decide(observed: &ObservedVolume<'_>) -> VolumeDecision {
     unused(observed).unwrap_or_else(|| delete(observed))
 }
 
-/// Whether a claim had it.
 pub(super) fn was_bound(volume: &Volume) -> bool {
     named_claim(volume).is_some() && !matches!(volume.lifecycle.phase, VolumePhase::Available | VolumePhase::Pending)
 }

@@ -17,7 +17,6 @@ use crate::traces::{LifecycleOutcome, Operation};
 
 const PROVISION: &str = Operation::Provision.as_str();
 
-/// Reports one thing that happened.
 pub(super) fn report(shell: &mut Shell<'_>, attempt: &ClaimAttempt, note: ClaimNote) {
     let Some(claim) = attempt.claim().cloned() else { return };
     let claim = &*claim;
@@ -98,19 +97,16 @@ fn without_secret(shell: &Shell<'_>, claim: &Claim, secret: &SecretReference) {
     record(shell, claim, reason, cause, event::without_secret(secret));
 }
 
-/// The first attempt takes long: told once.
 pub(super) fn begun(shell: &Shell<'_>, claim: &Claim) {
     let note = event::provisioning(&claim.namespace, &claim.name);
     record(shell, claim, ProvisionEventReason::Provisioning, "", note);
 }
 
-/// Somebody else wrote into the marker.
 fn marker_ignored(shell: &Shell<'_>, claim: &Claim) {
     let reason = ProvisionEventReason::ProvisioningUncertain;
     record(shell, claim, reason, "marker", event::note(MARKER_IGNORED_NOTE));
 }
 
-/// A person let the claim go.
 fn let_go(shell: &mut Shell<'_>, claim: &Claim, words: &str, volume: &str) {
     let note = event::note(&format!(
         "let go on request, though volume {volume} may be left in the storage system: {words}"
@@ -230,7 +226,6 @@ fn tell_failure(
     );
 }
 
-/// The PersistentVolume is saved.
 fn saved(shell: &mut Shell<'_>, claim: &Claim, name: &str, handle: &str) {
     let (work, took, attempts) = (shell.look.work, shell.waited(claim), shell.attempt());
     let (metrics, driver) = (&work.context.metrics, &*work.facts.name);
@@ -325,7 +320,6 @@ fn source(claim: &Claim) -> Option<&str> {
     claim.data_source.as_ref().map(|source| &*source.kind)
 }
 
-/// A volume may be left in the storage system.
 fn leaked(shell: &mut Shell<'_>, claim: &Claim, volume: &str, cause: &str, note: String) {
     record(shell, claim, ProvisionEventReason::VolumePossiblyLeaked, volume, note);
     traced!(
@@ -339,7 +333,6 @@ fn leaked(shell: &mut Shell<'_>, claim: &Claim, volume: &str, cause: &str, note:
     );
 }
 
-/// Records an Event on the claim.
 fn record(shell: &Shell<'_>, claim: &Claim, reason: ProvisionEventReason, cause: &str, note: String) {
     let subjects = vec![of_claim_named(&claim.namespace, &claim.name, &claim.uid)];
     let traceparent = shell.span.traceparent();

@@ -24,11 +24,9 @@ use csi_attacher_model::attempt::CallEnd;
 /// How long the first attempt for a claim takes before it is told that it is under way.
 const ANNOUNCED_AFTER: Duration = Duration::from_secs(1);
 
-/// The effects of one attempt.
 pub(crate) type Shell<'w> = crate::shell::Shell<'w, ClaimKey>;
 
 impl Shell<'_> {
-    /// Performs an attempt to its end.
     pub async fn perform(&mut self, attempt: &mut ClaimAttempt) -> Verdict {
         let mut event = ClaimEvent::Begin;
         loop {
@@ -136,7 +134,6 @@ impl Shell<'_> {
         begun
     }
 
-    /// For how long the volume is wanted.
     pub fn waited(&self, claim: &Claim) -> Duration {
         self.begun(claim).elapsed()
     }
@@ -149,7 +146,6 @@ impl Shell<'_> {
         })
     }
 
-    /// Patches the claim, and takes the answer into the cache.
     async fn patch(&self, write: &ClaimWrite) -> Result<(), ApiError> {
         let context = &self.look.work.context;
         let (store, requests, key) = (&context.store, &context.requests, self.look.key);
@@ -221,7 +217,6 @@ impl Shell<'_> {
         Ok(())
     }
 
-    /// Reads the PersistentVolume that has the name of the claim's.
     async fn read_named(&mut self, name: &str) -> Result<(), ApiError> {
         self.span.knows(None, [name]);
         let known = self.look.work.context.volumes.volume(name).here();

@@ -17,7 +17,6 @@ use crate::traces::{LifecycleOutcome, Operation};
 
 const DELETE: &str = Operation::Delete.as_str();
 
-/// Reports one thing that happened.
 pub(super) fn report(shell: &mut Shell<'_>, attempt: &VolumeAttempt, note: VolumeNote) {
     let Some(volume) = attempt.volume().cloned() else {
         return;
@@ -161,7 +160,6 @@ fn released(shell: &mut Shell<'_>, volume: &Volume) {
     shell.ended = Some(LifecycleOutcome::Succeeded);
 }
 
-/// Records an Event on the PersistentVolume.
 fn record(shell: &Shell<'_>, volume: &Volume, reason: ProvisionEventReason, cause: &'static str, note: String) {
     let subjects = vec![of_volume_named(&volume.name, &volume.uid)];
     let traceparent = shell.span.traceparent();

@@ -21,7 +21,6 @@ use crate::telemetry::traced;
 use crate::traces::{Beginning, Operation, describe_volume, made_in};
 use csi_attacher_model::attempt::CallEnd;
 
-/// The effects of one attempt.
 pub(crate) type Shell<'w> = crate::shell::Shell<'w, VolumeKey>;
 
 impl Shell<'_> {
@@ -43,7 +42,6 @@ impl Shell<'_> {
         }
     }
 
-    /// Performs an attempt to its end.
     pub async fn perform(&mut self, attempt: &mut VolumeAttempt) -> Verdict {
         let mut event = VolumeEvent::Begin;
         loop {
@@ -134,7 +132,6 @@ impl Shell<'_> {
         self.take_written(answer.map(|left| left.map(Volume::from)), known)
     }
 
-    /// The version of the PersistentVolume in the cache.
     fn known_version(&self) -> ResourceVersion {
         let key = self.look.key;
         match self.look.work.context.volumes.volume(&key.name) {
