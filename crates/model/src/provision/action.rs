@@ -11,13 +11,22 @@ use super::release_request::ClaimReleaseRefusal;
 use crate::decide::Write;
 use crate::objects::{ClaimReference, SecretReference};
 
-/// The next step for a claim, and why.
+/// The next step for an object, and why.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ClaimDecision {
+pub struct Decision<R, A> {
     /// Which rule decided.
-    pub reason: ClaimReason,
+    pub reason: R,
     /// What is to be done.
-    pub action: ClaimAction,
+    pub action: A,
+}
+
+/// The next step for a claim, and why.
+pub type ClaimDecision = Decision<ClaimReason, ClaimAction>;
+/// The next step for a PersistentVolume, and why.
+pub type VolumeDecision = Decision<VolumeReason, ProvisionedVolumeAction>;
+
+pub(super) fn decided<R, A>(reason: R, action: A) -> Decision<R, A> {
+    Decision { reason, action }
 }
 
 /// The next step for a claim.
@@ -125,15 +134,6 @@ named! {
         /// The lists are not complete yet.
         Syncing,
     }
-}
-
-/// The next step for a PersistentVolume, and why.
-#[derive(Clone, Debug, PartialEq)]
-pub struct VolumeDecision {
-    /// Which rule decided.
-    pub reason: VolumeReason,
-    /// What is to be done.
-    pub action: ProvisionedVolumeAction,
 }
 
 /// The next step for a PersistentVolume.

@@ -3,7 +3,7 @@
 mod call;
 mod created;
 
-use super::action::{ClaimAction, ClaimDecision, ClaimReason};
+use super::action::{ClaimAction, ClaimDecision, ClaimReason, decided};
 use super::creation::Creation;
 use super::driver::ProvisionerFacts;
 use super::marker::{self, Marker, MarkerState};
@@ -30,10 +30,6 @@ struct Subject<'a, 's> {
     name: &'s str,
     /// Whether somebody wants a volume.
     wanted: bool,
-}
-
-fn decided(reason: ClaimReason, action: ClaimAction) -> ClaimDecision {
-    ClaimDecision { reason, action }
 }
 
 fn wait(reason: ClaimReason) -> ClaimDecision {

@@ -82,10 +82,7 @@ impl Trouble {
     }
 
     pub(super) fn after_volume_notes(known: &mut Option<Self>, notes: &[VolumeNote], volume: &Volume) {
-        for note in notes {
-            if let Some(told) = Self::of_volume(note, volume) {
-                *known = Some(told);
-            }
-        }
+        let told = notes.iter().rev().find_map(|note| Self::of_volume(note, volume));
+        *known = told.or_else(|| known.take());
     }
 }

@@ -4,7 +4,7 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use super::action::{ProvisionedVolumeAction as Action, VolumeDecision, VolumeReason};
+use super::action::{ProvisionedVolumeAction as Action, VolumeDecision, VolumeReason, decided};
 use super::creation::Deletion;
 use super::driver::ProvisionerFacts;
 use super::observed::{ObservedVolume, OwningClaim, ProvisionerSecretState, RolePhase};
@@ -22,10 +22,6 @@ use crate::objects::{
     ClaimReference, CsiSource, DeletionSecret, ReclaimPolicy, SecretReference, StorageClass, Volume, VolumePhase,
     VolumeSource, is_blank,
 };
-
-fn decided(reason: VolumeReason, action: Action) -> VolumeDecision {
-    VolumeDecision { reason, action }
-}
 
 fn wait(reason: VolumeReason) -> VolumeDecision {
     decided(reason, Action::Wait(None))

@@ -118,24 +118,21 @@ fn delayed(query: &TopologyQuery<'_>) -> Result<(Option<TopologyRequirement>, Se
 }
 
 fn selected_segment(query: &TopologyQuery<'_>) -> Result<Segment, ProvisionRefusal> {
-    let no_keys = |node: &Arc<str>| ProvisionRefusal::NoTopologyKeys {
-        node: node.clone(),
-        driver: query.driver.clone(),
-    };
+    let driver = query.driver.clone();
     let Some((name, node)) = query.selected else {
-        return Err(ProvisionRefusal::NoTopology(query.driver.clone()));
+        return Err(ProvisionRefusal::NoTopology(driver));
     };
-    let (Seen::Here(keys), Seen::Here(labels)) = (&node.keys, &node.labels) else {
-        return Err(no_keys(name));
-    };
-    if keys.is_empty() {
-        return Err(no_keys(name));
+    let name = name.clone();
+    match (&node.keys, &node.labels) {
+        (Seen::Here(keys), Seen::Here(labels)) if !keys.is_empty() => {
+            Segment::of_labels(keys, labels).map_err(|key| ProvisionRefusal::NodeLabelMissing {
+                node: name,
+                key: key.into(),
+                driver,
+            })
+        }
+        _ => Err(ProvisionRefusal::NoTopologyKeys { node: name, driver }),
     }
-    Segment::of_labels(keys, labels).map_err(|key| ProvisionRefusal::NodeLabelMissing {
-        node: name.clone(),
-        key: key.into(),
-        driver: query.driver.clone(),
-    })
 }
 
 fn immediate(query: &TopologyQuery<'_>) -> Result<Option<TopologyRequirement>, ProvisionRefusal> {
