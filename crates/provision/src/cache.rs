@@ -297,11 +297,6 @@ impl Store {
         }))
     }
 
-    /// Which lists of claims and classes are complete.
-    pub fn lists(&self) -> &Lists {
-        &self.0.lists
-    }
-
     pub(crate) fn claim(&self, key: &ClaimKey) -> Seen<Arc<Claim>> {
         let known = self.0.index.read().claims.get(&key.name).cloned();
         self.seen(known.filter(|claim| *claim.uid == *key.uid))

@@ -27,6 +27,7 @@ use crate::provision::{
     deletion, is_own_claim, is_own_volume, last_to_go, needs_claim_work, needs_volume_work,
 };
 use crate::queue::Item;
+use crate::reflect::Sink as _;
 use crate::runtime::Workplace;
 use crate::runtime::secret_waits::SecretWaits;
 use crate::telemetry::metrics::{Metrics, QueueCounts};

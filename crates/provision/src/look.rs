@@ -13,6 +13,7 @@ use crate::provision::attempt::{ClaimView, ListMoment, RoleView};
 use crate::provision::deletion::VolumeView;
 use crate::provision::topology::{KnownNode, TopologyFacts};
 use crate::provision::{OwningClaim, ProvisionPolicy, ProvisionerFacts, RolePhase, Seen};
+use crate::reflect::Sink as _;
 
 /// What an attempt for one object sees: the cache, the Lease, and the settings as they were when they were taken in last.
 pub(crate) struct Look<'c, K> {

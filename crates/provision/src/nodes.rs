@@ -108,11 +108,6 @@ impl Nodes {
         nodes
     }
 
-    /// Whether the list of Nodes is complete.
-    pub fn lists(&self) -> &Lists {
-        &self.0.lists
-    }
-
     /// Tells of changes from now on, instead of whoever was told before.
     pub fn listen(&self, listener: NodeListener) {
         *self.0.listener.write() = Some(listener);

@@ -16,7 +16,7 @@ use crate::key::WorkKey;
 use crate::open_calls::OpenCalls;
 use crate::provision::{CapacityManager, capacity_selector, check_central};
 use crate::queue::Queue;
-use crate::reflect::Lists;
+use crate::reflect::{Lists, Sink as _};
 use crate::runtime::{DriverStateSender, Engine, Refusal, Role, Start};
 use crate::telemetry::Metrics;
 
