@@ -14,28 +14,6 @@ pub struct Backoff {
     jitter_percent: u8,
 }
 
-/// Why numbers make no [`Backoff`].
-#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
-pub enum BackoffError {
-    /// A zero delay would retry without a pause.
-    #[error("the initial delay must be longer than zero")]
-    ZeroInitial,
-    /// The bound is below the start.
-    #[error("the initial delay ({initial:?}) must not be longer than the maximum ({max:?})")]
-    InitialAboveMax {
-        /// The initial delay that was given.
-        initial: Duration,
-        /// The maximum that was given.
-        max: Duration,
-    },
-    /// A factor below one shrinks the delay; NaN and infinity are no factors.
-    #[error("the factor ({0}) must be a finite number of at least 1")]
-    BadFactor(f64),
-    /// A delay is at most doubled.
-    #[error("the jitter ({0} percent) must not be above 100 percent")]
-    BadJitter(u8),
-}
-
 /// One second, doubling up to a minute, without jitter.
 impl Default for Backoff {
     fn default() -> Self {
@@ -49,24 +27,12 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// A backoff from its parts.
-    ///
-    /// # Errors
-    /// A zero `initial`, an `initial` above `max`, a `factor` that is not finite or below 1, a `jitter_percent` above 100.
-    pub fn new(initial: Duration, max: Duration, factor: f64, jitter_percent: u8) -> Result<Self, BackoffError> {
-        if initial.is_zero() {
-            return Err(BackoffError::ZeroInitial);
-        }
-        if initial > max {
-            return Err(BackoffError::InitialAboveMax { initial, max });
-        }
-        if !factor.is_finite() || factor < 1.0 {
-            return Err(BackoffError::BadFactor(factor));
-        }
-        if jitter_percent > 100 {
-            return Err(BackoffError::BadJitter(jitter_percent));
-        }
-        Ok(Self {
+    /// A backoff from its parts; none from a zero `initial` (it would retry without a pause), an `initial` above `max`, a `factor` that is
+    /// not finite or below 1, a `jitter_percent` above 100.
+    pub fn new(initial: Duration, max: Duration, factor: f64, jitter_percent: u8) -> Option<Self> {
+        let is_possible =
+            !initial.is_zero() && initial <= max && factor.is_finite() && factor >= 1.0 && jitter_percent <= 100;
+        is_possible.then_some(Self {
             initial,
             max,
             factor,

@@ -29,10 +29,10 @@ mod ticket;
 #[cfg(test)]
 mod tests;
 
-pub use backoff::{Backoff, BackoffError};
+pub use backoff::Backoff;
 pub use handle::{Builder, LaneSlot, Queue};
 pub use item::{AddResult, CauseCode, Group, Item, Key, Lane, Remembered};
-pub use limits::{LaneLimits, QueueLimits, Rate, RateError, TokenBucket};
+pub use limits::{LaneLimits, QueueLimits, Rate, TokenBucket};
 pub use observer::{LaneStats, Observer, Stats};
 pub use run::{Run, RunResult, Trigger};
 pub use ticket::Ticket;

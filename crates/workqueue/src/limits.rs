@@ -51,11 +51,6 @@ pub struct Rate {
     tolerance: u64,
 }
 
-/// Why a number is no [`Rate`].
-#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
-#[error("the rate ({0} per second) must be a finite number of at least 0")]
-pub struct RateError(f64);
-
 impl Rate {
     /// No limit.
     pub const UNLIMITED: Self = Self {
@@ -63,16 +58,14 @@ impl Rate {
         tolerance: 0,
     };
 
-    /// So many starts per second, with fractions (0.5: one start in two seconds); 0 is no limit.
-    ///
-    /// # Errors
-    /// A number that is negative, infinite or NaN.
-    pub fn per_second(rate: f64) -> Result<Self, RateError> {
+    /// So many starts per second, with fractions (0.5: one start in two seconds); 0 is no limit. None of a number that is negative,
+    /// infinite or NaN.
+    pub fn per_second(rate: f64) -> Option<Self> {
         if !rate.is_finite() || rate < 0.0 {
-            return Err(RateError(rate));
+            return None;
         }
         if rate == 0.0 {
-            return Ok(Self::UNLIMITED);
+            return Some(Self::UNLIMITED);
         }
         let mut interval = Duration::from_secs_f64((1.0 / rate).min(SLOWEST.as_secs_f64()));
         if interval.as_secs_f64() * rate < 1.0 && interval < SLOWEST {
@@ -81,7 +74,7 @@ impl Rate {
         }
         // Starts within one nanosecond cannot be distinguished, so a second of starts is burst enough.
         let ahead = ((rate - 1.0).max(0.0) * interval.as_secs_f64()).min(1.0);
-        Ok(Self {
+        Some(Self {
             interval: nanos(interval),
             tolerance: nanos(Duration::from_secs_f64(ahead)),
         })

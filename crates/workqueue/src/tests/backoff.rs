@@ -3,43 +3,24 @@ use std::time::Duration;
 use fastrand::Rng;
 use proptest::prelude::*;
 
-use super::super::{Backoff, BackoffError};
+use super::super::Backoff;
 use super::SECOND;
 
 #[test]
 fn refuses_numbers_that_make_no_backoff() {
     let cases = [
-        (Duration::ZERO, SECOND, 2.0, 0, BackoffError::ZeroInitial),
-        (
-            2 * SECOND,
-            SECOND,
-            2.0,
-            0,
-            BackoffError::InitialAboveMax {
-                initial: 2 * SECOND,
-                max: SECOND,
-            },
-        ),
-        (SECOND, SECOND, 0.5, 0, BackoffError::BadFactor(0.5)),
-        (SECOND, SECOND, f64::INFINITY, 0, BackoffError::BadFactor(f64::INFINITY)),
-        (SECOND, SECOND, 2.0, 101, BackoffError::BadJitter(101)),
+        (Duration::ZERO, SECOND, 2.0, 0),
+        (2 * SECOND, SECOND, 2.0, 0),
+        (SECOND, SECOND, 0.5, 0),
+        (SECOND, SECOND, f64::INFINITY, 0),
+        (SECOND, SECOND, f64::NAN, 0),
+        (SECOND, SECOND, 2.0, 101),
     ];
-    for (initial, max, factor, jitter, error) in cases {
-        assert_eq!(Backoff::new(initial, max, factor, jitter), Err(error));
+    for (initial, max, factor, jitter) in cases {
+        let made = Backoff::new(initial, max, factor, jitter);
+        assert_eq!(made, None, "{initial:?} {max:?} {factor} {jitter}");
     }
-    assert!(matches!(
-        Backoff::new(SECOND, SECOND, f64::NAN, 0),
-        Err(BackoffError::BadFactor(_))
-    ));
-}
-
-#[test]
-fn errors_name_the_numbers() {
-    let error = Backoff::new(2 * SECOND, SECOND, 2.0, 0).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "the initial delay (2s) must not be longer than the maximum (1s)"
-    );
+    assert!(Backoff::new(SECOND, SECOND, 1.0, 100).is_some());
 }
 
 #[test]
