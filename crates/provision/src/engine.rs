@@ -238,7 +238,11 @@ mod tests {
             per_group: 1,
             ..QueueLimits::default()
         };
-        let queue: Queue<WorkKey> = Builder::new(Backoff::default()).limits(limits).build();
+        let queue: Queue<WorkKey> = Builder {
+            limits,
+            ..Builder::new(Backoff::default())
+        }
+        .build();
         let runs = Arc::new(Mutex::new(Vec::new()));
         let (seen, ends) = (runs.clone(), Arc::new(std::sync::atomic::AtomicBool::new(false)));
         let is_ending = ends.clone();

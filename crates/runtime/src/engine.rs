@@ -56,16 +56,17 @@ impl<K: Key> Workplace<K> {
         let settings = config.borrow().clone();
         let observer = QueueMetrics::new(facts.name.clone(), W::LANE_NAMES, metrics);
         let (limits, backoff) = W::limits(&settings, &facts).unwrap_or_default();
-        let queue = Builder::new(backoff)
-            .limits(limits)
-            .failures_per_second(FAILURES_PER_SECOND.into())
-            .observer(Arc::new(observer))
-            .build();
+        let queue = Builder {
+            limits,
+            failures_per_second: FAILURES_PER_SECOND.into(),
+            observer: Arc::new(observer),
+            ..Builder::new(backoff)
+        };
         Self {
             facts: Arc::new(facts),
             config_name: name,
             config,
-            queue,
+            queue: queue.build(),
             status,
             api_limit: Throttle::new(api_limit(&settings)),
             settings: Mutex::new(settings),

@@ -108,7 +108,11 @@ async fn a_failing_key_is_retried_and_others_go_on() {
 #[tokio::test(start_paused = true)]
 async fn a_panic_fails_its_key_and_nothing_else() {
     let panics = Arc::new(Panics::default());
-    let queue = Builder::new(plain_backoff()).observer(panics.clone()).build();
+    let queue = Builder {
+        observer: panics.clone(),
+        ..Builder::new(plain_backoff())
+    }
+    .build();
     let (mut told, runner) = start(&queue, |view| {
         assert!(view.key != "early" || view.attempt() > 1, "before the future");
         async move {
@@ -142,7 +146,11 @@ async fn a_panic_fails_its_key_and_nothing_else() {
 
 #[tokio::test(start_paused = true)]
 async fn a_run_that_never_ends_uses_only_its_own_slot() {
-    let queue = Builder::new(plain_backoff()).limits(limits(2, 1)).build();
+    let queue = Builder {
+        limits: limits(2, 1),
+        ..Builder::new(plain_backoff())
+    }
+    .build();
     let (mut told, runner) = start(&queue, |view| async move {
         if view.key == "stuck" {
             std::future::pending::<()>().await;
@@ -173,7 +181,11 @@ async fn a_run_that_never_ends_uses_only_its_own_slot() {
 
 #[tokio::test(start_paused = true)]
 async fn the_lane_limit_bounds_the_tasks() {
-    let queue = Builder::new(plain_backoff()).limits(limits(3, 0)).build();
+    let queue = Builder {
+        limits: limits(3, 0),
+        ..Builder::new(plain_backoff())
+    }
+    .build();
     let most = Arc::new(Mutex::new((0_usize, 0_usize)));
     let counted = Arc::clone(&most);
     let (mut told, _runner) = start(&queue, move |_| {

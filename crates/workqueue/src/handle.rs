@@ -1,6 +1,5 @@
 //! The shared handle: locks the state and wakes those who wait.
 
-use std::fmt;
 use std::sync::Arc;
 
 use fastrand::Rng;
@@ -35,62 +34,46 @@ pub(super) struct QueueInner<K: Key> {
     slots: Notify,
 }
 
-/// Makes a [`Queue`].
+/// What a [`Queue`] is made with.
 pub struct Builder {
-    backoff: Backoff,
-    limits: QueueLimits,
-    observer: Arc<dyn Observer>,
-    rng: Rng,
-    failures: Rate,
+    /// How long what failed or waits is held.
+    pub backoff: Backoff,
+    /// By default none.
+    pub limits: QueueLimits,
+    /// Hears what happens; by default nobody does.
+    pub observer: Arc<dyn Observer>,
+    /// The jitter is drawn from it; by default it is seeded by chance.
+    pub rng: Rng,
+    /// So many failures a second the queue goes on with at most, and a second's worth of them at once, however short the backoff is
+    /// (default: any number). What exceeds it waits longer than its backoff says, but no longer than a minute for that. With as many
+    /// waits besides ([`RunResult::Waits`]): neither delays the other.
+    pub failures_per_second: Rate,
 }
 
 impl Builder {
-    /// A builder for a queue with this backoff.
+    /// A queue with this backoff.
     pub fn new(backoff: Backoff) -> Self {
         Self {
             backoff,
             limits: QueueLimits::default(),
             observer: Arc::new(NoObserver),
             rng: Rng::new(),
-            failures: Rate::UNLIMITED,
+            failures_per_second: Rate::UNLIMITED,
         }
-    }
-
-    /// Starts with these limits (default: none).
-    #[must_use]
-    pub fn limits(mut self, limits: QueueLimits) -> Self {
-        self.limits = limits;
-        self
-    }
-
-    /// Reports to this observer (default: none).
-    #[must_use]
-    pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
-        self.observer = observer;
-        self
-    }
-
-    /// Draws the jitter from this generator (default: seeded by chance).
-    #[must_use]
-    pub fn rng(mut self, rng: Rng) -> Self {
-        self.rng = rng;
-        self
-    }
-
-    /// Goes on with so many failures a second at most, and a second's worth of them at once, however short the backoff is
-    /// (default: any number). What exceeds it waits longer than its backoff says, but no longer than a minute for that. With as many
-    /// waits besides ([`RunResult::Waits`](super::RunResult::Waits)): neither delays the other.
-    #[must_use]
-    pub fn failures_per_second(mut self, rate: Rate) -> Self {
-        self.failures = rate;
-        self
     }
 
     /// The queue, empty and running.
     pub fn build<K: Key>(self) -> Queue<K> {
         let now = Instant::now();
         let observer = Arc::clone(&self.observer);
-        let state = QueueState::new(self.backoff, self.limits, self.failures, self.rng, observer, now);
+        let state = QueueState::new(
+            self.backoff,
+            self.limits,
+            self.failures_per_second,
+            self.rng,
+            observer,
+            now,
+        );
         let shared = QueueInner {
             state: Mutex::new(state),
             observer: self.observer,
@@ -299,14 +282,6 @@ impl<K: Key> Clone for Queue<K> {
     }
 }
 
-impl<K: Key> fmt::Debug for Queue<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Queue")
-            .field("len", &self.len())
-            .finish_non_exhaustive()
-    }
-}
-
 impl<K: Key> QueueInner<K> {
     pub(super) fn finish(&self, run: &Run<K>, result: RunResult) {
         let idle = self.change(|state, now| {
@@ -337,14 +312,6 @@ pub struct LaneSlot<K: Key> {
     lane: Lane,
     /// Whether it is counted as a run; before that it is reserved.
     is_taken: bool,
-}
-
-impl<K: Key> fmt::Debug for LaneSlot<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LaneSlot")
-            .field("lane", &self.lane)
-            .finish_non_exhaustive()
-    }
 }
 
 impl<K: Key> Drop for LaneSlot<K> {

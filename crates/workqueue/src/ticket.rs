@@ -1,7 +1,6 @@
 //! The permission to run a key, from being handed out to the result of the run.
 
 use std::any::Any;
-use std::fmt;
 use std::ops::Deref;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -76,11 +75,5 @@ impl<K: Key> Drop for Ticket<K> {
         if !self.finished {
             self.shared.finish(&self.run, RunResult::Failed);
         }
-    }
-}
-
-impl<K: Key> fmt::Debug for Ticket<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Ticket").field(&self.run).finish()
     }
 }

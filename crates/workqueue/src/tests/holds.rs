@@ -31,7 +31,11 @@ async fn a_failed_key_is_held_for_growing_delays() {
 #[tokio::test(start_paused = true)]
 async fn the_hold_is_the_delay_of_the_ticket() {
     let backoff = Backoff::new(10 * SECOND, 60 * SECOND, 2.0, 50).unwrap();
-    let queue = Builder::new(backoff).rng(fastrand::Rng::with_seed(3)).build();
+    let queue = Builder {
+        rng: fastrand::Rng::with_seed(3),
+        ..Builder::new(backoff)
+    }
+    .build();
     queue.add(item("a", 1));
     let run = take(&queue).unwrap();
     let delay = run.retry_delay;
@@ -71,7 +75,11 @@ async fn another_backoff_holds_for_the_next_run() {
 #[tokio::test(start_paused = true)]
 async fn absurd_delays_neither_panic_nor_end() {
     let backoff = Backoff::new(Duration::MAX, Duration::MAX, f64::MAX, 100).unwrap();
-    let queue = Builder::new(backoff).rng(fastrand::Rng::with_seed(1)).build();
+    let queue = Builder {
+        rng: fastrand::Rng::with_seed(1),
+        ..Builder::new(backoff)
+    }
+    .build();
     for key in ["a", "b", "c"] {
         queue.add(item(key, 1));
     }
@@ -84,7 +92,11 @@ async fn absurd_delays_neither_panic_nor_end() {
 
 #[tokio::test(start_paused = true)]
 async fn a_hold_that_ended_while_the_lane_was_full_counts_as_waiting() {
-    let queue = Builder::new(plain_backoff()).limits(limits([1, 0, 0], 0, 0)).build();
+    let queue = Builder {
+        limits: limits([1, 0, 0], 0, 0),
+        ..Builder::new(plain_backoff())
+    }
+    .build();
     queue.add(item("a", 1));
     fail(&queue);
     let ready_at = Instant::now() + SECOND;

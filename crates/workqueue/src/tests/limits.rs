@@ -142,9 +142,11 @@ async fn runs_that_do_not_count_take_no_place_of_their_group() {
 #[tokio::test(start_paused = true)]
 async fn starts_are_spread_over_time_after_the_burst() {
     let names: Vec<String> = (0..12).map(|n| format!("k{n}")).collect();
-    let typed: Queue<String> = Builder::new(super::plain_backoff())
-        .limits(limits([0; 3], 0, 4))
-        .build();
+    let typed: Queue<String> = Builder {
+        limits: limits([0; 3], 0, 4),
+        ..Builder::new(super::plain_backoff())
+    }
+    .build();
     for (n, name) in names.iter().enumerate() {
         let lane = if n % 2 == 0 { ATTACH } else { DETACH };
         typed.add(Item::new(name.clone(), lane, 0));
@@ -170,7 +172,11 @@ fn rates_have_the_burst_of_one_second() {
             starts_per_second: Rate::per_second(rate).unwrap(),
             ..limits([0; 3], 0, 0)
         };
-        let queue = Builder::new(super::plain_backoff()).limits(limit).build();
+        let queue = Builder {
+            limits: limit,
+            ..Builder::new(super::plain_backoff())
+        }
+        .build();
         for key in 0..100 {
             queue.add(Item::new(key, ATTACH, 0));
         }

@@ -43,7 +43,11 @@ pub(super) fn queue() -> Queue<&'static str> {
 }
 
 pub(super) fn limited(limits: QueueLimits) -> Queue<&'static str> {
-    Builder::new(plain_backoff()).limits(limits).build()
+    Builder {
+        limits,
+        ..Builder::new(plain_backoff())
+    }
+    .build()
 }
 
 /// Limits of the attach, detach and volume lane; the first two are rate limited.

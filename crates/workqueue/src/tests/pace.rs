@@ -13,7 +13,11 @@ const INITIAL: Duration = Duration::from_millis(1);
 /// A queue with a backoff of a millisecond that goes on with ten failures a second.
 fn hasty() -> Queue<u32> {
     let backoff = Backoff::new(INITIAL, INITIAL, 1.0, 0).unwrap();
-    Builder::new(backoff).failures_per_second(Rate::from(10)).build()
+    Builder {
+        failures_per_second: Rate::from(10),
+        ..Builder::new(backoff)
+    }
+    .build()
 }
 
 /// Adds so many keys, which all fail.

@@ -18,7 +18,11 @@ impl Observer for Panics {
 #[tokio::test(start_paused = true)]
 async fn a_handler_that_panics_fails_its_run() {
     let panics = Arc::new(Panics::default());
-    let queue = Builder::new(plain_backoff()).observer(panics.clone()).build();
+    let queue = Builder {
+        observer: panics.clone(),
+        ..Builder::new(plain_backoff())
+    }
+    .build();
     queue.add(item("early", 0));
     let ticket = take(&queue).unwrap();
     ticket

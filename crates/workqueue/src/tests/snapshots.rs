@@ -45,7 +45,11 @@ impl Observer for Recorder {
 #[tokio::test(start_paused = true)]
 async fn the_observer_is_called_for_each_move() {
     let observer = Arc::new(Recorder::default());
-    let queue = Builder::new(plain_backoff()).observer(observer.clone()).build();
+    let queue = Builder {
+        observer: observer.clone(),
+        ..Builder::new(plain_backoff())
+    }
+    .build();
     queue.add(item("a", 1));
     queue.add(item("a", 1));
     assert_eq!(observer.taken(), ["0 added", "0 depth 1"]);
@@ -70,7 +74,11 @@ async fn the_observer_is_called_for_each_move() {
 
 #[tokio::test(start_paused = true)]
 async fn stats_tell_counts_and_ages() {
-    let queue = Builder::new(plain_backoff()).limits(limits([1, 2, 0], 0, 0)).build();
+    let queue = Builder {
+        limits: limits([1, 2, 0], 0, 0),
+        ..Builder::new(plain_backoff())
+    }
+    .build();
     let begin = Instant::now();
     queue.add(Item::new("failing", DETACH, 1));
     fail(&queue);
@@ -161,7 +169,11 @@ async fn held_keys_are_listed_in_the_order_of_their_times() {
 
 #[tokio::test(start_paused = true)]
 async fn stats_say_what_keeps_ready_keys_from_running() {
-    let queue = Builder::new(plain_backoff()).limits(limits([3, 0, 0], 1, 0)).build();
+    let queue = Builder {
+        limits: limits([3, 0, 0], 1, 0),
+        ..Builder::new(plain_backoff())
+    }
+    .build();
     for key in ["b1", "b2"] {
         queue.add(item(key, 0).in_group("busy"));
     }

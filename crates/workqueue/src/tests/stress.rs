@@ -117,7 +117,11 @@ fn sixteen_tasks_lose_no_key_and_pass_no_limit() {
             per_group: GROUP_LIMIT,
             ..QueueLimits::default()
         };
-        let queue = Builder::new(backoff).limits(limits).build();
+        let queue = Builder {
+            limits,
+            ..Builder::new(backoff)
+        }
+        .build();
         let world = Arc::new(World::new());
         let mut tasks = tokio::task::JoinSet::new();
         for seed in 0..PRODUCERS as u64 {
