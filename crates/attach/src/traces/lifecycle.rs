@@ -1,21 +1,31 @@
 //! One lifecycle: an attach or a detach from its request until it is done or not wanted any more.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use std::time::{Duration, SystemTime};
 
-use super::ids::{active_detaches, incoming_contexts, known_epoch, root_of};
-use super::start::{LifecycleStart, OBSERVED};
+use crate::api::names::TRACEPARENT_ANNOTATION;
 use crate::api::validated::Tracing;
 use crate::cache::{AttacherKey, Snapshot};
 use crate::clock::wall;
 use crate::decide::{self, DriverFacts, Neighbours};
 use crate::objects::{Attachment, Operation};
 use crate::queue::Run;
-use crate::telemetry::lifecycle::is_full;
+use crate::telemetry::lifecycle::{epoch_of, is_full};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::names::span;
 use crate::telemetry::trace::{Span, SpanOptions, Tracer};
-use crate::telemetry::{SpanContext, SpanKind, TraceIdentity};
+use crate::telemetry::{SpanContext, SpanKind, TraceIdentity, incoming, w3c};
+
+/// Resolution of the time stamps of objects.
+const TICK: SignedDuration = SignedDuration::from_secs(1);
+
+/// Detaches of the volume from other nodes that an attach is linked to.
+const MOST_LEAVING: usize = 4;
+
+/// The start is the object's own time stamp.
+const CREATION: &str = "creation";
+/// The start is when the object was seen.
+const OBSERVED: &str = "observed";
 
 pub(super) const DELETED: &str = "the VolumeAttachment was deleted before its volume was attached";
 pub(super) const VANISHED: &str = "the VolumeAttachment was deleted before the driver confirmed the detach";
@@ -100,7 +110,7 @@ impl Lifecycle {
         let operation = snapshot.operation();
         let attachment = &*snapshot.attachment;
         let epoch = known_epoch(attachment, operation);
-        let start = LifecycleStart::of(attachment, operation, run, facts, epoch);
+        let (stamp, seen, lag) = start_of(attachment, operation, run, facts, epoch);
         let mut links = incoming_contexts(snapshot, tracing, metrics);
         match operation {
             Operation::Attach => links.extend(active_detaches(tracer, snapshot)),
@@ -113,10 +123,10 @@ impl Lifecycle {
             epoch,
             links,
             sampled: false,
-            started: start.at,
-            source: start.source,
-            lag: start.lag,
-            since: start.seen,
+            started: stamp.unwrap_or(seen),
+            source: if stamp.is_some() { CREATION } else { OBSERVED },
+            lag: Duration::try_from(lag).unwrap_or_default(),
+            since: seen,
             attempts: 0,
             previous: None,
             failure: None,
@@ -247,9 +257,66 @@ pub(super) fn start_repair_span(tracer: &Tracer, run: &Run<AttacherKey>, snapsho
 /// A snapshot without what is about other attachments.
 pub(super) fn without_neighbours(snapshot: &Snapshot) -> Snapshot {
     Snapshot {
-        attachment: snapshot.attachment.clone(),
-        volume: snapshot.volume.clone(),
-        node: snapshot.node.clone(),
         neighbours: Neighbours::default(),
+        ..snapshot.clone()
     }
+}
+
+/// When a lifecycle began by the time stamp of its object; when this process saw it first, and how late. The time stamp has a resolution of a
+/// second, so that what was seen within the next one began when it was seen, unless somebody was at it before us.
+fn start_of(
+    attachment: &Attachment,
+    operation: Operation,
+    run: &Run<AttacherKey>,
+    facts: &DriverFacts,
+    epoch: u32,
+) -> (Option<Timestamp>, Timestamp, SignedDuration) {
+    let (stamp, known) = match operation {
+        Operation::Attach => {
+            let claimed = attachment.finalizers.contains(&facts.finalizer);
+            (attachment.created, claimed || attachment.attach_error.is_some())
+        }
+        Operation::Detach => (attachment.deleting, attachment.detach_error.is_some()),
+    };
+    let pending = wall(run.pending_since);
+    let earlier = stamp.is_some_and(|stamp| pending < stamp);
+    // It may have been pending as an attach before.
+    let seen = if earlier { wall(run.ready_since) } else { pending };
+    let lag = stamp.map_or(SignedDuration::ZERO, |stamp| seen.duration_since(stamp));
+    let counts = epoch == 0 && (lag >= TICK || (known && lag >= SignedDuration::ZERO));
+    (stamp.filter(|_| counts), seen, lag)
+}
+
+/// The epoch in our own annotation; the first one without an annotation.
+fn known_epoch(attachment: &Attachment, operation: Operation) -> u32 {
+    let noted = attachment.trace_context.get(TRACEPARENT_ANNOTATION);
+    let other = match operation {
+        Operation::Attach => Operation::Detach,
+        Operation::Detach => Operation::Attach,
+    };
+    let epoch = noted.and_then(|noted| epoch_of(noted, operation.as_str(), other.as_str(), &attachment.uid));
+    epoch.unwrap_or_default()
+}
+
+/// The root of a lifecycle, of this replica or another.
+pub(super) fn root_of(tracer: &Tracer, attachment: &Attachment, operation: Operation) -> SpanContext {
+    let epoch = known_epoch(attachment, operation);
+    let own = TraceIdentity::derive(operation.as_str(), &attachment.uid, epoch);
+    own.context(tracer.samples(own.trace_id))
+}
+
+/// The detaches of the volume from other nodes that go on now.
+fn active_detaches(tracer: &Tracer, snapshot: &Snapshot) -> impl Iterator<Item = SpanContext> {
+    let elsewhere = snapshot.neighbours.elsewhere.iter();
+    let leaving = elsewhere.filter(|other| other.deleting.is_some()).take(MOST_LEAVING);
+    leaving.map(move |other| root_of(tracer, other, Operation::Detach))
+}
+
+/// The trace in which the volume was provisioned, then what is found on the attachment and on its volume.
+fn incoming_contexts(snapshot: &Snapshot, tracing: &Tracing, metrics: &Metrics) -> Vec<SpanContext> {
+    let attachment = ("VolumeAttachment", &snapshot.attachment.trace_context);
+    let volume = snapshot.volume.as_ref().map(|volume| &volume.trace_context);
+    let provisioned = volume.and_then(|context| w3c::parse(context.get(TRACEPARENT_ANNOTATION)?));
+    let volume = volume.map(|context| ("PersistentVolume", context));
+    incoming::contexts(provisioned, std::iter::once(attachment).chain(volume), tracing, metrics)
 }

@@ -8,11 +8,9 @@
 //! tracing is off. It must not decide anything about attachments.
 
 pub(crate) mod attributes;
-mod ids;
 mod lifecycle;
 mod recent;
 mod root_span;
-mod start;
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -111,9 +109,8 @@ impl LifecycleTraces {
             return AttemptTrace::default();
         }
         if repairs {
-            let span = lifecycle::start_repair_span(&tracer, run, snapshot);
             return AttemptTrace {
-                span,
+                span: lifecycle::start_repair_span(&tracer, run, snapshot),
                 ..AttemptTrace::default()
             };
         }
@@ -129,8 +126,11 @@ impl LifecycleTraces {
             lifecycle.sampled |= tracer.samples(lifecycle.own.trace_id);
             (lifecycle.attempt(&tracer, run), rolled)
         };
-        if snapshot.operation() == Operation::Detach {
-            self.remember_detach(snapshot, &handle);
+        if snapshot.operation() == Operation::Detach
+            && let Some(volume) = snapshot.volume_handle()
+        {
+            let context = handle.lock().root_context();
+            self.0.detached.lock().put(volume, context);
         }
         AttemptTrace {
             span,
@@ -164,42 +164,33 @@ impl LifecycleTraces {
         lifecycle.links.extend(self.attach_links(&lifecycle));
         lifecycle.sampled = tracer.samples(lifecycle.own.trace_id);
         let handle = Arc::new(Mutex::new(lifecycle));
-        let key = AttacherKey::Attachment(attachment.name.clone());
-        self.0
-            .queue
-            .remember(&key, |memory| memory.lifecycle = Some(handle.clone()));
+        self.remember(&attachment.name, |known| *known = Some(handle.clone()));
         handle
     }
 
     /// The lifecycle that is remembered of an attachment.
     fn known(&self, name: &Arc<str>) -> Option<SharedLifecycle> {
-        let key = AttacherKey::Attachment(name.clone());
-        self.0.queue.remember(&key, |memory| memory.lifecycle.clone()).flatten()
+        self.remember(name, |known| known.clone()).flatten()
     }
 
     /// Remembers a lifecycle that goes on, unless there is another one by now.
     fn keep(&self, name: &Arc<str>, handle: &SharedLifecycle) {
-        let key = AttacherKey::Attachment(name.clone());
-        self.0.queue.remember(&key, |memory| {
-            memory.lifecycle.get_or_insert_with(|| handle.clone());
+        self.remember(name, |known| {
+            known.get_or_insert_with(|| handle.clone());
         });
+    }
+
+    fn remember<T>(&self, name: &Arc<str>, change: impl FnOnce(&mut Option<SharedLifecycle>) -> T) -> Option<T> {
+        let key = AttacherKey::Attachment(name.clone());
+        self.0.queue.remember(&key, |memory| change(&mut memory.lifecycle))
     }
 
     /// What an attach follows on: the last detach of its volume.
     fn attach_links(&self, lifecycle: &Lifecycle) -> Vec<SpanContext> {
         let handle = lifecycle.subject.volume_handle();
         let of_attach = handle.filter(|_| lifecycle.operation == Operation::Attach);
-        of_attach
-            .and_then(|handle| self.last_detach(handle))
-            .into_iter()
-            .collect()
-    }
-
-    fn remember_detach(&self, snapshot: &Snapshot, handle: &SharedLifecycle) {
-        if let Some(volume) = snapshot.volume_handle() {
-            let context = handle.lock().root_context();
-            self.0.detached.lock().put(volume, context);
-        }
+        let detach = of_attach.and_then(|handle| self.last_detach(handle));
+        detach.into_iter().collect()
     }
 
     /// The trace of the last detach of a volume, if it is not too long ago.
@@ -278,8 +269,7 @@ impl LifecycleTraces {
             lifecycle.subject.attachment.name.clone()
         };
         let is_this = |known: &mut SharedLifecycle| Arc::ptr_eq(known, handle);
-        let key = AttacherKey::Attachment(name);
-        self.0.queue.remember(&key, |memory| memory.lifecycle.take_if(is_this));
+        self.remember(&name, |known| known.take_if(is_this));
     }
 
     /// What a line about an attachment names while no attempt is made: the root of its lifecycle.
@@ -294,7 +284,7 @@ impl LifecycleTraces {
                 return Some(lifecycle.root_context());
             }
         }
-        Some(ids::root_of(&tracer, &snapshot.attachment, snapshot.operation()))
+        Some(lifecycle::root_of(&tracer, &snapshot.attachment, snapshot.operation()))
     }
 
     /// How many lifecycles are remembered.
