@@ -5,26 +5,23 @@ use std::time::Duration;
 
 use super::super::context::DriverContext;
 use super::shell::Shell;
-use crate::api::names::NOT_ATTACHED_AT_ANNOTATION;
 use crate::cache::Snapshot;
 use crate::clock;
-use crate::decide::{
-    Failure, NodeEntry, OwnedVolumeOnNode, ReleaseRefusal, VolumeOnNode, grpc_code, is_final, shown_handle,
-};
+use crate::decide::{Failure, NodeEntry, OwnedVolumeOnNode, grpc_code, is_final, shown_handle};
 use crate::events::{EventReason, EventType, NewEvent, objects_of_attachment};
 use crate::findings::FailureNote;
 use crate::objects::Operation;
 use csi_attacher_model::attempt::{FailureCause, Vanished};
 
-struct AttemptEvent {
+pub(super) struct AttemptEvent {
     reason: EventReason,
     level: EventType,
-    cause: &'static str,
+    pub cause: &'static str,
     note: String,
 }
 
 impl AttemptEvent {
-    const fn of(reason: EventReason, note: String) -> Self {
+    pub const fn of(reason: EventReason, note: String) -> Self {
         Self {
             reason,
             level: reason.level(),
@@ -34,7 +31,7 @@ impl AttemptEvent {
     }
 
     /// A detach that the driver did not confirm: a warning.
-    const fn without_confirmation(cause: &'static str, note: String) -> Self {
+    pub const fn without_confirmation(cause: &'static str, note: String) -> Self {
         Self {
             reason: EventReason::Detached,
             level: EventType::Warning,
@@ -45,7 +42,7 @@ impl AttemptEvent {
 }
 
 /// The reason of an event about an attempt that failed.
-pub(in crate::driver) fn reason_of(operation: Operation, failure: &Failure, cause: FailureCause) -> EventReason {
+fn reason_of(operation: Operation, failure: &Failure, cause: FailureCause) -> EventReason {
     match (operation, failure.code) {
         // The node takes no more volumes (CSI spec, "ControllerPublishVolume Errors").
         (Operation::Attach, Some(grpc_code::RESOURCE_EXHAUSTED)) => EventReason::LimitReached,
@@ -58,10 +55,10 @@ pub(in crate::driver) fn reason_of(operation: Operation, failure: &Failure, caus
 }
 
 /// An attach or detach came to its end.
-pub(in crate::driver) fn success_event(shell: &Shell<'_>, snapshot: &Snapshot, took: Duration) {
+pub(super) fn success_event(shell: &Shell<'_>, snapshot: &Snapshot, took: Duration) {
     let confirmed = shell.work.facts.capabilities.publish_unpublish;
     if snapshot.operation() == Operation::Detach && !confirmed {
-        // Nobody detached it: see [`released`].
+        // Nobody detached it: see [`super::report`], `released`.
         return;
     }
     let (reason, verb) = match snapshot.operation() {
@@ -79,7 +76,7 @@ pub(in crate::driver) fn success_event(shell: &Shell<'_>, snapshot: &Snapshot, t
 }
 
 /// An attempt failed, for what `error.type` has as `kind`.
-pub(in crate::driver) fn failure_event(
+pub(super) fn failure_event(
     shell: &Shell<'_>,
     snapshot: &Snapshot,
     failure: &Failure,
@@ -110,11 +107,9 @@ pub(in crate::driver) fn failure_event(
 
 /// A volume is detached from a node that is not there as it was when the volume was attached. The Event is written once for each detach: an
 /// attempt may end before it is known from where the volume is detached.
-pub(in crate::driver) fn node_gone(shell: &Shell<'_>, snapshot: &Snapshot, places: &[OwnedVolumeOnNode]) {
-    let driver = &*shell.work.facts.name;
-    let name = &snapshot.attachment.node;
+pub(super) fn node_gone(shell: &Shell<'_>, snapshot: &Snapshot, places: &[OwnedVolumeOnNode]) {
     let ids: BTreeSet<&str> = places.iter().map(|place| place.borrow().node_id).collect();
-    let known = match snapshot.node_entry(driver) {
+    let known = match snapshot.node_entry(&shell.work.facts.name) {
         // Another volume that the PersistentVolume named is no matter of the node.
         NodeEntry::Registered(id) if ids.iter().all(|known| *known == id) => return,
         NodeEntry::Registered(_) => "came back with another node ID",
@@ -126,85 +121,13 @@ pub(in crate::driver) fn node_gone(shell: &Shell<'_>, snapshot: &Snapshot, place
         return;
     }
     let ids: Vec<&str> = ids.into_iter().collect();
-    let note = format!(
-        "{}: node {name} {known}; detaching from {}",
-        volume(snapshot),
-        ids.join(", ")
-    );
+    let (volume, name, ids) = (volume(snapshot), &snapshot.attachment.node, ids.join(", "));
+    let note = format!("{volume}: node {name} {known}; detaching from {ids}");
     record_traced(shell, snapshot, AttemptEvent::of(EventReason::NodeGone, note));
 }
 
-/// NOT_FOUND was taken for success, as the AttacherConfig asks.
-pub(in crate::driver) fn orphaned(shell: &Shell<'_>, snapshot: &Snapshot, place: VolumeOnNode<'_>, answer: &Failure) {
-    let note = format!(
-        "{}: the driver does not find it or node {} (ID {}); treated as detached because of spec.orphanPolicy of the \
-         AttacherConfig: {}",
-        volume(snapshot),
-        snapshot.attachment.node,
-        shown_handle(place.node_id),
-        answer.message
-    );
-    record_traced(shell, snapshot, AttemptEvent::without_confirmation("orphaned", note));
-}
-
-/// An attachment that may have been published was let go without a call, as `says` has it.
-pub(in crate::driver) fn released(shell: &Shell<'_>, snapshot: &Snapshot, says: &str) {
-    let note = format!(
-        "{}: released from node {} without ControllerUnpublishVolume, which driver {} does not have any more: {says}",
-        volume(snapshot),
-        snapshot.attachment.node,
-        shell.work.facts.name,
-    );
-    record_traced(
-        shell,
-        snapshot,
-        AttemptEvent::without_confirmation("capability_lost", note),
-    );
-}
-
-/// A former place was left out of a detach, as a person confirmed.
-pub(in crate::driver) fn confirmed(shell: &Shell<'_>, snapshot: &Snapshot, place: VolumeOnNode<'_>) {
-    let note = format!(
-        "volume {}: not detached from node {} (ID {}), a former place: the annotation {NOT_ATTACHED_AT_ANNOTATION} says that it is \
-         not attached there",
-        shown_handle(place.volume_id),
-        snapshot.attachment.node,
-        shown_handle(place.node_id)
-    );
-    record_traced(shell, snapshot, AttemptEvent::without_confirmation("confirmed", note));
-}
-
-/// An attachment was let go without the driver's confirmation, as a person asked: the record of who did so and why.
-pub(in crate::driver) fn released_on_request(shell: &Shell<'_>, snapshot: &Snapshot, request: &str, basis: &str) {
-    let note = format!(
-        "{}: released from node {} without the driver's confirmation, because {basis}; {request}",
-        volume(snapshot),
-        snapshot.attachment.node
-    );
-    record_traced(shell, snapshot, AttemptEvent::of(EventReason::Released, note));
-}
-
-/// A release that a person asked for was refused.
-pub(in crate::driver) fn release_refused(shell: &Shell<'_>, snapshot: &Snapshot, refusal: &ReleaseRefusal) {
-    let note = format!(
-        "{}: not released from node {} on request: {refusal}",
-        volume(snapshot),
-        snapshot.attachment.node
-    );
-    let event = AttemptEvent {
-        cause: refusal.reason(),
-        ..AttemptEvent::of(EventReason::ReleaseRefused, note)
-    };
-    record_traced(shell, snapshot, event);
-}
-
 /// A VolumeAttachment vanished during the attach.
-pub(in crate::driver) fn deleted_event(
-    work: &DriverContext,
-    snapshot: &Snapshot,
-    traceparent: Option<String>,
-    what: Vanished,
-) {
+pub(super) fn deleted_event(work: &DriverContext, snapshot: &Snapshot, traceparent: Option<String>, what: Vanished) {
     let reason = match what {
         Vanished::Detached => EventReason::Detached,
         _ => EventReason::DetachFailed,
@@ -241,7 +164,7 @@ pub(in crate::driver) fn record(work: &DriverContext, snapshot: &Snapshot, reaso
     record_event(work, snapshot, AttemptEvent::of(reason, note), None);
 }
 
-fn record_traced(shell: &Shell<'_>, snapshot: &Snapshot, event: AttemptEvent) {
+pub(super) fn record_traced(shell: &Shell<'_>, snapshot: &Snapshot, event: AttemptEvent) {
     record_event(shell.work, snapshot, event, shell.span.traceparent());
 }
 
@@ -260,7 +183,7 @@ fn record_event(work: &DriverContext, snapshot: &Snapshot, event: AttemptEvent, 
 }
 
 /// How an Event begins. A handle may be longer than any Event, of which the end says who did what, and why.
-fn volume(snapshot: &Snapshot) -> String {
+pub(super) fn volume(snapshot: &Snapshot) -> String {
     match snapshot.volume_handle() {
         Some(handle) => format!("volume {}", shown_handle(handle)),
         None => "volume".to_owned(),

@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use super::super::context::DriverContext;
-use super::events;
+use super::events::{self, AttemptEvent, record_traced, volume};
 use super::shell::Shell;
+use crate::api::names::NOT_ATTACHED_AT_ANNOTATION;
 use crate::apiserver::{ApiError, ApiErrorKind};
 use crate::cache::{self, AttacherKey, LANE_NAMES, Snapshot, VOLUME};
 use crate::clock;
 use crate::decide::patch::WriteTarget;
-use crate::decide::{self, Failure, ReleaseRefusal, ReleaseWithoutCall, VolumeOnNode};
+use crate::decide::{self, Failure, ReleaseRefusal, ReleaseWithoutCall, VolumeOnNode, shown_handle};
+use crate::events::EventReason;
 use crate::objects::Operation;
 use crate::queue::{Run, Trigger};
 use crate::telemetry::names::{self, attr, error_type};
@@ -18,14 +20,14 @@ use crate::traces::{AttemptResult, attributes};
 use csi_attacher_model::attempt::{Attempt, FailureCause, LeaseLost, Note, Publish, Undone, Vanished};
 use csi_attacher_runtime::report::{self, FailedAttempt};
 
-/// A line of the log, with the trace of the attempt, about the VolumeAttachment of this name.
+/// A line of the log about the VolumeAttachment of the attempt, with the trace of that.
 macro_rules! log_about {
-    ($level:ident, $shell:expr, $name:expr, $($rest:tt)+) => {
+    ($level:ident, $shell:expr, $($rest:tt)+) => {
         traced!(
             $level,
             $shell.span,
             driver = &*$shell.work.facts.name,
-            VolumeAttachment = &*$name,
+            VolumeAttachment = &*$shell.name,
             $($rest)+
         )
     };
@@ -37,11 +39,17 @@ macro_rules! about {
         log_about!(
             $level,
             $shell,
-            $snapshot.attachment.name,
             volumeHandle = $snapshot.volume_handle(),
             node = &*$snapshot.attachment.node,
             $($rest)+
         )
+    };
+}
+
+/// The same with a volume and a node by the names that the driver has for them.
+macro_rules! place_about {
+    ($level:ident, $shell:expr, $place:expr, $($rest:tt)+) => {
+        log_about!($level, $shell, volumeHandle = $place.volume_id, nodeID = $place.node_id, $($rest)+)
     };
 }
 
@@ -118,14 +126,13 @@ fn undo(shell: &mut Shell<'_>, attempt: &Attempt, undone: Undone) {
     };
     match undone {
         Undone::CannotRead(error, pause) => log_about!(
-            warn, shell, shell.name, %error,
+            warn, shell, %error,
             next_try_seconds = pause.as_secs(), "cannot find out whether the VolumeAttachment was deleted"
         ),
         Undone::IsThere => {
             log_about!(
                 info,
                 shell,
-                shell.name,
                 "the VolumeAttachment is there, though it was believed to be gone"
             );
             let lists = shell.work.context.store.lists();
@@ -134,13 +141,11 @@ fn undo(shell: &mut Shell<'_>, attempt: &Attempt, undone: Undone) {
         Undone::CreatedAgain => log_about!(
             info,
             shell,
-            shell.name,
             "the VolumeAttachment was created again, and its volume is attached for it"
         ),
         Undone::CannotDetach(failure, pause) => log_about!(
             warn,
             shell,
-            shell.name,
             volumeHandle = publish.place.borrow().volume_id,
             error = failure.message,
             next_try_seconds = pause.as_secs(),
@@ -168,19 +173,11 @@ fn vanished(shell: &Shell<'_>, publish: &Publish, what: Vanished) {
         ),
     };
     if let Some(why) = left {
-        log_about!(
-            error,
-            shell,
-            shell.name,
-            volumeHandle = place.volume_id,
-            nodeID = place.node_id,
-            "{why}"
-        );
+        place_about!(error, shell, place, "{why}");
     } else if what == Vanished::Detached {
         log_about!(
             warn,
             shell,
-            shell.name,
             volumeHandle = place.volume_id,
             "the VolumeAttachment was deleted while its volume was being attached; detached the volume again"
         );
@@ -191,9 +188,9 @@ fn vanished(shell: &Shell<'_>, publish: &Publish, what: Vanished) {
 /// Nothing failed: others may work for the driver by now, or the connection took no more calls.
 fn lease_lost(shell: &mut Shell<'_>, lost: LeaseLost) {
     match lost {
-        LeaseLost::NotStarted => log_about!(debug, shell, shell.name, "{lost}"),
+        LeaseLost::NotStarted => log_about!(debug, shell, "{lost}"),
         LeaseLost::Cancelled => {
-            log_about!(warn, shell, shell.name, "{lost}");
+            log_about!(warn, shell, "{lost}");
             shell.span.fail(error_type::SHUTDOWN, &lost.to_string());
         }
     }
@@ -202,22 +199,18 @@ fn lease_lost(shell: &mut Shell<'_>, lost: LeaseLost) {
 /// The driver was asked to take a volume back from the place of an earlier attempt.
 fn retracted(shell: &Shell<'_>, place: VolumeOnNode<'_>, error: Option<&str>) {
     if let Some(error) = error {
-        log_about!(
+        place_about!(
             warn,
             shell,
-            shell.name,
-            volumeHandle = place.volume_id,
-            nodeID = place.node_id,
+            place,
             error,
             "could not unpublish the volume from the node of an earlier attempt"
         );
     } else {
-        log_about!(
+        place_about!(
             info,
             shell,
-            shell.name,
-            volumeHandle = place.volume_id,
-            nodeID = place.node_id,
+            place,
             "unpublished the volume from the node of an earlier attempt"
         );
     }
@@ -232,15 +225,20 @@ fn failure_not_saved(shell: &Shell<'_>, error: &ApiError) {
             ApiErrorKind::Forbidden | ApiErrorKind::Refused | ApiErrorKind::NotKept
         );
     if is_refused {
-        log_about!(warn, shell, shell.name, %error, "could not save the error on the VolumeAttachment");
+        log_about!(warn, shell, %error, "could not save the error on the VolumeAttachment");
     } else {
-        log_about!(debug, shell, shell.name, %error, "could not save the error on the VolumeAttachment");
+        log_about!(debug, shell, %error, "could not save the error on the VolumeAttachment");
     }
 }
 
-/// A VolumeAttachment was let go without the driver's confirmation, as a person asked.
+/// A VolumeAttachment was let go without the driver's confirmation, as a person asked. The Event is the record of who did so and why.
 fn released_on_request(shell: &mut Shell<'_>, snapshot: &Snapshot, request: &str, basis: &'static str) {
-    events::released_on_request(shell, snapshot, request, basis);
+    let note = format!(
+        "{}: released from node {} without the driver's confirmation, because {basis}; {request}",
+        volume(snapshot),
+        snapshot.attachment.node
+    );
+    record_traced(shell, snapshot, AttemptEvent::of(EventReason::Released, note));
     shell.span.set(attr::FINALIZER_ACTION, "removed");
     shell.ended = AttemptResult::Succeeded;
     about!(
@@ -255,7 +253,16 @@ fn released_on_request(shell: &mut Shell<'_>, snapshot: &Snapshot, request: &str
 
 /// A release that a person asked for was refused.
 fn release_refused(shell: &Shell<'_>, snapshot: &Snapshot, refusal: &ReleaseRefusal) {
-    events::release_refused(shell, snapshot, refusal);
+    let note = format!(
+        "{}: not released from node {} on request: {refusal}",
+        volume(snapshot),
+        snapshot.attachment.node
+    );
+    let event = AttemptEvent {
+        cause: refusal.reason(),
+        ..AttemptEvent::of(EventReason::ReleaseRefused, note)
+    };
+    record_traced(shell, snapshot, event);
     about!(
         warn,
         shell,
@@ -271,7 +278,6 @@ fn answer_not_saved(shell: &Shell<'_>, failure: &Failure) {
     log_about!(
         warn,
         shell,
-        shell.name,
         error = &*failure.message,
         "the VolumeAttachment does not show the answer"
     );
@@ -291,7 +297,6 @@ fn prepared_write(shell: &mut Shell<'_>, snapshot: &Snapshot, target: &WriteTarg
             log_about!(
                 warn,
                 shell,
-                attachment.name,
                 node = &*attachment.node,
                 "somebody took the finalizer off a VolumeAttachment whose volume is or may be attached; it was put back"
             );
@@ -410,7 +415,6 @@ fn upkeep_failed(shell: &mut Shell<'_>, snapshot: &Snapshot, failure: &Failure) 
         log_about!(
             warn,
             shell,
-            snapshot.attachment.name,
             node,
             attempt,
             error,
@@ -420,7 +424,6 @@ fn upkeep_failed(shell: &mut Shell<'_>, snapshot: &Snapshot, failure: &Failure) 
         log_about!(
             debug,
             shell,
-            snapshot.attachment.name,
             node,
             attempt,
             error,
@@ -455,7 +458,14 @@ fn released(shell: &mut Shell<'_>, snapshot: &Snapshot) {
         ReleaseWithoutCall::AttachNotRequired => "the CSIDriver has attachRequired: false",
         _ => "confirmed by the annotation attacher.csi.dev/confirm-capability-lost",
     };
-    events::released(shell, snapshot, says);
+    let note = format!(
+        "{}: released from node {} without ControllerUnpublishVolume, which driver {} does not have any more: {says}",
+        volume(snapshot),
+        snapshot.attachment.node,
+        shell.work.facts.name,
+    );
+    let event = AttemptEvent::without_confirmation("capability_lost", note);
+    record_traced(shell, snapshot, event);
     about!(
         warn,
         shell,
@@ -467,26 +477,37 @@ fn released(shell: &mut Shell<'_>, snapshot: &Snapshot) {
 
 /// A former place that is left out of a detach, as a person confirmed that the volume is not there.
 fn confirmed(shell: &mut Shell<'_>, snapshot: &Snapshot, place: VolumeOnNode<'_>) {
-    events::confirmed(shell, snapshot, place);
-    log_about!(
+    let note = format!(
+        "volume {}: not detached from node {} (ID {}), a former place: the annotation {NOT_ATTACHED_AT_ANNOTATION} says that it is \
+         not attached there",
+        shown_handle(place.volume_id),
+        snapshot.attachment.node,
+        shown_handle(place.node_id)
+    );
+    record_traced(shell, snapshot, AttemptEvent::without_confirmation("confirmed", note));
+    place_about!(
         warn,
         shell,
-        snapshot.attachment.name,
-        volumeHandle = place.volume_id,
-        nodeID = place.node_id,
+        place,
         "not detached at a former node ID: the annotation attacher.csi.dev/not-attached-at says that the volume is not there"
     );
 }
 
 /// A detach whose volume or node the driver does not know, which counts as detached by the policy of the AttacherConfig.
 fn orphaned(shell: &mut Shell<'_>, snapshot: &Snapshot, place: VolumeOnNode<'_>, answer: &Failure) {
-    events::orphaned(shell, snapshot, place, answer);
-    log_about!(
+    let note = format!(
+        "{}: the driver does not find it or node {} (ID {}); treated as detached because of spec.orphanPolicy of the \
+         AttacherConfig: {}",
+        volume(snapshot),
+        snapshot.attachment.node,
+        shown_handle(place.node_id),
+        answer.message
+    );
+    record_traced(shell, snapshot, AttemptEvent::without_confirmation("orphaned", note));
+    place_about!(
         warn,
         shell,
-        snapshot.attachment.name,
-        volumeHandle = place.volume_id,
-        nodeID = place.node_id,
+        place,
         error = answer.message,
         "the driver does not find the volume or the node; treated as detached because of spec.orphanPolicy"
     );
