@@ -3,7 +3,6 @@
 //! A pass asks for every page, holds on to what concerns our attachments only, and ends without effect when a page
 //! cannot be had: half a listing would look like volumes that are gone.
 
-mod events;
 pub(super) mod list;
 pub(super) mod span;
 #[cfg(test)]
@@ -17,16 +16,17 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, error, info, warn};
 
-use super::attempt::policy;
+use super::attempt::{events, policy};
 use super::context::DriverContext;
 use crate::api::validated::{DriverConfig, ReconcileSync};
 use crate::cache::{AttacherKey, EnqueueCause, Snapshot, handles_of, observe};
 use crate::clock;
 use crate::decide::reconcile::{
     Comparison, DesiredState, Expectation, LastingUnclaimed, Listing, Mismatches, Unclaimed, VolumesWithoutAttachment,
-    awaited, expectation, witness,
+    awaited, contradiction, expectation, witness,
 };
-use crate::decide::{Observed, SecretState};
+use crate::decide::{Observed, SecretState, shown_handle};
+use crate::events::EventReason;
 use crate::objects::{Attachment, InTreePlugin};
 use crate::telemetry::metrics::ReconcileSyncCounts;
 use csi_attacher_runtime::fence::CallFailure;
@@ -221,40 +221,47 @@ fn apply_mismatches(work: &DriverContext, compared: Comparison, mismatches: &mut
     };
     let repairs = mismatches.pass(compared.contradicted, &compared.agreed, is_repaired, longest_rest);
     for (number, expected) in repairs.repaired.iter().enumerate() {
-        tell_repaired(work, expected);
-        if number < MAX_EVENTS {
-            events::repaired_event(work, expected);
-        }
+        tell_repaired(work, expected, number < MAX_EVENTS);
     }
-    let mut events = MAX_EVENTS;
-    for expected in &repairs.found_lasting {
-        tell_lasting(work, expected);
-        if events > 0 {
-            events -= 1;
-            events::lasting_mismatch_event(work, expected);
-        }
+    for (number, expected) in repairs.found_lasting.iter().enumerate() {
+        tell_lasting(work, expected, number < MAX_EVENTS);
     }
+    let mut events = repairs.found_lasting.len();
     for expected in &repairs.due {
         force_sync(work, expected);
         // That it lasts was told once.
-        if events > 0 && !mismatches.lasts(&expected.name) {
-            events -= 1;
-            events::mismatch_event(work, expected);
+        if events < MAX_EVENTS && !mismatches.lasts(&expected.name) {
+            events += 1;
+            mismatch_event(work, expected);
         }
     }
     work.status.lasting_mismatches(repairs.lasting);
 }
 
-fn tell_repaired(work: &DriverContext, expected: &Expectation) {
+/// The driver lists a volume as it should, after it did not.
+fn tell_repaired(work: &DriverContext, expected: &Expectation, has_event: bool) {
     info!(
         driver = &*work.facts.name,
         VolumeAttachment = &*expected.name,
         volumeHandle = &*expected.handle,
         "ListVolumes agrees with the VolumeAttachment again"
     );
+    if has_event {
+        let (handle, node_id) = (shown_handle(&expected.handle), shown_handle(&expected.node_id));
+        let note = match expected.wanted {
+            DesiredState::Published => {
+                format!("volume {handle}: the driver lists it at the node with ID {node_id} again")
+            }
+            DesiredState::Unpublished => {
+                format!("volume {handle}: the driver does not list it at the node with ID {node_id} any more")
+            }
+        };
+        event(work, expected, EventReason::AttachmentRepaired, note);
+    }
 }
 
-fn tell_lasting(work: &DriverContext, expected: &Expectation) {
+/// Repairs that the driver answered with OK did not change what it lists.
+fn tell_lasting(work: &DriverContext, expected: &Expectation, has_event: bool) {
     warn!(
         driver = &*work.facts.name,
         VolumeAttachment = &*expected.name,
@@ -263,6 +270,36 @@ fn tell_lasting(work: &DriverContext, expected: &Expectation) {
         attachedStatus = expected.wanted == DesiredState::Published,
         "the driver answers repairs with OK and its ListVolumes contradicts the VolumeAttachment still; repairing it more and more rarely"
     );
+    if has_event {
+        let note = format!(
+            "{}; it is repeated about once an hour, or in each comparison if these are rarer",
+            contradiction(expected)
+        );
+        event(work, expected, EventReason::MismatchRepeating, note);
+    }
+}
+
+/// Two listings in a row contradict an attachment; it is attached or detached once more.
+fn mismatch_event(work: &DriverContext, expected: &Expectation) {
+    let (handle, node_id) = (shown_handle(&expected.handle), shown_handle(&expected.node_id));
+    let note = match expected.wanted {
+        DesiredState::Published => format!(
+            "volume {handle}: the driver does not list it at the node with ID {node_id}, where it is attached; it is attached \
+             again"
+        ),
+        DesiredState::Unpublished => format!(
+            "volume {handle}: the driver still lists it at the node with ID {node_id}, from where it was detached; it is \
+             detached again"
+        ),
+    };
+    event(work, expected, EventReason::AttachmentMismatch, note);
+}
+
+fn event(work: &DriverContext, expected: &Expectation, reason: EventReason, note: String) {
+    let known = work.context.store.attachment(&expected.name);
+    if let Some(snapshot) = known.filter(|known| known.attachment.uid == expected.uid) {
+        events::record(work, &snapshot, reason, note);
+    }
 }
 
 /// Notes what two passes in a row found at nodes without an attachment, such as what was attached after the backup that the
