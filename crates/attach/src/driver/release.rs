@@ -2,6 +2,7 @@
 //! is attached any more.
 
 use std::borrow::Cow;
+use std::ops::ControlFlow::{self, Break, Continue};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,35 +33,22 @@ const MAX_TRIES: usize = 4;
 pub(super) async fn run(work: &DriverContext, run: &Run<AttacherKey>, name: &str) -> RunResult {
     let mut verdict = RunResult::Done;
     for _ in 0..MAX_TRIES {
-        let tried = try_once(work, run, name).await;
-        verdict = tried.verdict;
-        if !tried.outdated {
-            break;
+        match try_once(work, run, name).await {
+            Break(verdict) => return verdict,
+            Continue(tried) => verdict = tried,
         }
     }
     verdict
 }
 
-/// How one write went.
-struct ReleaseResult {
-    verdict: RunResult,
-    /// It was made from a copy that is replaced by a newer one now.
-    outdated: bool,
-}
-
-impl From<RunResult> for ReleaseResult {
-    fn from(verdict: RunResult) -> Self {
-        Self {
-            verdict,
-            outdated: false,
-        }
-    }
-}
+/// How one write went. It goes on when the write was made from a copy that is replaced by a newer one now: what it came to counts if there is
+/// no other try.
+type ReleaseResult = ControlFlow<RunResult, RunResult>;
 
 async fn try_once(work: &DriverContext, run: &Run<AttacherKey>, name: &str) -> ReleaseResult {
     if !work.client().may_start() {
         // Whoever holds the Lease next looks at the volume again.
-        return RunResult::RequeueAfter(LEASE_LOST_REST).into();
+        return Break(RunResult::RequeueAfter(LEASE_LOST_REST));
     }
     let store = &work.context.store;
     // Taken before looking, so that an attempt that finds it free is seen here, or sees here what was released.
@@ -71,11 +59,11 @@ async fn try_once(work: &DriverContext, run: &Run<AttacherKey>, name: &str) -> R
         None
     };
     let Some((volume, attachments)) = store.volume(name) else {
-        return RunResult::Done.into();
+        return Break(RunResult::Done);
     };
     if !volume.deleting && !is_live {
         // Another object by the same name.
-        return RunResult::Failed.into();
+        return Break(RunResult::Failed);
     }
     let write = match (work.context.rules.volume)(&volume, attachments, &work.facts) {
         Err(reason) => {
@@ -85,7 +73,7 @@ async fn try_once(work: &DriverContext, run: &Run<AttacherKey>, name: &str) -> R
                 ?reason,
                 "volume kept"
             );
-            return RunResult::Done.into();
+            return Break(RunResult::Done);
         }
         Ok(write) => write,
     };
@@ -107,14 +95,14 @@ async fn try_once(work: &DriverContext, run: &Run<AttacherKey>, name: &str) -> R
         return confirmed(work, run, &volume).await;
     }
     let rest = work.queue.remember(&run.key, KeyMemory::list_rest);
-    RunResult::RequeueAfter(rest.unwrap_or(LONGEST_LIST_REST)).into()
+    Break(RunResult::RequeueAfter(rest.unwrap_or(LONGEST_LIST_REST)))
 }
 
 /// Releases a volume that was read again and that nothing names, unless something has changed while that was found out.
 async fn confirmed(work: &DriverContext, run: &Run<AttacherKey>, volume: &Arc<Volume>) -> ReleaseResult {
-    let again = RunResult::Requeue.into();
+    let again = Break(RunResult::Requeue);
     let Some((known, attachments)) = work.context.store.volume(&volume.name) else {
-        return RunResult::Done.into();
+        return Break(RunResult::Done);
     };
     if !work.client().may_start() || !Arc::ptr_eq(&known, volume) {
         return again;
@@ -137,18 +125,15 @@ async fn read_again(work: &DriverContext, volume: &Volume, attachments: usize, t
     let read = requests.read(target, None, &Span::disabled()).await;
     match apply_response(store, target, &volume.uid, Some(volume.resource_version), read) {
         Ok(_) => {}
-        Err(error) if error.kind == ApiErrorKind::NotFound => return RunResult::Done.into(),
+        Err(error) if error.kind == ApiErrorKind::NotFound => return Break(RunResult::Done),
         Err(error) => {
             tracing::debug!(driver = &*work.facts.name, PersistentVolume = &*volume.name, %error, "could not read the volume again");
             let fingerprint = decide::volume_fingerprint(volume, attachments, &work.facts);
-            return RunResult::Waits { fingerprint }.into();
+            return Break(RunResult::Waits { fingerprint });
         }
     }
     store.confirm_volume(volume);
-    ReleaseResult {
-        verdict: RunResult::Requeue,
-        outdated: true,
-    }
+    Continue(RunResult::Requeue)
 }
 
 /// What sends the requests about a volume. Nobody waits for the release of one that is being deleted, and attaches may for that of a live one.
@@ -185,14 +170,11 @@ async fn send(
                 PersistentVolume = name,
                 "volume released"
             );
-            RunResult::Done.into()
+            Break(RunResult::Done)
         }
-        Err(error) if error.kind == ApiErrorKind::NotFound => RunResult::Done.into(),
+        Err(error) if error.kind == ApiErrorKind::NotFound => Break(RunResult::Done),
         Err(error) if error.kind == ApiErrorKind::Stale && is_outdated(work, volume, &write.target, &span).await => {
-            ReleaseResult {
-                verdict: RunResult::Waits { fingerprint },
-                outdated: true,
-            }
+            Continue(RunResult::Waits { fingerprint })
         }
         Err(error) => {
             span.set(attr::RETRY_DELAY, run.wait_delay);
@@ -202,7 +184,7 @@ async fn send(
                 next_try_seconds = run.wait_delay.as_secs_f64(), "cannot release the volume"
             );
             record_failure(work, volume, &error, span.traceparent());
-            RunResult::Waits { fingerprint }.into()
+            Break(RunResult::Waits { fingerprint })
         }
     };
     span.end();

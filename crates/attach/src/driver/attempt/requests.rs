@@ -35,11 +35,10 @@ fn of_write(returned: Returned, uid: &str) -> Result<Returned, ApiError> {
         Returned::Volume(record) => &record.uid,
     };
     if **found == *uid {
-        Ok(returned)
-    } else {
-        let message = format!("the answer is about an object with UID {found}, not about that with UID {uid}");
-        Err(ApiError::garbled(message))
+        return Ok(returned);
     }
+    let message = format!("the answer is about an object with UID {found}, not about that with UID {uid}");
+    Err(ApiError::garbled(message))
 }
 
 /// Puts an answer of the API server into the cache, so that the next decision sees it. True when the object is gone.
@@ -52,30 +51,23 @@ pub(in crate::driver) fn apply_response(
     version: Option<ResourceVersion>,
     outcome: Result<Returned, ApiError>,
 ) -> Result<bool, ApiError> {
-    let answered = match &outcome {
-        Ok(Returned::Attachment(record)) => Some(record.resource_version),
-        Ok(Returned::Volume(record)) => Some(record.resource_version),
-        Err(_) => None,
+    let (answered, gone) = match &outcome {
+        Ok(Returned::Attachment(record)) => (record.resource_version, record.is_gone()),
+        Ok(Returned::Volume(record)) => (record.resource_version, record.is_gone()),
+        Err(_) => (ResourceVersion::default(), false),
     };
-    if answered.is_some_and(|answered| answered != ResourceVersion::default() && Some(answered) < version) {
+    if answered != ResourceVersion::default() && Some(answered) < version {
         return Err(store.lists().older_answer());
     }
     match outcome {
-        Ok(Returned::Attachment(record)) => {
-            let gone = record.is_gone();
-            store.apply_response(*record);
-            Ok(gone)
-        }
-        Ok(Returned::Volume(record)) => {
-            let gone = record.is_gone();
-            store.apply_response(*record);
-            Ok(gone)
-        }
+        Ok(Returned::Attachment(record)) => store.apply_response(*record),
+        Ok(Returned::Volume(record)) => store.apply_response(*record),
         Err(error) => {
             if error.kind == ApiErrorKind::NotFound {
                 store.mark_deleted(target, uid);
             }
-            Err(error)
+            return Err(error);
         }
     }
+    Ok(gone)
 }
