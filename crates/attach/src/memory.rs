@@ -84,11 +84,6 @@ impl KeyMemory {
         self.forced.as_deref() == Some(uid)
     }
 
-    /// It is worked on from now on.
-    pub(crate) fn force(&mut self, attachment: &Attachment) {
-        self.forced = Some(attachment.uid.clone());
-    }
-
     /// The next rest of a run that waits for lists.
     pub(crate) fn list_rest(&mut self) -> Duration {
         self.list_rests.next_rest().min(LONGEST_LIST_REST)

@@ -28,32 +28,29 @@ pub struct CallError {
 impl CallError {
     /// An answer that cannot be read. The driver may have done what the call asked for, hence a code that does not deny it.
     pub(super) fn unreadable(why: &str) -> Self {
-        Self {
-            code: Code::Unavailable,
-            message: format!("the driver's answer cannot be read: {why}"),
-            transport: false,
-            unsent: false,
-        }
+        Self::sent(Code::Unavailable, format!("the driver's answer cannot be read: {why}"))
     }
 
     /// The deadline of the operator passed.
     pub(super) fn deadline_exceeded(deadline: Duration) -> Self {
-        Self {
-            code: Code::DeadlineExceeded,
-            message: format!(
-                "context deadline exceeded: no answer from the driver within {} s",
-                deadline.as_secs_f64()
-            ),
-            transport: false,
-            unsent: false,
-        }
+        let seconds = deadline.as_secs_f64();
+        Self::sent(
+            Code::DeadlineExceeded,
+            format!("context deadline exceeded: no answer from the driver within {seconds} s"),
+        )
     }
 
     /// The operator did not wait for the answer.
     pub(super) fn cut_off() -> Self {
+        let message = "context canceled: the operator cut the call off; the driver may carry it out";
+        Self::sent(Code::Cancelled, message.to_owned())
+    }
+
+    /// Of a call that a driver may have begun with.
+    fn sent(code: Code, message: String) -> Self {
         Self {
-            code: Code::Cancelled,
-            message: "context canceled: the operator cut the call off; the driver may carry it out".to_owned(),
+            code,
+            message,
             transport: false,
             unsent: false,
         }

@@ -48,19 +48,21 @@ impl QueueMetrics {
     fn of(&self, lane: Lane) -> Option<&LaneSeries> {
         self.lanes.get(lane.index()).or(self.lanes.last())
     }
+
+    fn count(&self, lane: Lane, event: impl FnOnce(&QueueSeries)) {
+        if let Some(lane) = self.of(lane) {
+            event(&lane.series);
+        }
+    }
 }
 
 impl Observer for QueueMetrics {
     fn added(&self, lane: Lane) {
-        if let Some(lane) = self.of(lane) {
-            lane.series.added();
-        }
+        self.count(lane, QueueSeries::added);
     }
 
     fn retried(&self, lane: Lane) {
-        if let Some(lane) = self.of(lane) {
-            lane.series.retried();
-        }
+        self.count(lane, QueueSeries::retried);
     }
 
     fn depth(&self, lane: Lane, depth: usize) {
@@ -71,21 +73,15 @@ impl Observer for QueueMetrics {
     }
 
     fn waited(&self, lane: Lane, waited: Duration) {
-        if let Some(lane) = self.of(lane) {
-            lane.series.waited(waited);
-        }
+        self.count(lane, |series| series.waited(waited));
     }
 
     fn worked(&self, lane: Lane, worked: Duration) {
-        if let Some(lane) = self.of(lane) {
-            lane.series.worked(worked);
-        }
+        self.count(lane, |series| series.worked(worked));
     }
 
     fn panicked(&self, lane: Lane, key: &dyn Debug, message: &str) {
-        if let Some(lane) = self.of(lane) {
-            lane.series.panicked();
-        }
+        self.count(lane, QueueSeries::panicked);
         error!(
             driver = &*self.driver,
             ?key,

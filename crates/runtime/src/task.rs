@@ -27,7 +27,7 @@ use crate::pending::or_never;
 use crate::reflect::Lists;
 use crate::reservation::{Reservation, ReservationState, Reservations};
 use crate::role::{Refusal, Role, Start};
-use crate::state::{DriverPhase, DriverStateSender, Plugin};
+use crate::state::{DriverPhase, DriverStateSender};
 use crate::telemetry::Metrics;
 
 /// What the log says when the reservation of an AttacherConfig is refused while it works.
@@ -392,18 +392,16 @@ impl<R: Role> DriverTask<R> {
         held: &mut Leadership<R::Work>,
     ) -> Option<DriverFacts> {
         let config = self.config.borrow().clone();
-        let admitted = tokio::select! {
+        let refusal = tokio::select! {
             biased;
             () = self.stop.cancelled() => return None,
-            admitted = self.role.admit(facts, &config, &self.name) => admitted,
+            admitted = self.role.admit(facts, &config, &self.name) => match admitted {
+                Ok(admitted) => return Some(admitted),
+                Err(refusal) => refusal,
+            },
         };
-        match admitted {
-            Ok(admitted) => Some(admitted),
-            Err(refusal) => {
-                self.give_up(refusal, client, held, std::future::pending()).await;
-                None
-            }
-        }
+        self.give_up(refusal, client, held, std::future::pending()).await;
+        None
     }
 
     /// The role does not work for the driver: gives up its Lease, and waits for a reason to look again, of which `mended` is one.
@@ -420,12 +418,6 @@ impl<R: Role> DriverTask<R> {
         self.show_driver(true);
         let unreached = ConnectFailure::over(client, HandshakeError::stalled(reason, message));
         self.wait_for_driver(&unreached, std::future::pending(), mended).await;
-    }
-
-    /// Whether a driver is asked again and again, and says what it said.
-    fn is_known_to_be_stalled(&self, plugin: &Plugin) -> bool {
-        let status = self.status.borrow();
-        matches!(status.phase, DriverPhase::Stalled { .. }) && status.plugin.as_ref() == Some(plugin)
     }
 
     /// Lets running calls end, and gives up the driver and its Lease. One that answers nothing goes on doing so: its calls end at their
@@ -466,21 +458,21 @@ impl<R: Role> DriverTask<R> {
     }
 
     fn set_plugin(&self, handshake: &Handshake) {
-        let mode = handshake.mode();
-        let plugin = &handshake.plugin;
-        let known = handshake.described();
-        if self.is_known_to_be_stalled(&known) {
+        let plugin = handshake.described();
+        let is_stalled = matches!(self.status.borrow().phase, DriverPhase::Stalled { .. });
+        if is_stalled && self.status.borrow().plugin.as_ref() == Some(&plugin) {
+            // It is asked again and again, and says what it said.
             return;
         }
         info!(
             config = &*self.name,
             driver = plugin.name,
             version = plugin.vendor_version,
-            mode,
+            mode = handshake.mode(),
             capabilities = handshake.capabilities.names.join(","),
             "driver connected"
         );
-        self.status.plugin(known);
+        self.status.plugin(plugin);
     }
 
     /// Shows in the metrics whether the driver answers.
@@ -532,13 +524,11 @@ impl<R: Role> DriverTask<R> {
 
     /// The metrics of a driver that answered. They are made anew after an engine ended, whose end removes them.
     fn init_driver_metrics(&self, handshake: &Handshake) {
-        let plugin = &handshake.plugin;
-        let mode = handshake.mode();
-        let Some(metrics) = self.role.driver_metrics() else {
-            return;
-        };
-        metrics.driver_info(&plugin.name, &plugin.vendor_version, mode);
-        metrics.driver_up(&plugin.name, true);
+        if let Some(metrics) = self.role.driver_metrics() {
+            let plugin = &handshake.plugin;
+            metrics.driver_info(&plugin.name, &plugin.vendor_version, handshake.mode());
+            metrics.driver_up(&plugin.name, true);
+        }
     }
 
     /// Resolves when the driver's name is known from somewhere.

@@ -96,7 +96,7 @@ impl Route {
         let item = item.in_group(attachment.node.clone()).because(cause.into());
         self.queue.add_and_remember(item, |memory| {
             if cause == EnqueueCause::ForceSync {
-                memory.force(attachment);
+                memory.forced = Some(attachment.uid.clone());
             }
         });
     }

@@ -228,14 +228,13 @@ impl<'w> Shell<'w> {
                     Event::Done
                 }
                 Step::Turn(operation) => {
-                    let turn = match attempt.failing() {
+                    self.turn = match attempt.failing() {
                         Some((about, message)) => {
                             let failures = &self.work.failures;
                             failures.acquire(about, operation, message, Instant::now()).await
                         }
                         None => None,
                     };
-                    self.turn = turn;
                     Event::Turn(self.turn.is_some())
                 }
                 Step::Rest(pause) => {
@@ -302,8 +301,7 @@ impl<'w> Shell<'w> {
         self.number = number.unwrap_or(1);
         let settled = decide::is_settled(&snapshot.attachment, &self.work.facts.finalizer);
         let begun = self.work.lifecycles.start_attempt(run, snapshot, settled);
-        self.span = begun.span;
-        self.lifecycle = begun.lifecycle;
+        (self.span, self.lifecycle) = (begun.span, begun.lifecycle);
         report::set_attempt_attributes(&mut self.span, self.work, run, self.number, snapshot);
         if let Some(root) = begun.rolled.filter(|_| self.config.tracing.outgoing_annotation) {
             // Whoever comes after this process finds the new trace by it. If it cannot be written, nothing is lost but that.
@@ -385,10 +383,8 @@ impl<'w> Shell<'w> {
 
     fn count_trace_context(&self, taken: bool) {
         let result = if taken { "success" } else { "failure" };
-        self.work
-            .context
-            .metrics
-            .trace_context_injected("VolumeAttachment", result);
+        let metrics = &self.work.context.metrics;
+        metrics.trace_context_injected("VolumeAttachment", result);
     }
 
     async fn read(&self, read: Read) -> Answer {
@@ -416,16 +412,16 @@ impl<'w> Shell<'w> {
                 let attachment = &copy.attachment;
                 let target = WriteTarget::Attachment(attachment.name.clone());
                 let outcome = requests.read(&target, Some(&attachment.node), &self.span).await;
-                match outcome {
-                    Ok(Returned::Attachment(record)) => Ok(Some(record)),
-                    Ok(Returned::Volume(_)) => Ok(None),
-                    Err(error) => {
-                        if error.kind == ApiErrorKind::NotFound {
-                            store.mark_deleted(&target, &attachment.uid);
-                        }
-                        Err(error)
-                    }
+                if outcome
+                    .as_ref()
+                    .is_err_and(|error| error.kind == ApiErrorKind::NotFound)
+                {
+                    store.mark_deleted(&target, &attachment.uid);
                 }
+                Ok(match outcome? {
+                    Returned::Attachment(record) => Some(record),
+                    Returned::Volume(_) => None,
+                })
             }
         }
     }
