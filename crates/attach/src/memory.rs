@@ -35,13 +35,11 @@ pub struct KeyMemory {
     pub(crate) list_rests: ListRests,
     /// Its calls in a row that were not sent.
     pub(crate) unsent: UnsentCalls,
-    /// The Secret that it waits for.
     pub(crate) secret: Option<AwaitedSecret>,
     /// That the driver is not given the Secret, and why.
     pub(crate) withheld: Option<WithheldGuard>,
     /// The trace that its attempts are a part of.
     pub(crate) lifecycle: Option<SharedLifecycle>,
-    /// How many attempts it took so far.
     pub(crate) attempts: LifecycleAttempts,
 }
 

@@ -31,7 +31,6 @@ impl CallError {
         Self::sent(Code::Unavailable, format!("the driver's answer cannot be read: {why}"))
     }
 
-    /// The deadline of the operator passed.
     pub(super) fn deadline_exceeded(deadline: Duration) -> Self {
         let seconds = deadline.as_secs_f64();
         Self::sent(

@@ -41,7 +41,6 @@ pub struct CsiClient {
     unnamed: UnnamedCalls,
 }
 
-/// A call for the metrics.
 #[derive(Clone, Copy, Debug)]
 struct CallMetric {
     path: &'static str,

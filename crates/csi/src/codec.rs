@@ -47,7 +47,6 @@ impl ElementField {
     }
 }
 
-/// Why an answer is not decoded.
 #[derive(Debug, Error)]
 enum Undecodable {
     #[error(transparent)]
@@ -99,7 +98,6 @@ pub(super) struct BoundedCodec<T, U> {
 }
 
 impl<T, U> BoundedCodec<T, U> {
-    /// That of a call.
     pub fn of<C: Call<Request = T, Response = U>>() -> Self {
         Self {
             fields: C::ELEMENTS,

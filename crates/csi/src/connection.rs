@@ -74,7 +74,6 @@ impl Link {
 /// The way of calls to one driver, with the state of the connection under it.
 #[derive(Clone)]
 pub struct DriverConnection {
-    /// Carries calls to the driver.
     pub(super) service: CallService,
     link: Arc<Link>,
     /// Counts what the driver answers over this connection.

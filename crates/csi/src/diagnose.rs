@@ -97,7 +97,6 @@ impl fmt::Display for ProcessIds {
 pub struct AccessBarrier {
     /// The socket, or the directory on the way that cannot be entered.
     path: PathBuf,
-    /// Whether it is such a directory.
     directory: bool,
     /// Whom it belongs to; `None` when even that cannot be seen.
     file: Option<FilePermissions>,

@@ -145,7 +145,6 @@ impl NetworkAddress {
     }
 }
 
-/// What is dialled, and how.
 #[derive(Clone, Debug)]
 pub(super) enum DialTarget {
     Unix(PathBuf),
@@ -272,7 +271,6 @@ where
     }
 }
 
-/// The kind of the system's error underneath.
 fn io_kind(error: &(dyn std::error::Error + 'static)) -> io::ErrorKind {
     let io_errors = causes(error).filter_map(|error| error.downcast_ref::<io::Error>());
     let io_error = io_errors.last();

@@ -23,7 +23,6 @@ pub(super) enum GrpcStatus {
     Nothing,
     /// An answer of gRPC, with no status so far, with one that is no number, or with several that differ.
     NoStatus,
-    /// The driver sent OK.
     Ok,
     /// One of the other sixteen, or UNKNOWN for any other number. The library makes UNKNOWN of it when it cannot read the message that
     /// comes with it.

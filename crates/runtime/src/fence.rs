@@ -84,7 +84,6 @@ struct CallCounter(Arc<watch::Sender<CallNumbers>>);
 
 #[derive(Debug, Default)]
 struct CallNumbers {
-    /// That of the next one.
     next: u64,
     open: BTreeSet<u64>,
 }

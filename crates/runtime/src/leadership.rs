@@ -38,7 +38,6 @@ pub struct Leadership<W: Work> {
     absence: Option<Absence>,
 }
 
-/// A driver that is away.
 struct Absence {
     /// What was called before it.
     calls: Option<OpenCalls>,

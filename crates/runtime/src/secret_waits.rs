@@ -60,11 +60,9 @@ struct AwaitedSecrets<K: AwaitsSecret> {
 
 /// What is known of a Secret that is waited for.
 struct KnownSecret {
-    /// The newest version that was seen.
     version: ResourceVersion,
     /// The last event that changed something.
     last_change: Option<SecretEvent>,
-    /// When a read was answered last.
     answered: Option<Instant>,
     /// The pause before the next read, which is due then.
     pause: Option<Duration>,

@@ -67,7 +67,6 @@ enum TaskEvent {
     /// What was waited for, such as the loss of the connection, or that it is time to try again.
     ConnectionLost,
     LeaseLost,
-    /// Another connection is to be used.
     Replaced(Box<ConnectedDriver>),
     /// The driver answers neither over its connection nor over another one.
     Unanswered(HandshakeError),
@@ -431,7 +430,6 @@ impl<R: Role> DriverTask<R> {
         held.release_lease().await;
     }
 
-    /// Lets running calls end.
     async fn drain(&self, held: &mut Leadership<R::Work>) {
         if held.engine.is_some() {
             self.status.phase(DriverPhase::Draining);

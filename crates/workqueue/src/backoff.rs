@@ -47,7 +47,6 @@ impl Backoff {
         Duration::try_from_secs_f64(seconds).map_or(self.max, |delay| delay.clamp(self.initial, self.max))
     }
 
-    /// The longest delay, without jitter.
     pub(super) const fn max(&self) -> Duration {
         self.max
     }

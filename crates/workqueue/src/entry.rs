@@ -10,7 +10,6 @@ use super::run::{Run, RunResult, Trigger};
 pub(super) struct KeyEntry<M> {
     /// The lane of the newest add.
     pub(super) lane: Lane,
-    /// The group of the newest add.
     pub(super) group: Option<Group>,
     pub(super) fingerprint: u64,
     /// Why the next run is due. While one runs, it means something only if that run is followed by another.
@@ -24,7 +23,6 @@ pub(super) struct KeyEntry<M> {
     /// The first add after the last `Done`.
     pub(super) pending_since: Instant,
     pub(super) phase: KeyPhase,
-    /// What the owner of the queue remembers.
     pub(super) memory: M,
 }
 
@@ -59,7 +57,6 @@ pub(super) struct RunningKey {
     pub(super) forgotten: bool,
 }
 
-/// Where a key goes after a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NextPhase {
     Gone,

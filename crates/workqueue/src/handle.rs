@@ -21,7 +21,6 @@ pub struct Queue<K: Key> {
     shared: Arc<QueueInner<K>>,
 }
 
-/// What the handles and the tickets share.
 pub(super) struct QueueInner<K: Key> {
     state: Mutex<QueueState<K>>,
     pub(super) observer: Arc<dyn Observer>,

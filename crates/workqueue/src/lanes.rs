@@ -18,7 +18,6 @@ pub(super) struct Lanes<K> {
     all: Vec<ReadyLane<K>>,
     limits: QueueLimits,
     bucket: TokenBucket,
-    /// How many keys were handed out.
     starts: u64,
     next_place: u64,
     running: usize,
@@ -153,7 +152,6 @@ impl<K: Key> Lanes<K> {
         Err(token_at.filter(|_| lacks_token))
     }
 
-    /// The lanes that count together.
     fn counted(&self) -> impl Iterator<Item = &ReadyLane<K>> {
         let lanes = self.all.iter().zip(&self.limits.lanes);
         lanes.filter(|(_, limit)| limit.rate_limited).map(|(lane, _)| lane)
@@ -183,7 +181,6 @@ impl<K: Key> Lanes<K> {
         self.all[lane.index()].reserved += 1;
     }
 
-    /// Gives up what was reserved.
     pub(super) fn unreserve(&mut self, lane: Lane) {
         if let Some(lane) = self.all.get_mut(lane.index()) {
             lane.reserved = lane.reserved.saturating_sub(1);
@@ -229,7 +226,6 @@ impl<K: Key> Lanes<K> {
         self.bucket.wait_until(now).is_some()
     }
 
-    /// Counts the end of a run.
     pub(super) fn release(&mut self, lane: Lane, group: Option<&Group>) {
         let was_blocked = self.at_limit(group);
         self.running = self.running.saturating_sub(1);
@@ -260,7 +256,6 @@ impl<K: Key> Lanes<K> {
         self.all.get(lane.index()).map_or(0, |lane| lane.depth)
     }
 
-    /// The number of runs of all lanes.
     pub(super) fn running(&self) -> usize {
         self.running
     }

@@ -214,7 +214,6 @@ impl HoldRateLimiter {
         delay.min(Self::MAX_DELAY)
     }
 
-    /// One more failed.
     pub(super) fn count(&mut self, now: Instant) {
         if self.delay(now) < Self::MAX_DELAY {
             self.0.take(now);

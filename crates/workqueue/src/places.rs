@@ -47,7 +47,6 @@ impl<K: Key> WaitingKeys<K> {
         KeyPhase::Ready(WaitingPosition { place, time, trigger })
     }
 
-    /// Holds a key until a time.
     pub(super) fn hold(&mut self, key: K, time: Instant, trigger: Trigger) -> KeyPhase {
         let place = self.next_place;
         self.next_place += 1;
@@ -76,7 +75,6 @@ impl<K: Key> WaitingKeys<K> {
             .map(OccupiedEntry::remove)
     }
 
-    /// When the next hold ends.
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.held.first_key_value().map(|((until, _), _)| *until)
     }

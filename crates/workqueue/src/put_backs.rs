@@ -18,7 +18,6 @@ pub(super) struct PutBacks<K> {
     swept: Instant,
 }
 
-/// What was put back of one key.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PutBack {
     /// The inputs of the run that did.

@@ -26,13 +26,11 @@ pub(super) struct QueueState<K: Key> {
     waits: HoldRateLimiter,
     put_backs: PutBacks<K>,
     rng: Rng,
-    /// Nothing is handed out.
     pub(super) paused: bool,
     /// Nothing is handed out any more, and no add is taken.
     pub(super) closed: bool,
 }
 
-/// The answer to a consumer.
 #[derive(Debug)]
 pub(super) enum NextRun<K> {
     Run(Run<K>),
@@ -145,7 +143,6 @@ impl<K: Key> QueueState<K> {
         self.put_backs.count(run, self.backoff.max(), now);
     }
 
-    /// Applies the result of a run.
     pub(super) fn finish(&mut self, run: &Run<K>, result: RunResult, now: Instant) {
         self.places
             .release(run.lane, run.group.as_ref(), now.saturating_duration_since(run.started));
@@ -219,7 +216,6 @@ impl<K: Key> QueueState<K> {
         forgotten.map(|entry| entry.memory)
     }
 
-    /// What is remembered of an unsettled key.
     pub(super) fn memory(&mut self, key: &K) -> Option<&mut K::Memory> {
         self.entries.get_mut(key).map(|entry| &mut entry.memory)
     }

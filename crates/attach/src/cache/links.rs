@@ -47,7 +47,6 @@ impl OfDriver {
     }
 }
 
-/// Since when an attachment waits.
 pub(super) fn pending_since(record: &Attachment) -> Option<Timestamp> {
     record.deleting.or(record.created)
 }

@@ -161,7 +161,6 @@ impl RouteConflict {
     }
 }
 
-/// The running drivers by name.
 pub(super) type Routes = HashMap<Arc<str>, Route>;
 
 /// Adds a driver, unless it is in conflict with one that runs.

@@ -40,7 +40,6 @@ impl Places {
         before.chain(self.names(after(driver, node), after_driver(driver)))
     }
 
-    /// All those of a driver.
     pub fn of<'a>(&'a self, driver: &Arc<str>) -> impl Iterator<Item = &'a Arc<str>> {
         self.names(start(driver, ""), after_driver(driver))
     }
@@ -232,7 +231,6 @@ impl OfVolume {
         }
     }
 
-    /// Replaces an attachment by its newer copy.
     pub fn replace(&mut self, previous: WithFinalizer<'_>, current: WithFinalizer<'_>) {
         if let Self::Several(shared) = self {
             shared.remove(previous.0, previous.1);

@@ -41,7 +41,6 @@ pub(super) struct StoreInner {
     topology_listener: RwLock<Option<TopologyListener>>,
     removed: watch::Sender<()>,
     added: watch::Sender<()>,
-    /// The number of changes so far.
     generation: AtomicU64,
     pub rules: CacheRules,
 }

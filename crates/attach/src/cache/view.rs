@@ -87,7 +87,6 @@ impl<'a> AttachmentView<'a> {
         decide::wanted_handle(self.attachment, self.volume_record())
     }
 
-    /// The handle that its PersistentVolume has now.
     fn described_handle(&self) -> Option<&'a str> {
         Some(&*self.volume_record()?.spec.csi()?.handle)
     }

@@ -86,11 +86,8 @@ pub struct DriverContext {
     /// Held while a live volume is released: other than one that is being deleted, it may be attached again meanwhile.
     pub(super) live_release: tokio::sync::Mutex<()>,
     pub(super) in_flight: InFlightCalls,
-    /// The listings for requests to release.
     pub(super) list_turns: ListTurns,
-    /// The Secrets that attachments wait for.
     pub(super) secrets: Arc<SecretWaits>,
-    /// Which failures are written on the attachments.
     pub(super) failures: FailureWriteLimiter,
     pub(super) lifecycles: LifecycleTraces,
     /// Notified when something was found that was published before the driver lost the calls.

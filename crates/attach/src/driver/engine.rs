@@ -27,7 +27,6 @@ use csi_attacher_runtime::{Start, Work, Workplace, backoff};
 /// How many volumes of one driver are released at once.
 const RELEASES_AT_ONCE: usize = 100;
 
-/// A queue at work.
 pub(super) type Engine = csi_attacher_runtime::Engine<DriverContext>;
 
 /// What ends with an engine.

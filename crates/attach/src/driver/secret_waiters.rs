@@ -16,7 +16,6 @@ use csi_attacher_model::attempt::DeniedSecret;
 use csi_attacher_runtime::secret_waits;
 use csi_attacher_runtime::state::{DriverStateSender, WithheldSecrets};
 
-/// Those of one driver.
 pub(super) struct SecretWaits {
     /// What is woken when its Secret changes.
     pub waits: secret_waits::SecretWaits<AttacherKey>,

@@ -71,12 +71,9 @@ pub(crate) struct PublishParameters {
 #[allow(clippy::struct_excessive_bools, reason = "each says something else of it")]
 pub(crate) struct Lifecycle {
     pub operation: Operation,
-    /// What is known of the attachment.
     pub subject: Snapshot,
-    /// The ids of its trace and root.
     pub own: TraceIdentity,
     pub epoch: u32,
-    /// What the root is linked to.
     pub links: Vec<SpanContext>,
     pub sampled: bool,
     pub started: Timestamp,
@@ -152,7 +149,6 @@ impl Lifecycle {
         self.is_for(snapshot) && !is_done && known_epoch(&snapshot.attachment, self.operation) <= self.epoch
     }
 
-    /// The context of the root.
     pub fn root_context(&self) -> SpanContext {
         self.own.context(self.sampled)
     }

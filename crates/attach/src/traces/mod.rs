@@ -41,9 +41,7 @@ struct LifecycleTracesInner {
     tracer: Tracer,
     metrics: Metrics,
     config: watch::Receiver<Arc<DriverConfig>>,
-    /// It remembers the lifecycle of each key.
     queue: Queue<AttacherKey>,
-    /// The last detach of each volume.
     detached: Mutex<RecentContexts>,
 }
 
@@ -287,7 +285,6 @@ impl LifecycleTraces {
         Some(lifecycle::root_of(&tracer, &snapshot.attachment, snapshot.operation()))
     }
 
-    /// How many lifecycles are remembered.
     #[cfg(test)]
     pub fn len(&self) -> usize {
         let mut count = 0;

@@ -28,7 +28,6 @@ impl RecentContexts {
         self.contexts.insert(name.into(), context);
     }
 
-    /// What was last by this name.
     pub fn get(&self, name: &str) -> Option<SpanContext> {
         self.contexts.get(name).cloned()
     }

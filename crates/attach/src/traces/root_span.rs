@@ -71,7 +71,6 @@ impl Lifecycle {
     }
 }
 
-/// The redaction for spans about one attachment.
 pub(super) fn redaction_for(redaction: &Redaction, snapshot: &Snapshot) -> Redaction {
     let attachment = &snapshot.attachment;
     let volume = snapshot.volume.as_deref();

@@ -27,10 +27,8 @@ use crate::telemetry::Span;
 const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_secs(10);
 
-/// What is known of the Secret.
 #[derive(Clone, Debug, Default)]
 pub struct CertificateState {
-    /// The last good certificates.
     pub good: Option<ValidCertificates>,
     /// Why the Secret cannot be used as it is now.
     pub trouble: Option<HandshakeError>,
@@ -38,7 +36,6 @@ pub struct CertificateState {
     pub revision: u64,
 }
 
-/// Certificates that can be used.
 #[derive(Clone, Debug)]
 pub struct ValidCertificates {
     pub certificates: ClientCertificates,
@@ -46,7 +43,6 @@ pub struct ValidCertificates {
     pub revision: u64,
 }
 
-/// Reads the Secret until it is dropped.
 pub struct CertificateWatcher {
     known: watch::Receiver<CertificateState>,
     _reader: AbortOnDropHandle<()>,
@@ -70,7 +66,6 @@ impl CertificateWatcher {
         }
     }
 
-    /// What is known now.
     pub fn now(&self) -> CertificateState {
         self.known.borrow().clone()
     }
@@ -111,7 +106,6 @@ impl CertificateReader {
         }
     }
 
-    /// Reads until there is an answer.
     async fn read(&mut self) {
         let mut pause = INITIAL_BACKOFF;
         loop {

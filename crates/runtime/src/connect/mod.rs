@@ -110,11 +110,9 @@ pub struct DriverConnector {
     names: Mutex<Vec<String>>,
     /// Calls of handshakes that failed before it was known whose they are.
     unnamed: UnnamedCalls,
-    /// When the driver was last asked.
     asked: Mutex<Option<Instant>>,
     /// The socket, when it was not worth the dial, and the settings that it was dialled with.
     missed: Mutex<Option<(Arc<DriverConfig>, MissedSocket)>>,
-    /// Whether the driver answers nothing but Probe.
     hanging: Mutex<HangingCalls>,
 }
 

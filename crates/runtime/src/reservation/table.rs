@@ -84,7 +84,6 @@ pub struct ReservationTable {
 struct ReservedName {
     /// The driver that each AttacherConfig claims.
     claims: BTreeMap<Arc<str>, Arc<str>>,
-    /// The AttacherConfig that works for it.
     holder: Option<Arc<str>>,
 }
 

@@ -14,7 +14,6 @@ use csi_attacher_model::attempt::{Attempt, View};
 use csi_attacher_runtime::fence::LeaseLost;
 
 impl Shell<'_> {
-    /// Collects the evidence.
     pub async fn evidence(&self, attempt: &Attempt) -> Result<ReleaseEvidence, LeaseLost> {
         let mut evidence = ReleaseEvidence {
             now: clock::now(),

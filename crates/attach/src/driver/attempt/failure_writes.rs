@@ -20,7 +20,6 @@ const AT_A_TIME: usize = 4;
 /// API server that answers nothing each turn lasts until its deadline.
 const TURN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The budgets of one driver.
 #[derive(Debug)]
 pub(in crate::driver) struct FailureWriteLimiter {
     budgets: Mutex<FailureWriteBudgets>,

@@ -33,7 +33,6 @@ pub(in crate::driver) struct InFlightGuard {
     key: CallKey,
 }
 
-/// A call of another attempt.
 pub(in crate::driver) struct CallInFlight {
     ended: watch::Receiver<()>,
     /// The VolumeAttachment whose volume is being published at another node, when that is in the way.
@@ -99,7 +98,6 @@ impl Call {
 }
 
 impl CallInFlight {
-    /// Waits for the end of that call.
     pub async fn wait_finished(mut self) {
         // Nothing is ever sent; the sender is dropped with the call.
         while self.ended.changed().await.is_ok() {}

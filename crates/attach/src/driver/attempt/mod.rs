@@ -160,7 +160,6 @@ pub(super) fn resume_unfinished(work: Arc<DriverContext>) -> impl Future<Output 
     }
 }
 
-/// The settings that decisions are made by.
 pub(super) fn policy(work: &DriverContext, config: &DriverConfig) -> Policy {
     Policy {
         default_fs_type: config.default_fs_type.as_str().into(),

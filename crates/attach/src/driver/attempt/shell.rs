@@ -64,7 +64,6 @@ pub(in crate::driver) struct Shell<'w> {
     /// The place of a Publish that was taken and not begun.
     published_at: Option<InFlightGuard>,
     publish: Option<PublishGuard>,
-    /// The call that is in the way.
     pub occupied: Option<CallInFlight>,
     /// Held while a failure is written.
     turn: Option<SemaphorePermit<'w>>,
@@ -191,7 +190,6 @@ impl<'w> Shell<'w> {
         self
     }
 
-    /// Performs an attempt to its end.
     pub async fn perform(&mut self, attempt: &mut Attempt) -> Verdict {
         let mut event = Event::Done;
         loop {
@@ -292,7 +290,6 @@ impl<'w> Shell<'w> {
         }
     }
 
-    /// Opens the span.
     async fn open(&mut self, attempt: &Attempt) -> Event {
         let (Some(snapshot), Some(run)) = (attempt.snapshot(), self.run) else {
             return Event::Done;
@@ -344,7 +341,6 @@ impl<'w> Shell<'w> {
         }
     }
 
-    /// The Publish that is watched over.
     pub fn watched(&self) -> Option<&Publish> {
         self.publish.as_ref().map(PublishGuard::publish)
     }

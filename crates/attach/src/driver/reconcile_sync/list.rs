@@ -22,7 +22,6 @@ const PAGES_OF_TIME: u32 = 10;
 /// What the call for a page is made with: the client, and the deadline.
 pub(in crate::driver) type PageCall = (FencedClient, Duration);
 
-/// Limits of a listing.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::driver) struct ListLimits {
     /// Most entries of a page; 0 lets the driver choose.
@@ -47,16 +46,12 @@ pub(in crate::driver) enum ListError {
     /// A page could not be had, or the listing was cut off because the Lease of the driver is not held any more.
     #[error("ListVolumes: {0}")]
     Call(#[from] CallFailure),
-    /// The pages go in a circle.
     #[error("ListVolumes: the driver answered the same next_token twice")]
     RepeatedToken,
-    /// There is no end of pages.
     #[error("ListVolumes: no end after {0} pages")]
     TooManyPages(usize),
-    /// There are pages, and nothing is in them.
     #[error("ListVolumes: {0} empty pages in a row, and no end")]
     Empty(usize),
-    /// The pages come too slowly.
     #[error("ListVolumes: no end after {0} pages in {1} s")]
     TooSlow(usize, u64),
 }
@@ -77,9 +72,7 @@ impl ListError {
 /// How far a listing has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::driver) struct ListProgress {
-    /// Pages that were read.
     pub pages: usize,
-    /// Volumes on them.
     pub volumes: usize,
 }
 

@@ -46,11 +46,9 @@ const MAX_EVENTS: usize = 20;
 /// What is kept from pass to pass.
 #[derive(Default)]
 struct ReconcileSyncState {
-    /// Passes so far.
     passes: u64,
     mismatches: Mismatches,
     unclaimed: LastingUnclaimed,
-    /// How many were told in the log.
     told_unclaimed: usize,
 }
 

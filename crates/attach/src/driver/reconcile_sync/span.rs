@@ -25,7 +25,6 @@ pub(in crate::driver) struct ReconcileSyncSpan<'w> {
     sample: bool,
     compared: usize,
     skipped: usize,
-    /// What was listed.
     pub progress: ListProgress,
 }
 
@@ -51,7 +50,6 @@ impl<'w> ReconcileSyncSpan<'w> {
         }
     }
 
-    /// What came of it.
     pub fn compared(self, compared: &Comparison) {
         let wrong = &compared.contradicted;
         if wrong.is_empty() && !self.sample {
