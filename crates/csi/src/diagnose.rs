@@ -261,19 +261,14 @@ pub(super) fn something_else(path: &Path) -> Option<String> {
 
 /// In a word; `None` for a socket.
 fn kind_of(kind: FileType) -> Option<&'static str> {
-    if kind.is_socket() {
-        None
-    } else if kind.is_dir() {
-        Some("a directory")
-    } else if kind.is_file() {
-        Some("a regular file")
-    } else if kind.is_symlink() {
-        Some("a symlink that leads nowhere")
-    } else if kind.is_fifo() {
-        Some("a named pipe")
-    } else {
-        Some("a device")
-    }
+    let kinds = [
+        (kind.is_dir(), "a directory"),
+        (kind.is_file(), "a regular file"),
+        (kind.is_symlink(), "a symlink that leads nowhere"),
+        (kind.is_fifo(), "a named pipe"),
+    ];
+    let known = kinds.iter().find(|(is_this, _)| *is_this);
+    (!kind.is_socket()).then(|| known.map_or("a device", |(_, name)| name))
 }
 
 /// Whom a socket belongs to, if it can be seen.

@@ -261,14 +261,11 @@ impl Influence {
     /// Whether another one is about the same volume at the same place.
     fn has_same_place(&self, other: &Self) -> bool {
         let (one, other) = (&*self.record, &*other.record);
-        (&one.attacher, &one.node, one.volume_name(), noted(one), &one.node_id)
-            == (
-                &other.attacher,
-                &other.node,
-                other.volume_name(),
-                noted(other),
-                &other.node_id,
-            )
+        one.attacher == other.attacher
+            && one.node == other.node
+            && one.volume_name() == other.volume_name()
+            && noted(one) == noted(other)
+            && one.node_id == other.node_id
     }
 }
 
@@ -321,15 +318,13 @@ pub(super) fn waiting_for_change(
 
 /// The attaches of a volume for one node that wait while an attachment of it leaves another node.
 fn waiting_attaches(index: &Index, leaving: &Attachment) -> Vec<Arc<str>> {
-    let of_volume = leaving.volume_name().and_then(|volume| index.links.of_volume(volume));
     let volume = index.view(leaving).volume_record();
     let for_many_nodes = volume.is_some_and(|volume| !decide::is_for_one_node(volume.spec.access_modes));
-    match of_volume {
-        None => Vec::new(),
+    match leaving.volume_name().and_then(|volume| index.links.of_volume(volume)) {
         // What one waits for that is alone now is not kept.
-        Some(alone @ OfVolume::One(_)) => alone.names().cloned().collect(),
-        Some(OfVolume::Several(_)) if for_many_nodes => Vec::new(),
-        Some(OfVolume::Several(shared)) => shared.waiting.of(&leaving.attacher).cloned().collect(),
+        Some(OfVolume::One(alone)) => vec![alone.clone()],
+        Some(OfVolume::Several(shared)) if !for_many_nodes => shared.waiting.of(&leaving.attacher).cloned().collect(),
+        _ => Vec::new(),
     }
 }
 

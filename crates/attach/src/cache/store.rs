@@ -392,23 +392,16 @@ impl Store {
     /// whatever the driver, and those of this driver that noted or describe this handle. None when there are no such.
     pub fn nodes_of_volume(&self, name: &str, driver: &str, handle: &str) -> Option<Arc<str>> {
         let index = self.inner.index.read();
-        let of_volume = index.links.of_volume(name);
-        let named = of_volume.into_iter().flat_map(OfVolume::names);
-        let mut nodes: Vec<&str> = named
-            .filter_map(|name| index.attachments.get(name))
-            .map(|record| &*record.node)
-            .collect();
-        let noting = index.attachments_of_handle(driver, handle);
-        nodes.extend(noting.map(|record| &*record.node));
-        nodes.sort_unstable();
-        nodes.dedup();
-        let more = nodes.len().saturating_sub(MAX_NODES);
-        nodes.truncate(MAX_NODES);
-        let more = match more {
+        let of_volume = index.links.of_volume(name).into_iter().flat_map(OfVolume::names);
+        let named = of_volume.filter_map(|name| index.attachments.get(name));
+        let all = named.chain(index.attachments_of_handle(driver, handle));
+        let all: BTreeSet<&str> = all.map(|record| &*record.node).collect();
+        let shown: Vec<&str> = all.iter().copied().take(MAX_NODES).collect();
+        let more = match all.len() - shown.len() {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
-        (!nodes.is_empty()).then(|| format!("{}{more}", nodes.join(", ")).into())
+        (!shown.is_empty()).then(|| format!("{}{more}", shown.join(", ")).into())
     }
 
     /// Whether a VolumeAttachment of any driver names the PersistentVolume of this name.

@@ -73,17 +73,13 @@ impl Call for GetPluginCapabilities {
 
     fn answer(&self, response: Self::Response, _: &mut Span) -> PluginCapabilities {
         use plugin::service::Type;
-        let has = |wanted: Type| {
-            response.capabilities.iter().any(|capability| {
-                let Some(plugin::Type::Service(service)) = &capability.r#type else {
-                    return false;
-                };
-                service.r#type() == wanted
-            })
-        };
-        PluginCapabilities {
-            controller_service: has(Type::ControllerService),
-            accessibility_constraints: has(Type::VolumeAccessibilityConstraints),
+        let mut report = PluginCapabilities::default();
+        for capability in response.capabilities {
+            if let Some(plugin::Type::Service(service)) = capability.r#type {
+                report.controller_service |= service.r#type() == Type::ControllerService;
+                report.accessibility_constraints |= service.r#type() == Type::VolumeAccessibilityConstraints;
+            }
         }
+        report
     }
 }

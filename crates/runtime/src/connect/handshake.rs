@@ -188,11 +188,9 @@ fn failed(client: &CsiClient, call: &str, error: &CallError) -> HandshakeError {
             (ConditionReason::NoGrpc, format!("{address}: {what}: {}", error.message))
         }
         _ => {
-            let is_late = error.code == Code::DeadlineExceeded;
-            let reason = if is_late {
-                ConditionReason::Timeout
-            } else {
-                ConditionReason::CallFailed
+            let reason = match error.code {
+                Code::DeadlineExceeded => ConditionReason::Timeout,
+                _ => ConditionReason::CallFailed,
             };
             (reason, format!("{address}: {call} failed: {error}"))
         }

@@ -78,11 +78,7 @@ impl HangingCalls {
         if self.last_move.is_some_and(|last| now < last + pause) {
             return false;
         }
-        self.moves = if self.last_move.is_some() {
-            self.moves.saturating_add(1)
-        } else {
-            0
-        };
+        self.moves = self.last_move.map_or(0, |_| self.moves.saturating_add(1));
         self.last_move = Some(now);
         true
     }

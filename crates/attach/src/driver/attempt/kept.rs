@@ -17,12 +17,10 @@ pub(super) struct NotKept(Vec<Difference>);
 
 /// One part of a write that the answer does not show.
 #[derive(Debug, PartialEq, Eq)]
-enum Difference {
-    Missing(String),
-    /// An annotation has another value.
-    Changed(String),
-    /// A finalizer that was removed is there.
-    PutBack(String),
+struct Difference {
+    what: String,
+    /// What a webhook may do for this.
+    does: &'static str,
 }
 
 /// Compares the answer to a write with what was written. Only what a later step rests on counts: not what others add, and not
@@ -50,7 +48,11 @@ pub(super) fn check(write: &Write, held: Option<&str>, answer: &Returned) -> Res
                     "remove" if path.starts_with(FINALIZERS) => {
                         let removed = tested.and_then(Value::as_str);
                         held = held.filter(|held| Some(*held) != removed);
-                        found.extend(removed.filter(|name| finalizers.contains(name)).map(put_back));
+                        let is_back = removed.filter(|name| finalizers.contains(name));
+                        found.extend(is_back.map(|name| Difference {
+                            what: format!("the removal of finalizer {name}"),
+                            does: "put",
+                        }));
                     }
                     _ => {}
                 }
@@ -69,12 +71,12 @@ const STATUS: &str = "/status/";
 const FINALIZERS: &str = "/metadata/finalizers";
 const ANNOTATIONS: &str = "/metadata/annotations";
 
-fn missing_finalizer(finalizer: &str) -> Difference {
-    Difference::Missing(format!("finalizer {finalizer}"))
+fn gone(what: String) -> Difference {
+    Difference { what, does: "remove" }
 }
 
-fn put_back(finalizer: &str) -> Difference {
-    Difference::PutBack(format!("finalizer {finalizer}"))
+fn missing_finalizer(finalizer: &str) -> Difference {
+    gone(format!("finalizer {finalizer}"))
 }
 
 /// What an `add` of a JSON patch puts there.
@@ -131,8 +133,11 @@ fn annotation(key: &str, written: &str, record: &Attachment) -> Option<Differenc
     let name = format!("annotation {key}");
     match (is_there, is_kept) {
         (_, true) => None,
-        (true, false) => Some(Difference::Changed(name)),
-        (false, false) => Some(Difference::Missing(name)),
+        (true, false) => Some(Difference {
+            what: format!("the value of {name}"),
+            does: "change",
+        }),
+        (false, false) => Some(gone(name)),
     }
 }
 
@@ -141,7 +146,7 @@ fn status(written: &Value, answer: &Returned, found: &mut Vec<Difference>) {
     let Returned::Attachment(record) = answer else {
         return;
     };
-    let mut missing = |field: &str| found.push(Difference::Missing(format!("status.{field}")));
+    let mut missing = |field: &str| found.push(gone(format!("status.{field}")));
     if written["attached"]
         .as_bool()
         .is_some_and(|attached| attached != record.attached)
@@ -164,12 +169,8 @@ fn status(written: &Value, answer: &Returned, found: &mut Vec<Difference>) {
 
 impl fmt::Display for NotKept {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let parts: Vec<String> = self.0.iter().map(ToString::to_string).collect();
-        let does = match self.0.first() {
-            Some(Difference::Missing(_)) | None => "remove",
-            Some(Difference::Changed(_)) => "change",
-            Some(Difference::PutBack(_)) => "put",
-        };
+        let parts: Vec<&str> = self.0.iter().map(|difference| &*difference.what).collect();
+        let does = self.0.first().map_or("remove", |first| first.does);
         let them = if parts.len() > 1 { "them" } else { "it" };
         let back = if does == "put" { " back" } else { "" };
         write!(
@@ -177,16 +178,6 @@ impl fmt::Display for NotKept {
             "the API server accepted the write but did not keep {}; an admission webhook may {does} {them}{back}",
             parts.join(" and ")
         )
-    }
-}
-
-impl fmt::Display for Difference {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Missing(what) => formatter.write_str(what),
-            Self::Changed(what) => write!(formatter, "the value of {what}"),
-            Self::PutBack(what) => write!(formatter, "the removal of {what}"),
-        }
     }
 }
 
