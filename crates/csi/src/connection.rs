@@ -93,12 +93,17 @@ impl fmt::Debug for DriverConnection {
 impl DriverConnection {
     /// Prepares a connection without TLS; it is dialled by the first call.
     pub fn new(endpoint: &Endpoint) -> Self {
-        Self::to(DialTarget::plain(endpoint))
+        let endpoint = endpoint.clone();
+        Self::to(DialTarget { endpoint, tls: None })
     }
 
     /// Prepares a connection to `host` (an IPv6 address in brackets) by TLS; it is dialled by the first call.
     pub fn secured(host: &str, port: u16, tls: TlsTarget) -> Self {
-        Self::to(DialTarget::Tls(format!("{host}:{port}"), Some(Box::new(tls))))
+        let host = host.to_owned();
+        Self::to(DialTarget {
+            endpoint: Endpoint::Https { host, port },
+            tls: Some(Box::new(tls)),
+        })
     }
 
     /// A driver in this process, such as a model of one: nothing is dialled, and calls go to `service`.
@@ -294,7 +299,10 @@ mod tests {
     /// A connection that takes no more calls is dialled again while those that run keep its stream.
     #[tokio::test]
     async fn a_connection_that_is_dialled_again_is_lost() {
-        let target = DialTarget::plain(&Endpoint::Unix("/csi/csi.sock".into()));
+        let target = DialTarget {
+            endpoint: Endpoint::Unix("/csi/csi.sock".into()),
+            tls: None,
+        };
         let link = Link::new(target.address(), target.server());
         let dialer = Dialer {
             target: Arc::new(target),

@@ -223,6 +223,7 @@ fn calls_have_the_endpoint_as_their_origin() {
         (https("[2001:db8::1]"), "https://[2001:db8::1]:9000/"),
     ];
     for (endpoint, origin) in rows {
-        assert_eq!(DialTarget::plain(&endpoint).origin().to_string(), origin);
+        let target = DialTarget { endpoint, tls: None };
+        assert_eq!(target.origin().to_string(), origin);
     }
 }

@@ -4,7 +4,7 @@ use http::Uri;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
@@ -146,38 +146,28 @@ impl NetworkAddress {
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum DialTarget {
-    Unix(PathBuf),
-    /// Host and port, without TLS.
-    Tcp(String),
-    /// Host and port, with TLS. Settings that were checked have certificates for it; without, it is not dialled.
-    Tls(String, Option<Box<TlsTarget>>),
+pub(super) struct DialTarget {
+    pub endpoint: Endpoint,
+    /// For https: settings that were checked have certificates for it; without, it is not dialled.
+    pub tls: Option<Box<TlsTarget>>,
 }
 
 impl DialTarget {
-    pub fn plain(endpoint: &Endpoint) -> Self {
-        match endpoint {
-            Endpoint::Unix(path) => Self::Unix(path.clone()),
-            Endpoint::Http { host, port } => Self::Tcp(format!("{}:{port}", host.as_str())),
-            Endpoint::Https { host, port } => Self::Tls(format!("{host}:{port}"), None),
-        }
-    }
-
     /// In the words of `server.address`: the socket's path, or host and port.
     pub fn address(&self) -> String {
-        match self {
-            Self::Unix(path) => path.display().to_string(),
-            Self::Tcp(address) | Self::Tls(address, _) => address.clone(),
+        match &self.endpoint {
+            Endpoint::Unix(path) => path.display().to_string(),
+            Endpoint::Http { host, port } => format!("{}:{port}", host.as_str()),
+            Endpoint::Https { host, port } => format!("{host}:{port}"),
         }
     }
 
     /// Scheme and authority of the calls: a proxy at a network endpoint may choose the driver by them. The name in a certificate is another
     /// matter.
     pub fn origin(&self) -> Uri {
-        let origin = match self {
-            Self::Unix(_) => SOCKET_ORIGIN.to_owned(),
-            Self::Tcp(address) => format!("http://{address}"),
-            Self::Tls(address, _) => format!("https://{address}"),
+        let origin = match &self.endpoint {
+            Endpoint::Unix(_) => SOCKET_ORIGIN.to_owned(),
+            of_network => of_network.to_string(),
         };
         // One that is no URI cannot be dialled either, which is told then.
         origin.parse().unwrap_or_else(|_| Uri::from_static(SOCKET_ORIGIN))
@@ -185,17 +175,15 @@ impl DialTarget {
 
     /// The same apart, as the OpenTelemetry conventions want it: an IPv6 address without its brackets, no port for a socket.
     pub fn server(&self) -> NetworkAddress {
-        let (host, port) = match self {
-            Self::Unix(path) => return NetworkAddress::socket(path),
-            Self::Tcp(address) | Self::Tls(address, _) => match address.rsplit_once(':') {
-                Some((host, port)) => (host, port.parse().ok()),
-                None => (&**address, None),
-            },
+        let (host, port) = match &self.endpoint {
+            Endpoint::Unix(path) => return NetworkAddress::socket(path),
+            Endpoint::Http { host, port } => (host.as_str(), *port),
+            Endpoint::Https { host, port } => (&**host, *port),
         };
         let host = host.trim_start_matches('[').trim_end_matches(']');
         NetworkAddress {
             address: host.into(),
-            port,
+            port: Some(port),
         }
     }
 
@@ -206,20 +194,22 @@ impl DialTarget {
     }
 
     async fn connect(&self) -> Result<DialedStream, DialFault> {
-        match self {
-            Self::Unix(path) => {
+        match (&self.endpoint, &self.tls) {
+            (Endpoint::Unix(path), _) => {
                 let stream = UnixStream::connect(path).await;
                 let stream = stream.map_err(|error| of_socket(path, &error))?;
                 Ok((Box::new(stream), Some(NetworkAddress::socket(path))))
             }
-            Self::Tcp(address) => {
-                let stream = over_tcp(address).await?;
+            (Endpoint::Http { .. }, _) => {
+                let stream = over_tcp(&self.address()).await?;
                 let peer = NetworkAddress::peer_of(&stream);
                 Ok((Box::new(stream), peer))
             }
-            Self::Tls(_, None) => Err(DialFault::Other("https needs certificates; set spec.tls".to_owned())),
-            Self::Tls(address, Some(tls)) => {
-                let stream = over_tcp(address).await?;
+            (Endpoint::Https { .. }, None) => {
+                Err(DialFault::Other("https needs certificates; set spec.tls".to_owned()))
+            }
+            (Endpoint::Https { .. }, Some(tls)) => {
+                let stream = over_tcp(&self.address()).await?;
                 let stream = tls.connect(stream).await.map_err(DialFault::Tls)?;
                 let peer = NetworkAddress::peer_of(stream.get_ref().0);
                 Ok((Box::new(stream), peer))
@@ -229,10 +219,8 @@ impl DialTarget {
 
     /// What an error of a stream that stood means, if TLS is to blame: a server can refuse a client after the handshake.
     pub fn explain(&self, error: &io::Error) -> Option<DialError> {
-        match self {
-            Self::Tls(_, Some(tls)) => Some(self.error(DialFault::Tls(tls.fault_of(error)?))),
-            Self::Unix(_) | Self::Tcp(_) | Self::Tls(_, None) => None,
-        }
+        let fault = self.tls.as_ref()?.fault_of(error)?;
+        Some(self.error(DialFault::Tls(fault)))
     }
 
     fn error(&self, fault: DialFault) -> DialError {
