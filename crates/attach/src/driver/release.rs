@@ -109,12 +109,13 @@ async fn confirmed(work: &DriverContext, run: &Run<AttacherKey>, volume: &Arc<Vo
     }
     match (work.context.rules.volume)(&known, attachments, &work.facts) {
         Err(_) => again,
-        Ok(write) if known.deleting => {
-            let write = patch::if_known(known.resource_version, write);
+        Ok(mut write) => {
+            // That of a live volume has this condition anyway.
+            if known.deleting {
+                write = patch::if_known(known.resource_version, write);
+            }
             send(work, run, &known, attachments, &write).await
         }
-        // It has that condition anyway.
-        Ok(write) => send(work, run, &known, attachments, &write).await,
     }
 }
 

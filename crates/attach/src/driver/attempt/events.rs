@@ -65,13 +65,9 @@ pub(super) fn success_event(shell: &Shell<'_>, snapshot: &Snapshot, took: Durati
         Operation::Attach => (EventReason::Attached, "attached to"),
         Operation::Detach => (EventReason::Detached, "detached from"),
     };
-    let note = format!(
-        "{}: {verb} node {} in attempt {}, {:.1} s after it was requested",
-        volume(snapshot),
-        snapshot.attachment.node,
-        shell.number,
-        took.as_secs_f64()
-    );
+    let (volume, node) = volume_and_node(snapshot);
+    let (attempt, took) = (shell.number, took.as_secs_f64());
+    let note = format!("{volume}: {verb} node {node} in attempt {attempt}, {took:.1} s after it was requested");
     record_traced(shell, snapshot, AttemptEvent::of(reason, note));
 }
 
@@ -121,8 +117,8 @@ pub(super) fn node_gone(shell: &Shell<'_>, snapshot: &Snapshot, places: &[OwnedV
         return;
     }
     let ids: Vec<&str> = ids.into_iter().collect();
-    let (volume, name, ids) = (volume(snapshot), &snapshot.attachment.node, ids.join(", "));
-    let note = format!("{volume}: node {name} {known}; detaching from {ids}");
+    let ((volume, node), ids) = (volume_and_node(snapshot), ids.join(", "));
+    let note = format!("{volume}: node {node} {known}; detaching from {ids}");
     record_traced(shell, snapshot, AttemptEvent::of(EventReason::NodeGone, note));
 }
 
@@ -145,11 +141,9 @@ pub(super) fn deleted_event(work: &DriverContext, snapshot: &Snapshot, tracepare
         }
         Vanished::MaybeInUse => "a pod may use the volume, which is left attached; if none does, detach it by hand",
     };
+    let ((volume, node), name) = (volume_and_node(snapshot), &snapshot.attachment.name);
     let note = format!(
-        "{}: VolumeAttachment {} was deleted while the volume was being attached to node {}; {what}",
-        volume(snapshot),
-        snapshot.attachment.name,
-        snapshot.attachment.node
+        "{volume}: VolumeAttachment {name} was deleted while the volume was being attached to node {node}; {what}"
     );
     let event = AttemptEvent {
         level: EventType::Warning,
@@ -182,8 +176,13 @@ fn record_event(work: &DriverContext, snapshot: &Snapshot, event: AttemptEvent, 
     });
 }
 
+/// How Events name the volume and the node of an attachment.
+pub(super) fn volume_and_node(snapshot: &Snapshot) -> (String, &str) {
+    (volume(snapshot), &snapshot.attachment.node)
+}
+
 /// How an Event begins. A handle may be longer than any Event, of which the end says who did what, and why.
-pub(super) fn volume(snapshot: &Snapshot) -> String {
+fn volume(snapshot: &Snapshot) -> String {
     match snapshot.volume_handle() {
         Some(handle) => format!("volume {}", shown_handle(handle)),
         None => "volume".to_owned(),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::context::DriverContext;
-use super::events::{self, AttemptEvent, record_traced, volume};
+use super::events::{self, AttemptEvent, record_traced, volume_and_node};
 use super::shell::Shell;
 use crate::api::names::NOT_ATTACHED_AT_ANNOTATION;
 use crate::apiserver::{ApiError, ApiErrorKind};
@@ -233,11 +233,9 @@ fn failure_not_saved(shell: &Shell<'_>, error: &ApiError) {
 
 /// A VolumeAttachment was let go without the driver's confirmation, as a person asked. The Event is the record of who did so and why.
 fn released_on_request(shell: &mut Shell<'_>, snapshot: &Snapshot, request: &str, basis: &'static str) {
-    let note = format!(
-        "{}: released from node {} without the driver's confirmation, because {basis}; {request}",
-        volume(snapshot),
-        snapshot.attachment.node
-    );
+    let (volume, node) = volume_and_node(snapshot);
+    let note =
+        format!("{volume}: released from node {node} without the driver's confirmation, because {basis}; {request}");
     record_traced(shell, snapshot, AttemptEvent::of(EventReason::Released, note));
     shell.span.set(attr::FINALIZER_ACTION, "removed");
     shell.ended = AttemptResult::Succeeded;
@@ -253,11 +251,8 @@ fn released_on_request(shell: &mut Shell<'_>, snapshot: &Snapshot, request: &str
 
 /// A release that a person asked for was refused.
 fn release_refused(shell: &Shell<'_>, snapshot: &Snapshot, refusal: &ReleaseRefusal) {
-    let note = format!(
-        "{}: not released from node {} on request: {refusal}",
-        volume(snapshot),
-        snapshot.attachment.node
-    );
+    let (volume, node) = volume_and_node(snapshot);
+    let note = format!("{volume}: not released from node {node} on request: {refusal}");
     let event = AttemptEvent {
         cause: refusal.reason(),
         ..AttemptEvent::of(EventReason::ReleaseRefused, note)
@@ -458,11 +453,9 @@ fn released(shell: &mut Shell<'_>, snapshot: &Snapshot) {
         ReleaseWithoutCall::AttachNotRequired => "the CSIDriver has attachRequired: false",
         _ => "confirmed by the annotation attacher.csi.dev/confirm-capability-lost",
     };
+    let ((volume, node), driver) = (volume_and_node(snapshot), &shell.work.facts.name);
     let note = format!(
-        "{}: released from node {} without ControllerUnpublishVolume, which driver {} does not have any more: {says}",
-        volume(snapshot),
-        snapshot.attachment.node,
-        shell.work.facts.name,
+        "{volume}: released from node {node} without ControllerUnpublishVolume, which driver {driver} does not have any more: {says}"
     );
     let event = AttemptEvent::without_confirmation("capability_lost", note);
     record_traced(shell, snapshot, event);
@@ -477,12 +470,14 @@ fn released(shell: &mut Shell<'_>, snapshot: &Snapshot) {
 
 /// A former place that is left out of a detach, as a person confirmed that the volume is not there.
 fn confirmed(shell: &mut Shell<'_>, snapshot: &Snapshot, place: VolumeOnNode<'_>) {
-    let note = format!(
-        "volume {}: not detached from node {} (ID {}), a former place: the annotation {NOT_ATTACHED_AT_ANNOTATION} says that it is \
-         not attached there",
+    let (volume, node, id) = (
         shown_handle(place.volume_id),
-        snapshot.attachment.node,
-        shown_handle(place.node_id)
+        &snapshot.attachment.node,
+        shown_handle(place.node_id),
+    );
+    let note = format!(
+        "volume {volume}: not detached from node {node} (ID {id}), a former place: the annotation {NOT_ATTACHED_AT_ANNOTATION} says \
+         that it is not attached there"
     );
     record_traced(shell, snapshot, AttemptEvent::without_confirmation("confirmed", note));
     place_about!(
@@ -495,12 +490,10 @@ fn confirmed(shell: &mut Shell<'_>, snapshot: &Snapshot, place: VolumeOnNode<'_>
 
 /// A detach whose volume or node the driver does not know, which counts as detached by the policy of the AttacherConfig.
 fn orphaned(shell: &mut Shell<'_>, snapshot: &Snapshot, place: VolumeOnNode<'_>, answer: &Failure) {
+    let ((volume, node), id) = (volume_and_node(snapshot), shown_handle(place.node_id));
     let note = format!(
-        "{}: the driver does not find it or node {} (ID {}); treated as detached because of spec.orphanPolicy of the \
+        "{volume}: the driver does not find it or node {node} (ID {id}); treated as detached because of spec.orphanPolicy of the \
          AttacherConfig: {}",
-        volume(snapshot),
-        snapshot.attachment.node,
-        shown_handle(place.node_id),
         answer.message
     );
     record_traced(shell, snapshot, AttemptEvent::without_confirmation("orphaned", note));
