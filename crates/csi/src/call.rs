@@ -1,7 +1,6 @@
 //! What a call is: what is sent, what of the answer counts, and what the span shows.
 
 use crate::apiserver::SecretData;
-use crate::codec::ElementField;
 use crate::telemetry::Span;
 
 /// A call with its parameters. [`CsiClient::call`](crate::CsiClient::call) makes it.
@@ -38,4 +37,36 @@ pub trait Call: Sync {
 
     /// Reads the response; the span of the call can still be changed.
     fn answer(&self, response: Self::Response, span: &mut Span) -> Self::Answer;
+}
+
+/// A field of an answer in which elements are: the entries of its lists and maps.
+#[derive(Debug)]
+pub struct ElementField {
+    pub(super) number: u32,
+    /// Whether each occurrence is an element.
+    pub(super) repeats: bool,
+    /// Those of the message in it.
+    pub(super) fields: &'static [ElementField],
+}
+
+impl ElementField {
+    /// A list, or a map; `fields` are those of the messages in it.
+    #[must_use]
+    pub const fn repeated(number: u32, fields: &'static [Self]) -> Self {
+        Self {
+            number,
+            repeats: true,
+            fields,
+        }
+    }
+
+    /// A single message with these fields.
+    #[must_use]
+    pub const fn single(number: u32, fields: &'static [Self]) -> Self {
+        Self {
+            number,
+            repeats: false,
+            fields,
+        }
+    }
 }

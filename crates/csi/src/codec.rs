@@ -13,39 +13,7 @@ use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder};
 use tonic_prost::{ProstDecoder, ProstEncoder};
 
-use super::call::Call;
-
-/// A field of an answer in which elements are: the entries of its lists and maps.
-#[derive(Debug)]
-pub struct ElementField {
-    number: u32,
-    /// Whether each occurrence is an element.
-    repeats: bool,
-    /// Those of the message in it.
-    fields: &'static [ElementField],
-}
-
-impl ElementField {
-    /// A list, or a map; `fields` are those of the messages in it.
-    #[must_use]
-    pub const fn repeated(number: u32, fields: &'static [Self]) -> Self {
-        Self {
-            number,
-            repeats: true,
-            fields,
-        }
-    }
-
-    /// A single message with these fields.
-    #[must_use]
-    pub const fn single(number: u32, fields: &'static [Self]) -> Self {
-        Self {
-            number,
-            repeats: false,
-            fields,
-        }
-    }
-}
+use super::call::{Call, ElementField};
 
 #[derive(Debug, Error)]
 enum Undecodable {

@@ -15,7 +15,7 @@ mod grpc_status;
 mod tls;
 
 pub use answers::Answers;
-pub use call::Call;
+pub use call::{Call, ElementField};
 pub use call_error::CallError;
 pub use calls::controller::{
     CapabilityReport, ControllerGetCapabilities, ControllerPublishVolume, ControllerUnpublishVolume, mode_name,
@@ -24,7 +24,6 @@ pub use calls::identity::{GetPluginCapabilities, GetPluginInfo, PluginCapabiliti
 pub use calls::list::{ListVolumes, VolumePage, VolumeWithNodes};
 pub use calls::volume::{CreateVolume, DeleteVolume};
 pub use client::{CsiClient, UnnamedCalls};
-pub use codec::ElementField;
 pub use connection::DriverConnection;
 pub use dial::{DialError, DialFault};
 pub use tls::{ClientCertificates, TlsConnectError, TlsSecretError, TlsTarget};

@@ -20,7 +20,7 @@ use crate::objects::Volume;
 use crate::queue::{Run, RunResult};
 use crate::telemetry::names::{attr, span};
 use crate::telemetry::{Span, SpanKind, SpanOptions, traced};
-use crate::traces::attributes;
+use crate::traces::set_volume_attributes;
 
 /// How long an attempt waits for a list of attachments before it makes room for others.
 const LIST_WAIT: Duration = Duration::from_secs(1);
@@ -219,7 +219,7 @@ fn open_span(work: &DriverContext, run: &Run<AttacherKey>, volume: &Volume) -> S
         ..SpanOptions::new(span::VOLUME_RELEASE, SpanKind::Consumer)
     });
     span.set(attr::CSI_PLUGIN_NAME, &*work.facts.name);
-    attributes::set_volume_attributes(&mut span, volume);
+    set_volume_attributes(&mut span, volume);
     span.set(attr::FINALIZER_ACTION, "present");
     report::set_run_attributes(&mut span, work, run, run.attempt());
     span.must_end()

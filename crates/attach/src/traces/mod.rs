@@ -7,7 +7,6 @@
 //! also with what was counted (`progress`). What is kept in memory is only about attachments that are worked on, and nothing at all while
 //! tracing is off. It must not decide anything about attachments.
 
-pub(crate) mod attributes;
 mod lifecycle;
 mod recent;
 mod root_span;
@@ -28,6 +27,7 @@ use crate::telemetry::{Redaction, SpanContext};
 pub(crate) use lifecycle::{AttemptResult, PublishParameters};
 use lifecycle::{Lifecycle, LifecycleOutcome};
 use recent::RecentContexts;
+pub(crate) use root_span::{describe, set_volume_attributes};
 
 /// A lifecycle that is being worked on.
 pub(crate) type SharedLifecycle = Arc<Mutex<Lifecycle>>;

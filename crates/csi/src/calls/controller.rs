@@ -8,9 +8,8 @@ use csi_attacher_proto::v1::{
 };
 
 use crate::apiserver::SecretData;
-use crate::call::Call;
+use crate::call::{Call, ElementField};
 use crate::call_error::presentable;
-use crate::codec::ElementField;
 use crate::decide::{AccessMode, Capabilities, Capability, PublishRequest, VolumeAccessType, VolumeOnNode};
 use crate::objects::StringMap;
 use crate::telemetry::Span;

@@ -2,8 +2,7 @@
 
 use csi_attacher_proto::v1::{self, plugin_capability as plugin};
 
-use crate::call::Call;
-use crate::codec::ElementField;
+use crate::call::{Call, ElementField};
 use crate::telemetry::Span;
 
 /// Asks whether the driver is ready. An answer that does not say counts as ready (CSI spec, "Probe").

@@ -2,8 +2,7 @@
 
 use csi_attacher_proto::v1;
 
-use crate::call::Call;
-use crate::codec::ElementField;
+use crate::call::{Call, ElementField};
 use crate::telemetry::Span;
 
 /// Elements of an entry: the nodes in its status.

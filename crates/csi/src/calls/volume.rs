@@ -6,8 +6,7 @@ use csi_attacher_proto::v1;
 
 use super::controller::{MAX_VOLUME_BYTES, MAX_VOLUME_ELEMENTS, capability_of, exposed, owned};
 use crate::apiserver::SecretData;
-use crate::call::Call;
-use crate::codec::ElementField;
+use crate::call::{Call, ElementField};
 use crate::objects::StringMap;
 use crate::telemetry::Span;
 use crate::telemetry::names::attr;

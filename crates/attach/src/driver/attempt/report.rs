@@ -16,7 +16,7 @@ use crate::objects::Operation;
 use crate::queue::{Run, Trigger};
 use crate::telemetry::names::{self, attr, error_type};
 use crate::telemetry::{Span, traced};
-use crate::traces::{AttemptResult, attributes};
+use crate::traces::{AttemptResult, describe};
 use csi_attacher_model::attempt::{Attempt, FailureCause, LeaseLost, Note, Publish, Undone, Vanished};
 use csi_attacher_runtime::report::{self, FailedAttempt};
 
@@ -63,7 +63,7 @@ pub(in crate::driver) fn set_attempt_attributes(
 ) {
     if span.is_recording() {
         span.set(attr::OPERATION, snapshot.operation().as_str());
-        attributes::describe(span, &work.facts.name, snapshot);
+        describe(span, &work.facts.name, snapshot);
         if snapshot.attachment.finalizers.contains(&work.facts.finalizer) {
             span.set(attr::FINALIZER_ACTION, "present");
         }
