@@ -1,12 +1,7 @@
-//! Every call that works on volumes passes here, and is sent only while the driver's Lease is held. The handshake does not: any
-//! replica may ask who answers. The clocks are those of [`Term`], and the bytes are held back by
-//! `DriverConnection::writes_only_while`.
-//!
-//! A process can stand still between any two of its steps, for longer than its Lease: a node that swaps, a container that is
-//! frozen or throttled, a machine that is suspended. What it knew before is not true any more when it goes on, and what is
-//! about to be sent may undo the work of the replica that took over. So the clocks are read at the very moment when a call is
-//! begun, and each time before it goes on; and once more when its bytes leave the process, as a call passes queues of the
-//! connection on its way. What the kernel was given before the process stood still cannot be taken back.
+//! Every call that works on volumes passes here, and is sent only while the driver's Lease is held (invariant 11 of ARCHITECTURE). The handshake
+//! does not: any replica may ask who answers. A process can stand still between any two of its steps, for longer than its Lease. So the
+//! clocks, those of [`Term`], are read at the very moment when a call is begun and each time before it goes on; and once more when its bytes
+//! leave the process (`DriverConnection::writes_only_while`). What the kernel was given before that cannot be taken back.
 
 use std::collections::BTreeSet;
 use std::future::poll_fn;

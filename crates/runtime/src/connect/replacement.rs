@@ -1,12 +1,7 @@
-//! When another connection takes the place of the one in use, and when there is none to take it.
-//!
-//! A second connection is made while the first goes on, and the driver is asked over it who it is. Work moves to it only then; the
-//! first is left, and ends with its last call. Three things give cause:
-//! - The certificates were replaced.
-//! - The socket was replaced: the process at the other end of the first connection is not the one that serves the endpoint now.
-//! - The driver does not answer. After a call without an answer, and while one is out for long, it is asked by Probe over the same
-//!   connection. If that is not answered either, the second connection decides between a connection that is dead and a driver that hangs. If it is, the driver is slow, or
-//!   hangs in some calls; the endpoint may lead to another process by now, so that it is connected to again, more and more rarely.
+//! When another connection takes the place of the one in use, and when there is none to take it (invariant 9 of ARCHITECTURE): when the
+//! certificates or the socket were replaced, and when the driver does not answer. A second connection is made while the first goes on, and the
+//! driver is asked over it who it is. Work moves to it only then; the first is left, and ends with its last call. If Probe is answered over the
+//! first and calls are not, the driver is slow or hangs in some of them, or the endpoint leads to another process by now.
 
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,5 @@
-//! Whether the answer to a write shows what was written.
-//!
-//! The API server answers a write with the object as it is stored. What a mutating admission webhook, or a policy, takes away on
-//! the way is answered with OK all the same. So OK is no proof that a finalizer or a node ID is there: the answer is.
+//! Whether the answer to a write shows what was written (invariant 20 of ARCHITECTURE): the API server answers with the object as it is stored, and
+//! with OK also when a mutating admission webhook, or a policy, took something away on the way.
 
 use serde_json::{Map, Value};
 use std::fmt;

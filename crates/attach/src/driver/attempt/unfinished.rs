@@ -1,10 +1,8 @@
-//! Publishes whose outcome this process could not see to its end, kept until the driver is served again.
+//! Publishes whose outcome this process could not see to its end, kept until the driver is served again (invariant 20 of ARCHITECTURE).
 //!
-//! The VolumeAttachment of a Publish can vanish while the call lasts, and then no object names the volume. `undo.rs` takes
-//! it back. When the engine of the driver ends before that, only this process knows of the call: so it is kept here, beyond the
-//! engine, and the next engine for the driver checks it. It ends with the term of the Lease: another replica may have led since,
-//! and have attached the volume there again. That the VolumeAttachment is gone proves nothing then, as the API server may have gone
-//! back to a state before that other attach. So it is left alone, and an error says so.
+//! The VolumeAttachment of a Publish can vanish while the call lasts, and then only this process knows of the volume. When the engine of the
+//! driver ends before it was taken back, the next engine checks it, in the same term of the Lease: in another one, another replica may have
+//! attached the volume there again. What is of a former term is left alone, and an error says so.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
