@@ -316,8 +316,7 @@ impl DriverStateSender {
     /// A VolumeAttachment whose repairs the driver answers with OK and that it lists otherwise, if there is one.
     pub fn lasting_mismatch(&self) -> Option<Arc<str>> {
         let state = self.state.borrow();
-        let lasting = state.lasting_mismatches.as_ref();
-        lasting.map(|lasting| lasting.example.name.clone())
+        Some(state.lasting_mismatches.as_ref()?.example.name.clone())
     }
 
     /// Whether the last comparison could not be made.

@@ -57,7 +57,7 @@ impl Builder {
             limits: QueueLimits::default(),
             observer: Arc::new(NoObserver),
             rng: Rng::new(),
-            failures_per_second: Rate::UNLIMITED,
+            failures_per_second: Rate::default(),
         }
     }
 

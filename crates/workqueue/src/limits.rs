@@ -52,12 +52,6 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// No limit.
-    pub const UNLIMITED: Self = Self {
-        interval: 0,
-        tolerance: 0,
-    };
-
     /// So many starts per second, with fractions (0.5: one start in two seconds); 0 is no limit. None of a number that is negative,
     /// infinite or NaN.
     pub fn per_second(rate: f64) -> Option<Self> {
@@ -65,7 +59,7 @@ impl Rate {
             return None;
         }
         if rate == 0.0 {
-            return Some(Self::UNLIMITED);
+            return Some(Self::default());
         }
         let mut interval = Duration::from_secs_f64((1.0 / rate).min(SLOWEST.as_secs_f64()));
         if interval.as_secs_f64() * rate < 1.0 && interval < SLOWEST {
@@ -133,12 +127,12 @@ impl TokenBucket {
     /// When the next start is allowed; nothing when it is allowed now.
     pub(super) fn wait_until(&self, now: Instant) -> Option<Instant> {
         let next = self.full_at.saturating_sub(u128::from(self.rate.tolerance));
-        (self.rate != Rate::UNLIMITED && next > self.nanos(now)).then(|| later(self.origin, duration_from_nanos(next)))
+        (self.rate.interval > 0 && next > self.nanos(now)).then(|| later(self.origin, duration_from_nanos(next)))
     }
 
     /// Takes one token, which is a debt unless [`Self::wait_until`] is nothing.
     pub(super) fn take(&mut self, now: Instant) {
-        if self.rate != Rate::UNLIMITED {
+        if self.rate.interval > 0 {
             self.full_at = self.full_at.max(self.nanos(now)) + u128::from(self.rate.interval);
         }
     }
@@ -175,7 +169,7 @@ impl TokenBucket {
     /// starts wait for; more than a full bucket it never holds.
     /// Returns whether a start may be possible earlier than before.
     pub(super) fn settle(&mut self, used: u32, now: Instant) -> bool {
-        if self.rate == Rate::UNLIMITED {
+        if self.rate.interval == 0 {
             return false;
         }
         let interval = u128::from(self.rate.interval);

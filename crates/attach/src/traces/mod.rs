@@ -43,14 +43,9 @@ struct LifecycleTracesInner {
     detached: Mutex<RecentContexts>,
 }
 
-/// What an attempt begins with; by default, that it is not traced.
-#[derive(Default)]
-pub(crate) struct AttemptTrace {
-    pub span: Span,
-    pub lifecycle: Option<SharedLifecycle>,
-    /// That the trace is another one than before, and this is its root; to be noted on the attachment.
-    pub rolled: Option<SpanContext>,
-}
+/// What an attempt begins with; by default, that it is not traced: its span, its lifecycle, and the root of its trace, to be noted on the
+/// attachment, where that trace is another one than before.
+pub(crate) type AttemptTrace = (Span, Option<SharedLifecycle>, Option<SpanContext>);
 
 impl LifecycleTraces {
     pub fn new(
@@ -105,10 +100,7 @@ impl LifecycleTraces {
             return AttemptTrace::default();
         }
         if repairs {
-            return AttemptTrace {
-                span: lifecycle::start_repair_span(&tracer, run, snapshot),
-                ..AttemptTrace::default()
-            };
+            return (lifecycle::start_repair_span(&tracer, run, snapshot), None, None);
         }
         let handle = self.get_or_create(&tracer, run, snapshot, &settings);
         let (span, rolled) = {
@@ -128,11 +120,7 @@ impl LifecycleTraces {
             let context = handle.lock().root_context();
             self.0.detached.lock().put(volume, context);
         }
-        AttemptTrace {
-            span,
-            lifecycle: Some(handle),
-            rolled,
-        }
+        (span, Some(handle), rolled)
     }
 
     /// The lifecycle that is known, or a new one. One of another object or direction under the same name ends.

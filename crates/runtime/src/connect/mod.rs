@@ -254,21 +254,17 @@ impl DriverConnector {
                     restores: true,
                 })
             }
-            Err(obstacle) => Err(ConnectFailure {
-                obstacle,
-                client: Some(match self.expected_name(config) {
-                    Some(name) => client.with_driver_name(name),
-                    None => client,
-                }),
-                revision,
-            }),
+            Err(obstacle) => {
+                // Who is meant to answer, by the spec or as it did before: the calls are counted as that driver's.
+                let name = config.driver_name.clone().or_else(|| self.names.lock().last().cloned());
+                let named = name.map(|name| client.with_driver_name(name.into()));
+                Err(ConnectFailure {
+                    obstacle,
+                    client: Some(named.unwrap_or(client)),
+                    revision,
+                })
+            }
         }
-    }
-
-    /// Who is meant to answer: by the spec, or who has answered before. The calls of a handshake that fails are counted as that driver's.
-    fn expected_name(&self, config: &DriverConfig) -> Option<Arc<str>> {
-        let name = config.driver_name.clone().or_else(|| self.names.lock().last().cloned());
-        name.map(Arc::from)
     }
 
     /// Remembers what the driver calls itself; refused when it has had too many names.

@@ -210,7 +210,7 @@ fn a_rate_with_an_odd_interval_is_rounded_to_the_slower_side() {
     let mut state = QueueState::<u8>::new(
         super::plain_backoff(),
         limits,
-        Rate::UNLIMITED,
+        Rate::default(),
         rng,
         Arc::new(NoObserver),
         now,
@@ -233,7 +233,7 @@ fn a_rate_is_a_number() {
     for bad in [-1.0, f64::NAN, f64::INFINITY] {
         assert_eq!(Rate::per_second(bad), None, "{bad}");
     }
-    assert_eq!(Rate::per_second(0.0), Some(Rate::UNLIMITED));
+    assert_eq!(Rate::per_second(0.0), Some(Rate::default()));
     assert_eq!(Rate::from(0), Rate::default());
     assert_eq!(Rate::per_second(5.0), Some(Rate::from(5)));
 }

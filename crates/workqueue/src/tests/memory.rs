@@ -15,7 +15,7 @@ fn state() -> (QueueState<u32>, Instant) {
         QueueState::new(
             plain_backoff(),
             QueueLimits::default(),
-            Rate::UNLIMITED,
+            Rate::default(),
             Rng::with_seed(1),
             Arc::new(NoObserver),
             now,

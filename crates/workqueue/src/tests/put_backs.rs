@@ -102,7 +102,7 @@ fn what_was_put_back_is_forgotten() {
     let start = Instant::now();
     let rng = Rng::with_seed(1);
     let (limits, observer) = (QueueLimits::default(), Arc::new(NoObserver));
-    let mut state = QueueState::<u32>::new(plain_backoff(), limits, Rate::UNLIMITED, rng, observer, start);
+    let mut state = QueueState::<u32>::new(plain_backoff(), limits, Rate::default(), rng, observer, start);
     let mut now = start;
     for key in 0..10_000_u32 {
         state.add(Item::new(key, ATTACH, 0), |_| (), now);

@@ -297,10 +297,10 @@ impl<'w> Shell<'w> {
         let number = self.remembered(|memory| memory.attempts.begin(&snapshot.attachment));
         self.number = number.unwrap_or(1);
         let settled = decide::is_settled(&snapshot.attachment, &self.work.facts.finalizer);
-        let begun = self.work.lifecycles.start_attempt(run, snapshot, settled);
-        (self.span, self.lifecycle) = (begun.span, begun.lifecycle);
+        let (span, lifecycle, rolled) = self.work.lifecycles.start_attempt(run, snapshot, settled);
+        (self.span, self.lifecycle) = (span, lifecycle);
         report::set_attempt_attributes(&mut self.span, self.work, run, self.number, snapshot);
-        if let Some(root) = begun.rolled.filter(|_| self.config.tracing.outgoing_annotation) {
+        if let Some(root) = rolled.filter(|_| self.config.tracing.outgoing_annotation) {
             // Whoever comes after this process finds the new trace by it. If it cannot be written, nothing is lost but that.
             let note = patch::note_trace(&snapshot.attachment, &w3c::traceparent(&root));
             let noted = self.send(&note, snapshot, 0).await;

@@ -107,7 +107,7 @@ impl World {
         let now = Instant::now();
         let backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(3), 2.0, 20).unwrap();
         let start = limits([2, 2, 0], 2, rate);
-        let (pace, rng) = (Rate::UNLIMITED, Rng::with_seed(seed));
+        let (pace, rng) = (Rate::default(), Rng::with_seed(seed));
         let state = QueueState::new(backoff, start.clone(), pace, rng, Arc::new(NoObserver), now);
         Self {
             state,
