@@ -274,19 +274,13 @@ impl<'w> Shell<'w> {
     /// What happened goes to the reports, and into what this process keeps of Publishes.
     fn take_note(&mut self, attempt: &Attempt, about: Option<&Snapshot>, note: Note) {
         let unfinished = &self.work.context.unfinished;
-        match note {
-            Note::RecordBegins => {
-                if let Some(snapshot) = about {
-                    let exists = |name: &str| self.work.context.store.attachment(name).is_some();
-                    unfinished.begin_record(&snapshot.attachment, exists);
-                }
+        match (note, about) {
+            (Note::RecordBegins, Some(snapshot)) => {
+                let exists = |name: &str| self.work.context.store.attachment(name).is_some();
+                unfinished.begin_record(&snapshot.attachment, exists);
             }
-            Note::RecordKnown => {
-                if let Some(snapshot) = about {
-                    unfinished.end_record(&snapshot.attachment);
-                }
-            }
-            note => report::report(self, attempt, about, note),
+            (Note::RecordKnown, Some(snapshot)) => unfinished.end_record(&snapshot.attachment),
+            (note, about) => report::report(self, attempt, about, note),
         }
     }
 
