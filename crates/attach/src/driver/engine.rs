@@ -5,14 +5,13 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::attempt;
 use super::attempt::failure_writes::FailureWriteLimiter;
 use super::attempt::in_flight::InFlightCalls;
 use super::capability::{is_confirmed_otherwise, may_need_attach};
 use super::context::{DriverContext, SharedContext};
 use super::reconcile_sync::turns::ListTurns;
 use super::secret_waiters::SecretWaits;
-use super::{reconcile_sync, release};
+use super::{attempt, reconcile_sync, release};
 use crate::api::validated::DriverConfig;
 use crate::cache::{AttacherKey, EnqueueCause, LANE_NAMES, Registration, Route, RouteConflict};
 use crate::decide::DriverFacts;

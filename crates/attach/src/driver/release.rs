@@ -6,8 +6,7 @@ use std::ops::ControlFlow::{self, Break, Continue};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::attempt::report;
-use super::attempt::{LEASE_LOST_REST, apply_response, apply_write_response};
+use super::attempt::{LEASE_LOST_REST, apply_response, apply_write_response, report};
 use super::context::DriverContext;
 use crate::apiserver::{ApiError, ApiErrorKind, Requests};
 use crate::cache::AttacherKey;

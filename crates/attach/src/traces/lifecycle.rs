@@ -11,10 +11,8 @@ use crate::decide::{self, DriverFacts, Neighbours};
 use crate::objects::{Attachment, Operation};
 use crate::queue::Run;
 use crate::telemetry::lifecycle::{epoch_of, is_full};
-use crate::telemetry::metrics::Metrics;
 use crate::telemetry::names::span;
-use crate::telemetry::trace::{Span, SpanOptions, Tracer};
-use crate::telemetry::{SpanContext, SpanKind, TraceIdentity, incoming, w3c};
+use crate::telemetry::{Metrics, Span, SpanContext, SpanKind, SpanOptions, TraceIdentity, Tracer, incoming, w3c};
 
 /// Resolution of the time stamps of objects.
 const TICK: SignedDuration = SignedDuration::from_secs(1);

@@ -9,8 +9,7 @@ use crate::decide::DriverFacts;
 use crate::objects::{AttachmentSource, Operation, Volume, VolumeSource};
 use crate::telemetry::lifecycle::CONTINUED;
 use crate::telemetry::names::{attr, error_type, span};
-use crate::telemetry::trace::{Span, SpanOptions, Tracer};
-use crate::telemetry::{Redaction, SpanContext, SpanKind};
+use crate::telemetry::{Redaction, Span, SpanContext, SpanKind, SpanOptions, Tracer};
 
 impl Lifecycle {
     /// Exports the root of the epoch, if its trace is sampled.

@@ -31,9 +31,7 @@ use crate::objects::{Attachment, CsiNode, CsiNodeWire, PersistentVolumeWire, Res
 use crate::queue::{LaneSlot, Run, RunResult};
 use crate::reflect::Sink as _;
 use crate::telemetry::names::attr;
-use crate::telemetry::trace::Span;
-use crate::telemetry::traced;
-use crate::telemetry::w3c;
+use crate::telemetry::{Span, traced, w3c};
 use crate::traces::{AttemptResult, PublishParameters, SharedLifecycle};
 use csi_attacher_runtime::fence::CallFailure;
 

@@ -9,8 +9,7 @@ use super::list::{ListError, ListProgress};
 use crate::clock;
 use crate::decide::reconcile::{Comparison, DesiredState, Expectation};
 use crate::telemetry::names::{attr, code_upper_snake, error_type, event, span};
-use crate::telemetry::trace::SpanOptions;
-use crate::telemetry::{Span, SpanKind};
+use crate::telemetry::{Span, SpanKind, SpanOptions};
 
 /// Of so many comparisons of a driver that find nothing one has a span; the first has.
 const ONE_OF: u64 = 60;
