@@ -268,7 +268,7 @@ fn kind_of(kind: FileType) -> Option<&'static str> {
         (kind.is_fifo(), "a named pipe"),
     ];
     let known = kinds.iter().find(|(is_this, _)| *is_this);
-    (!kind.is_socket()).then(|| known.map_or("a device", |(_, name)| name))
+    (!kind.is_socket()).then(|| known.map_or("a device", |(_, name)| *name))
 }
 
 /// Whom a socket belongs to, if it can be seen.

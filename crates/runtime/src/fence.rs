@@ -1,7 +1,7 @@
-//! Every call that works on volumes passes here, and is sent only while the driver's Lease is held (invariant 11 of ARCHITECTURE). The handshake
-//! does not: any replica may ask who answers. A process can stand still between any two of its steps, for longer than its Lease. So the
-//! clocks, those of [`Term`], are read at the very moment when a call is begun and each time before it goes on; and once more when its bytes
-//! leave the process (`DriverConnection::writes_only_while`). What the kernel was given before that cannot be taken back.
+//! Every call that works on volumes passes here, and is sent only while the driver's Lease is held (invariant 11 of ARCHITECTURE). The
+//! handshake does not: any replica may ask who answers. A process can stand still between any two of its steps, for longer than its Lease.
+//! So the clocks, those of [`Term`], are read at the very moment when a call is begun and each time before it goes on; and once more when
+//! its bytes leave the process (`DriverConnection::writes_only_while`). What the kernel was given before that cannot be taken back.
 
 use std::collections::BTreeSet;
 use std::future::poll_fn;

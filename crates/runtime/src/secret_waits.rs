@@ -1,8 +1,8 @@
 //! Waking what failed over a Secret when that Secret changes (invariant 17 of ARCHITECTURE).
 //!
-//! Secrets are read live and never kept, so no cache has them. While something waits for a Secret, its metadata is asked for now and then, by one
-//! task for all of them, which leaves the limits of requests to the work. One that may not be read is asked for too: a permission that is
-//! granted ends the wait.
+//! Secrets are read live and never kept, so no cache has them. While something waits for a Secret, its metadata is asked for now and then,
+//! by one task for all of them, which leaves the limits of requests to the work. One that may not be read is asked for too: a permission
+//! that is granted ends the wait.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;

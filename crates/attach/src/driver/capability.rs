@@ -1,8 +1,9 @@
-//! Drivers without ControllerPublishVolume: whether they never had it, or lost it while volumes may be attached (invariant 14 of ARCHITECTURE).
+//! Drivers without ControllerPublishVolume: whether they never had it, or lost it while volumes may be attached (invariant 14 of
+//! ARCHITECTURE).
 //!
-//! A driver may come without PUBLISH_UNPUBLISH_VOLUME by mistake: the endpoint leads to its node plugin, or its controller was started without
-//! the option that lets it attach. To serve it without calls would show volumes as attached that are not, and let go of volumes that are.
-//! Whether it was published to is read from the objects, so that every replica finds the same, also after a restart.
+//! A driver may come without PUBLISH_UNPUBLISH_VOLUME by mistake: the endpoint leads to its node plugin, or its controller was started
+//! without the option that lets it attach. To serve it without calls would show volumes as attached that are not, and let go of volumes
+//! that are. Whether it was published to is read from the objects, so that every replica finds the same, also after a restart.
 
 use crate::api::condition::ConditionReason;
 use crate::api::names::CONFIRM_CAPABILITY_LOST_ANNOTATION;

@@ -1,9 +1,9 @@
-//! The traces of what is pending: one for the lifecycle of an attach and one for that of a detach, however many attempts,
-//! restarts and replicas it takes.
+//! The traces of what is pending: one for the lifecycle of an attach and one for that of a detach, however many attempts, restarts and
+//! replicas it takes.
 //!
-//! The ids of a trace and its root follow from the UID of the VolumeAttachment, so that nothing here has to outlive the process. Attempts are
-//! exported as they end; the root once, by the process that sees the lifecycle end: after a hand-over the next one goes on with the same trace,
-//! and the next engine in this process also with what was counted (`progress`). It must not decide anything about attachments.
+//! The ids of a trace and its root follow from the UID of the VolumeAttachment, so that nothing here has to outlive the process. Attempts
+//! are exported as they end; the root once, by the process that sees the lifecycle end: after a hand-over the next one goes on with the
+//! same trace, and the next engine in this process also with what was counted (`progress`). It must not decide anything about attachments.
 
 mod lifecycle;
 mod recent;

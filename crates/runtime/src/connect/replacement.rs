@@ -1,7 +1,7 @@
 //! When another connection takes the place of the one in use, and when there is none to take it (invariant 9 of ARCHITECTURE): when the
-//! certificates or the socket were replaced, and when the driver does not answer. A second connection is made while the first goes on, and the
-//! driver is asked over it who it is. Work moves to it only then; the first is left, and ends with its last call. If Probe is answered over the
-//! first and calls are not, the driver is slow or hangs in some of them, or the endpoint leads to another process by now.
+//! certificates or the socket were replaced, and when the driver does not answer. A second connection is made while the first goes on, and
+//! the driver is asked over it who it is. Work moves to it only then; the first is left, and ends with its last call. If Probe is answered
+//! over the first and calls are not, the driver is slow or hangs in some of them, or the endpoint leads to another process by now.
 
 #[cfg(test)]
 mod tests;

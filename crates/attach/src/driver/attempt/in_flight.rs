@@ -1,8 +1,9 @@
-//! One call at a time for each volume and node (invariant 5 of ARCHITECTURE): two VolumeAttachments may mean the same, as two PersistentVolumes can
-//! carry one handle. The CSI spec lets a driver answer ABORTED to overlapping calls, and leaves open what it makes of them.
+//! One call at a time for each volume and node (invariant 5 of ARCHITECTURE): two VolumeAttachments may mean the same, as two
+//! PersistentVolumes can carry one handle. The CSI spec lets a driver answer ABORTED to overlapping calls, and leaves open what it makes of
+//! them.
 //!
-//! A Publish also lasts until its volume has been taken back, where its VolumeAttachment vanished meanwhile. No object
-//! shows that, so a Publish of the same volume at another node asks here.
+//! A Publish also lasts until its volume has been taken back, where its VolumeAttachment vanished meanwhile. No object shows that, so a
+//! Publish of the same volume at another node asks here.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! Whether the answer to a write shows what was written (invariant 20 of ARCHITECTURE): the API server answers with the object as it is stored, and
-//! with OK also when a mutating admission webhook, or a policy, took something away on the way.
+//! Whether the answer to a write shows what was written (invariant 20 of ARCHITECTURE): the API server answers with the object as it is
+//! stored, and with OK also when a mutating admission webhook, or a policy, took something away on the way.
 
 use serde_json::{Map, Value};
 use std::fmt;

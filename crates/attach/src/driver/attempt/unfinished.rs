@@ -1,8 +1,8 @@
 //! Publishes whose outcome this process could not see to its end, kept until the driver is served again (invariant 20 of ARCHITECTURE).
 //!
-//! The VolumeAttachment of a Publish can vanish while the call lasts, and then only this process knows of the volume. When the engine of the
-//! driver ends before it was taken back, the next engine checks it, in the same term of the Lease: in another one, another replica may have
-//! attached the volume there again. What is of a former term is left alone, and an error says so.
+//! The VolumeAttachment of a Publish can vanish while the call lasts, and then only this process knows of the volume. When the engine of
+//! the driver ends before it was taken back, the next engine checks it, in the same term of the Lease: in another one, another replica may
+//! have attached the volume there again. What is of a former term is left alone, and an error says so.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
