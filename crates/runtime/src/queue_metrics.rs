@@ -48,21 +48,19 @@ impl QueueMetrics {
     fn of(&self, lane: Lane) -> Option<&LaneSeries> {
         self.lanes.get(lane.index()).or(self.lanes.last())
     }
-
-    fn count(&self, lane: Lane, event: impl FnOnce(&QueueSeries)) {
-        if let Some(lane) = self.of(lane) {
-            event(&lane.series);
-        }
-    }
 }
 
 impl Observer for QueueMetrics {
     fn added(&self, lane: Lane) {
-        self.count(lane, QueueSeries::added);
+        if let Some(lane) = self.of(lane) {
+            lane.series.added();
+        }
     }
 
     fn retried(&self, lane: Lane) {
-        self.count(lane, QueueSeries::retried);
+        if let Some(lane) = self.of(lane) {
+            lane.series.retried();
+        }
     }
 
     fn depth(&self, lane: Lane, depth: usize) {
@@ -73,15 +71,21 @@ impl Observer for QueueMetrics {
     }
 
     fn waited(&self, lane: Lane, waited: Duration) {
-        self.count(lane, |series| series.waited(waited));
+        if let Some(lane) = self.of(lane) {
+            lane.series.waited(waited);
+        }
     }
 
     fn worked(&self, lane: Lane, worked: Duration) {
-        self.count(lane, |series| series.worked(worked));
+        if let Some(lane) = self.of(lane) {
+            lane.series.worked(worked);
+        }
     }
 
     fn panicked(&self, lane: Lane, key: &dyn Debug, message: &str) {
-        self.count(lane, QueueSeries::panicked);
+        if let Some(lane) = self.of(lane) {
+            lane.series.panicked();
+        }
         error!(
             driver = &*self.driver,
             ?key,

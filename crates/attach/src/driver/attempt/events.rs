@@ -65,7 +65,7 @@ pub(super) fn success_event(shell: &Shell<'_>, snapshot: &Snapshot, took: Durati
         Operation::Attach => (EventReason::Attached, "attached to"),
         Operation::Detach => (EventReason::Detached, "detached from"),
     };
-    let (volume, node) = volume_and_node(snapshot);
+    let (volume, node) = (volume(snapshot), &snapshot.attachment.node);
     let (attempt, took) = (shell.number, took.as_secs_f64());
     let note = format!("{volume}: {verb} node {node} in attempt {attempt}, {took:.1} s after it was requested");
     record_traced(shell, snapshot, AttemptEvent::of(reason, note));
