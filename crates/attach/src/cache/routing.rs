@@ -3,8 +3,8 @@
 //! A queue takes a key without ever waiting, so that a stuck driver cannot hold up the watches or another driver.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
-use thiserror::Error;
 
 use super::cause::EnqueueCause;
 use crate::api::condition::ConditionReason;
@@ -123,40 +123,42 @@ impl Route {
     }
 }
 
-/// Why a driver cannot be served.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum RouteConflict {
-    /// Two attachers for one driver would publish everything twice.
-    #[error("driver {driver} is already served by AttacherConfig {config}; delete one of the two")]
-    Driver {
-        /// The driver that both name.
-        driver: Arc<str>,
-        /// The AttacherConfig that serves it.
-        config: Arc<str>,
-    },
-    /// The finalizer names of two drivers are the same, so that one would release what the other holds.
-    #[error(
-        "driver {driver} has the same finalizer {finalizer} as driver {other} of AttacherConfig {config}; run one of \
-         them in an operator of its own"
-    )]
-    Finalizer {
-        /// The driver that is refused.
-        driver: Arc<str>,
-        /// The finalizer that both would write.
-        finalizer: Arc<str>,
-        /// The driver that is served.
-        other: Arc<str>,
-        /// The AttacherConfig of the other driver.
-        config: Arc<str>,
-    },
+/// Why a driver cannot be served: another engine serves it, which would publish everything twice; or serves one whose finalizer has the same
+/// name, so that one would release what the other holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RouteConflict {
+    /// The driver that is refused.
+    pub driver: Arc<str>,
+    /// The driver that is served.
+    pub other: Arc<DriverFacts>,
+    /// The AttacherConfig of that driver.
+    pub config: Arc<str>,
+}
+
+impl fmt::Display for RouteConflict {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (driver, config, DriverFacts { name, finalizer, .. }) = (&self.driver, &self.config, &*self.other);
+        if name == driver {
+            return write!(
+                formatter,
+                "driver {driver} is already served by AttacherConfig {config}; delete one of the two"
+            );
+        }
+        write!(
+            formatter,
+            "driver {driver} has the same finalizer {finalizer} as driver {name} of AttacherConfig {config}; run one of \
+             them in an operator of its own"
+        )
+    }
 }
 
 impl RouteConflict {
     /// The reason that the condition Stalled shows.
     pub fn reason(&self) -> ConditionReason {
-        match self {
-            Self::Driver { .. } => ConditionReason::EndpointConflict,
-            Self::Finalizer { .. } => ConditionReason::FinalizerCollision,
+        if self.driver == self.other.name {
+            ConditionReason::EndpointConflict
+        } else {
+            ConditionReason::FinalizerCollision
         }
     }
 }
@@ -165,23 +167,15 @@ pub(super) type Routes = HashMap<Arc<str>, Route>;
 
 /// Adds a driver, unless it is in conflict with one that runs.
 pub(super) fn add_route(routes: &mut Routes, route: Route) -> Result<(), RouteConflict> {
-    let driver = route.facts.name.clone();
-    for (other, known) in &*routes {
-        if *other == driver {
-            return Err(RouteConflict::Driver {
-                driver,
-                config: known.config.clone(),
-            });
-        }
-        if known.facts.finalizer == route.facts.finalizer {
-            return Err(RouteConflict::Finalizer {
-                driver,
-                finalizer: known.facts.finalizer.clone(),
-                other: other.clone(),
-                config: known.config.clone(),
-            });
-        }
+    let own = &route.facts;
+    let mut known = routes.values();
+    if let Some(known) = known.find(|it| it.facts.name == own.name || it.facts.finalizer == own.finalizer) {
+        return Err(RouteConflict {
+            driver: own.name.clone(),
+            other: known.facts.clone(),
+            config: known.config.clone(),
+        });
     }
-    routes.insert(driver, route);
+    routes.insert(own.name.clone(), route);
     Ok(())
 }

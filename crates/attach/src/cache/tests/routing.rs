@@ -1,7 +1,7 @@
 //! Who is woken by what. Nothing here takes time: the clock is paused.
 
 use super::*;
-use crate::cache::{DETACH, RouteConflict};
+use crate::cache::DETACH;
 use crate::decide::patch::WriteTarget;
 
 fn deleted_volume(version: u64, finalizers: &[&str]) -> Volume {
@@ -309,17 +309,12 @@ async fn one_driver_is_served_once_and_one_finalizer_belongs_to_one_driver() {
     let Err(same) = store.register(route("a.test")) else {
         panic!("served twice")
     };
-    assert!(
-        matches!(&same, RouteConflict::Driver { config, .. } if &**config == "config-of-a.test"),
-        "{same}"
-    );
+    let said = "driver a.test is already served by AttacherConfig config-of-a.test; delete one of the two";
+    assert_eq!(same.to_string(), said);
     let Err(collision) = store.register(route("a-test")) else {
         panic!("collision")
     };
-    assert!(
-        matches!(&collision, RouteConflict::Finalizer { other, .. } if &**other == "a.test"),
-        "{collision}"
-    );
+    assert_eq!((&*collision.driver, &*collision.other.name), ("a-test", "a.test"));
     assert!(collision.to_string().contains(FINALIZER));
     assert_ne!(same.reason(), collision.reason());
 }
