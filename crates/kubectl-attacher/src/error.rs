@@ -25,48 +25,22 @@ pub const EXIT_UNKNOWN: u8 = 7;
 /// Why a command did not come to its end.
 #[derive(Debug, Error)]
 pub enum PluginError {
-    /// The kubeconfig cannot be used.
     #[error("cannot use the kubeconfig: {0}")]
     Config(String),
     /// The API server did not answer as it should.
     #[error("{what}: {message}")]
-    Api {
-        /// What was tried.
-        what: String,
-        /// What came back.
-        message: String,
-    },
-    /// There is no such object.
+    Api { what: String, message: String },
     #[error("{object} does not exist{}", suggestion(.nearest))]
-    NotFound {
-        /// The object.
-        object: String,
-        /// Names like it.
-        nearest: Vec<String>,
-    },
+    NotFound { object: String, nearest: Vec<String> },
     /// Nothing is attached to what is waited for, and it does not exist either.
     #[error("{object} does not exist, and no VolumeAttachment of it was seen{}; if that is as it should be, use --allow-missing", suggestion(.nearest))]
-    NothingSeen {
-        /// The object.
-        object: String,
-        /// Names like it.
-        nearest: Vec<String>,
-    },
-    /// The object of the question could not be read.
+    NothingSeen { object: String, nearest: Vec<String> },
     #[error("{0}")]
     Unreadable(Gap),
-    /// The time is over.
     #[error("not within {seconds} s: {what}")]
-    Timeout {
-        /// What was waited for.
-        what: String,
-        /// For how long.
-        seconds: u64,
-    },
-    /// A release is refused.
+    Timeout { what: String, seconds: u64 },
     #[error("refused: {0}")]
     Refused(String),
-    /// The answer cannot be written.
     #[error("cannot write the output: {0}")]
     Output(String),
     /// What the command line names is not one object.
@@ -83,7 +57,6 @@ fn suggestion(names: &[String]) -> String {
 }
 
 impl PluginError {
-    /// The exit code.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Config(_) | Self::Api { .. } | Self::Output(_) => EXIT_ERROR,
@@ -96,5 +69,4 @@ impl PluginError {
     }
 }
 
-/// The result of a command.
 pub type Result<T, E = PluginError> = std::result::Result<T, E>;

@@ -5,11 +5,14 @@
 
 #[cfg(test)]
 mod api_server_fixture;
-pub mod cli;
-pub mod commands;
-pub mod error;
-pub mod explain;
-pub mod gather;
-pub mod observed;
-pub mod output;
-pub mod release;
+mod cli;
+mod commands;
+mod error;
+mod explain;
+mod gather;
+mod observed;
+mod output;
+mod release;
+
+pub use cli::Cli;
+pub use commands::{run, tell};

@@ -29,7 +29,6 @@ const UNKNOWN: &str = "Unknown";
 /// The health of a driver whose volumes are attached, and are not provisioned as its AttacherConfig asks for.
 const NOT_PROVISIONED: &str = "ProvisioningNotReady";
 
-/// One driver.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct DriverRow {
@@ -74,7 +73,6 @@ impl DriverRow {
     }
 }
 
-/// Reads and prints.
 pub(super) async fn run(context: &Context, arguments: &DriversArguments) -> Result<u8> {
     let sources = context.sources();
     let list = read(&sources).await;

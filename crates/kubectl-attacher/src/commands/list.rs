@@ -26,7 +26,6 @@ const SCHEMA: &str = "attacher.csi.dev/list-v1";
 /// Longest error in a table, in characters; `-o json` has all of it.
 const MAX_ERROR_CHARS: usize = 60;
 
-/// One VolumeAttachment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct AttachmentRow {
@@ -49,7 +48,6 @@ struct AttachmentRow {
     finalizers: Vec<String>,
 }
 
-/// Lists and prints.
 pub(super) async fn run(context: &Context, arguments: &ListArguments) -> Result<u8> {
     if arguments.watch {
         return watch(context, arguments, print).await;

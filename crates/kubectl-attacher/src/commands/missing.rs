@@ -50,7 +50,7 @@ pub(super) async fn require_driver(sources: &Sources, target: &Target, driver: &
         }
         Target::Volume(_) | Target::Claim { .. } | Target::Attachment(_) => Lookup::Missing,
     };
-    let found = any(&[scene.csi_driver.map(drop), scene.config.map(drop), listed]);
+    let found = any(&[scene.attach_required.map(drop), scene.config.map(drop), listed]);
     let read = [
         CSIDriver::plural(&()),
         AttacherConfigObject::plural(&()),

@@ -1,6 +1,5 @@
 //! The commands: read, explain, print; `retry` and `release` write.
 
-mod context;
 mod drivers;
 mod flags;
 mod follow;
@@ -12,17 +11,46 @@ mod retry;
 mod wait;
 mod why;
 
-pub use context::Context;
 pub use flags::ClusterFlags;
 
 use clap::CommandFactory;
 use clap_complete::Shell;
+use kube::Client;
 use std::io::Write;
 use std::pin::Pin;
 
-use crate::cli::{Cli, Command};
+use crate::cli::{Cli, Command, GlobalOptions};
 use crate::error::{EXIT_OK, PluginError, Result};
-use crate::output::Text;
+use crate::gather::{Reader, Sources, connect, now};
+use crate::output::{Style, Text};
+
+/// What every command starts from.
+pub struct Context {
+    pub client: Client,
+    /// Namespace of objects that are named without one.
+    pub namespace: String,
+    pub style: Style,
+    /// What the commands that are shown need to ask the same cluster.
+    pub flags: ClusterFlags,
+}
+
+impl Context {
+    /// Connects as kubectl would.
+    async fn connect(global: &GlobalOptions) -> Result<Self> {
+        let (client, namespace) = connect(global).await?;
+        Ok(Self {
+            client,
+            namespace,
+            style: Style::of(global.color),
+            flags: ClusterFlags::of(global),
+        })
+    }
+
+    /// Reads of the cluster as it is now.
+    pub fn sources(&self) -> Sources {
+        Sources::new(Reader::new(self.client.clone()), now())
+    }
+}
 
 /// Runs a command; the number is its exit code.
 pub async fn run(cli: Cli) -> Result<u8> {
@@ -58,7 +86,6 @@ pub(crate) fn print(text: &Text) -> Result<bool> {
     write(&mut std::io::stdout().lock(), text.as_str().as_bytes())
 }
 
-/// Prints one line.
 pub(crate) fn print_line(line: &str) -> Result<bool> {
     print(&Text::of(line))
 }

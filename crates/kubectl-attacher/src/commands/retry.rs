@@ -12,7 +12,6 @@ use crate::explain::{Case, Service, held_by_others, service};
 use crate::gather::now;
 use crate::observed::is_settled;
 
-/// Retries and reports.
 pub(super) async fn run(context: &Context, arguments: &RetryArguments) -> Result<u8> {
     let sources = context.sources();
     let wire = in_cluster::<VolumeAttachmentWire>(&sources, &arguments.name).await?;

@@ -56,7 +56,6 @@ impl std::fmt::Display for Target {
     }
 }
 
-/// Waits and reports.
 pub(super) async fn run(context: &Context, arguments: &WaitArguments) -> Result<u8> {
     let began = std::time::Instant::now();
     let mut state = Waited::default();
@@ -284,7 +283,6 @@ fn left(state: WaitFor, known: &BTreeMap<String, Attachment>) -> Vec<String> {
         .collect()
 }
 
-/// Tells of progress.
 fn progress(target: &Target, left: &[String]) {
     let at = now().strftime("%H:%M:%S");
     let text = match left.len() {

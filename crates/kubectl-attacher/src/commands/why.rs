@@ -15,7 +15,6 @@ use crate::gather::{Readable, Sources, attachment_scene, nearest, node_scenes, p
 use crate::observed::{PodRecord, PodVolumeSource, PodWire, Scene, is_settled};
 use crate::output::{self, Text};
 
-/// Answers and prints.
 pub(super) async fn run(context: &Context, arguments: &WhyArguments) -> Result<u8> {
     let sources = context.sources();
     let (kind, name) = arguments.object.with(arguments.name.as_deref())?;

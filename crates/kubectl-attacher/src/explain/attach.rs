@@ -13,7 +13,7 @@ use super::decision::{NextStep, finding, in_use_elsewhere, next_step};
 use super::last::{SecretError, current_error, grpc_code, is_of_call, last_attempt, last_error, secret_error};
 use super::report::{Diagnosis, ObjectName, Step, StepState, Verdict};
 use super::service::{Service, is_served_by_sidecar};
-use super::steps::not_visible;
+use super::steps::{describe, not_visible};
 use super::{Case, detach, holders};
 use crate::observed::{ConfigRecord, Lookup, Scene};
 
@@ -47,7 +47,7 @@ fn attached(scene: &Scene, attachment: &Attachment) -> Diagnosis {
     match &scene.pod {
         Some(pod) if pod.phase == "Pending" && pod.deleting.is_none() => diagnosis.run(
             "the attacher has done its part; if the pod does not start, read the kubelet's events (FailedMount)",
-            format!("kubectl describe pod {} --namespace {}", pod.name, pod.namespace),
+            describe(pod),
         ),
         _ => diagnosis,
     }

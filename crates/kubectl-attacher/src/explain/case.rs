@@ -14,6 +14,7 @@ macro_rules! cases {
 
         impl Case {
             /// Every case.
+            #[cfg(test)]
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
             /// Its name.

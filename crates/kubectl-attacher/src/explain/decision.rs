@@ -86,7 +86,7 @@ pub(super) fn finding(scene: &Scene, attachment: &Attachment) -> Option<(Case, S
         },
         attached_at: in_use_elsewhere(scene, attachment).map(|other| &*other.node),
         wanted_at: wanted_elsewhere(scene, attachment).map(|other| &*other.node),
-        attach_required: scene.driver.csi_driver.found().map(|driver| driver.attach_required),
+        attach_required: scene.driver.attach_required.found().copied(),
         ..unread
     };
     // The rules take a volume that could not be read for one that is gone.

@@ -62,7 +62,6 @@ pub(super) fn last_attempt(events: &Lookup<Vec<EventRecord>>, operation: Operati
 /// What an error says about a Secret that could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SecretError {
-    /// It is not there.
     Missing,
     /// The attacher may not read it.
     Forbidden,

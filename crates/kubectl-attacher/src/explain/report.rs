@@ -14,17 +14,14 @@ const SCHEMA: &str = "attacher.csi.dev/why-v1";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectName {
-    /// Kind.
     pub kind: &'static str,
     /// Namespace, of an object that has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Name.
     pub name: String,
 }
 
 impl ObjectName {
-    /// An object without a namespace.
     pub fn cluster(kind: &'static str, name: impl Into<String>) -> Self {
         Self {
             kind,
@@ -33,7 +30,6 @@ impl ObjectName {
         }
     }
 
-    /// An object with a namespace.
     pub fn namespaced(kind: &'static str, namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self {
             kind,
@@ -71,7 +67,6 @@ pub enum Verdict {
 pub struct Explanation {
     /// Always [`SCHEMA`].
     pub schema: &'static str,
-    /// The object of the question.
     pub subject: ObjectName,
     /// The worst of the chains.
     pub verdict: Verdict,
@@ -80,7 +75,6 @@ pub struct Explanation {
     pub steps: Vec<Step>,
     /// One for each volume and node.
     pub chains: Vec<Chain>,
-    /// What could not be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gaps: Vec<Gap>,
 }
@@ -152,7 +146,6 @@ pub struct Chain {
     pub diagnosis: Diagnosis,
 }
 
-/// Whether a step holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum StepState {
     /// It does.
@@ -171,16 +164,13 @@ pub enum StepState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Step {
-    /// The object.
     pub object: ObjectName,
     /// Whether it is as it has to be.
     pub state: StepState,
-    /// What it shows.
     pub text: String,
 }
 
 impl Step {
-    /// A step in some state.
     pub fn new(state: StepState, object: ObjectName, text: impl Into<String>) -> Self {
         Self {
             object,
@@ -189,7 +179,6 @@ impl Step {
         }
     }
 
-    /// A step that holds.
     pub fn done(object: ObjectName, text: impl Into<String>) -> Self {
         Self::new(StepState::Done, object, text)
     }
@@ -199,7 +188,6 @@ impl Step {
         Self::new(StepState::Note, object, text)
     }
 
-    /// A step that could not be read.
     pub fn unknown(object: ObjectName) -> Self {
         Self::new(StepState::Unknown, object, "could not be read")
     }
@@ -212,9 +200,7 @@ pub struct LastError {
     /// Name of the gRPC code, if the driver answered with one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
-    /// The text.
     pub message: String,
-    /// When it was written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<Timestamp>,
 }
@@ -223,11 +209,8 @@ pub struct LastError {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LastAttempt {
-    /// Its number.
     pub number: u32,
-    /// When it failed.
     pub at: Timestamp,
-    /// When the next one is due.
     pub next: Timestamp,
 }
 
@@ -235,9 +218,7 @@ pub struct LastAttempt {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HolderReport {
-    /// The node.
     pub node: String,
-    /// The VolumeAttachment.
     pub attachment: String,
     /// Pods that use the volume there, as `namespace/name`.
     pub pods: Vec<String>,
@@ -249,7 +230,6 @@ pub struct HolderReport {
 pub struct Advice {
     /// What, and under which condition.
     pub text: String,
-    /// The command that does it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
 }
@@ -262,18 +242,14 @@ pub struct Diagnosis {
     pub case: Case,
     /// How bad that is.
     pub verdict: Verdict,
-    /// What happens, in one sentence.
     pub summary: String,
-    /// Since when.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
-    /// The last error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_error: Option<LastError>,
     /// The last attempt; absent when its Event has expired.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_attempt: Option<LastAttempt>,
-    /// Who has the volume.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub holder: Option<HolderReport>,
     /// What the attacher, or another controller, does next.

@@ -50,6 +50,11 @@ pub(super) fn pod(scene: &Scene, steps: &mut Vec<Step>) -> Option<Diagnosis> {
     None
 }
 
+/// The command that shows a pod and its Events.
+pub(super) fn describe(pod: &PodRecord) -> String {
+    format!("kubectl describe pod {} --namespace {}", pod.name, pod.namespace)
+}
+
 fn not_scheduled(scene: &Scene, pod: &PodRecord) -> Diagnosis {
     let scheduled = pod.scheduled.clone().unwrap_or_default();
     let why = match (scheduled.reason.as_str(), scheduled.message.as_str()) {
@@ -64,10 +69,7 @@ fn not_scheduled(scene: &Scene, pod: &PodRecord) -> Diagnosis {
     )
     .since(scheduled.since.or(pod.created))
     .next("kube-controller-manager requests the attach when the pod has a node")
-    .run(
-        "fix what the scheduler names",
-        format!("kubectl describe pod {} --namespace {}", pod.name, pod.namespace),
-    );
+    .run("fix what the scheduler names", describe(pod));
     match (&scene.claim_name, unbound) {
         (Some(claim), true) => diagnosis.advise(format!(
             "claim {claim} has no PersistentVolume yet; the pod may wait for that"
@@ -159,45 +161,40 @@ fn not_bound(name: &str, claim: &ClaimRecord) -> Diagnosis {
 pub(super) fn volume(scene: &Scene, steps: &mut Vec<Step>) -> Option<Diagnosis> {
     let name = scene.volume_name.as_ref()?;
     let object = ObjectName::cluster("PersistentVolume", name);
-    match &scene.volume {
-        Lookup::Unknown => {
-            steps.push(Step::unknown(object));
-            None
-        }
-        Lookup::Missing if scene.attachment.found().is_some() => {
-            steps.push(Step::note(object, "does not exist any more"));
-            None
-        }
+    let is_past = scene.attachment.found().is_some();
+    let (step, diagnosis) = match &scene.volume {
+        Lookup::Unknown => (Step::unknown(object), None),
+        Lookup::Missing if is_past => (Step::note(object, "does not exist any more"), None),
         Lookup::Missing => {
-            steps.push(Step::new(StepState::Blocked, object, "does not exist"));
-            Some(Diagnosis::new(Case::VolumeMissing, format!("PersistentVolume {name} does not exist")).advise(RESTORE))
+            let diagnosis = Diagnosis::new(Case::VolumeMissing, format!("PersistentVolume {name} does not exist"));
+            let step = Step::new(StepState::Blocked, object, "does not exist");
+            (step, Some(diagnosis.advise(RESTORE)))
         }
-        Lookup::Found(volume) => {
-            let Some(source) = volume.spec.csi() else {
-                steps.push(Step::note(object, "is not a volume of a CSI driver"));
-                let summary = format!(
-                    "PersistentVolume {name} is not a volume of a CSI driver; no VolumeAttachment is made for it"
-                );
-                let is_past = scene.attachment.found().is_some();
-                return (!is_past).then(|| Diagnosis::new(Case::NotCsi, summary));
-            };
-            let deleting = if volume.deleting { ", is being deleted" } else { "" };
-            let mut text = format!("is volume {} of driver {}{deleting}", source.handle, source.driver);
-            let replaced = published(scene).and_then(|attachment| Some((attachment, replaced(attachment, volume)?.0)));
-            if let Some((attachment, attached)) = replaced {
-                text = format!(
-                    "{text}, and VolumeAttachment {} is of volume {attached}",
-                    attachment.name
-                );
+        Lookup::Found(volume) => match volume.spec.csi() {
+            None => {
+                let text = "is not a volume of a CSI driver";
+                let summary = format!("PersistentVolume {name} {text}; no VolumeAttachment is made for it");
+                let diagnosis = (!is_past).then(|| Diagnosis::new(Case::NotCsi, summary));
+                (Step::note(object, text), diagnosis)
             }
-            steps.push(if volume.deleting || replaced.is_some() {
-                Step::note(object, text)
-            } else {
-                Step::done(object, text)
-            });
-            None
-        }
-    }
+            Some(source) => {
+                let deleting = if volume.deleting { ", is being deleted" } else { "" };
+                let text = format!("is volume {} of driver {}{deleting}", source.handle, source.driver);
+                let other = published(scene).and_then(|own| Some((&own.name, replaced(own, volume)?.0)));
+                let step = match other {
+                    Some((own, other)) => Step::note(
+                        object,
+                        format!("{text}, and VolumeAttachment {own} is of volume {other}"),
+                    ),
+                    None if volume.deleting => Step::note(object, text),
+                    None => Step::done(object, text),
+                };
+                (step, None)
+            }
+        },
+    };
+    steps.push(step);
+    diagnosis
 }
 
 /// The VolumeAttachment, if it stands for what was published and not for what is to be.
@@ -210,58 +207,41 @@ fn published(scene: &Scene) -> Option<&Attachment> {
 pub(super) fn csi_driver(scene: &Scene, steps: &mut Vec<Step>) -> Option<Diagnosis> {
     let name = &scene.driver.name;
     let object = ObjectName::cluster("CSIDriver", name);
-    match &scene.driver.csi_driver {
-        Lookup::Found(driver) if driver.attach_required => {
-            steps.push(Step::done(object, "has attachRequired: true"));
-            None
-        }
-        Lookup::Found(_) if scene.attachment.found().is_some() => {
-            steps.push(Step::note(object, "has attachRequired: false"));
-            None
-        }
-        Lookup::Found(_) => {
-            steps.push(Step::done(object, "has attachRequired: false"));
-            let summary = format!(
-                "CSIDriver {name} has attachRequired: false, so the volume is never attached; what the pod waits for is a mount"
-            );
-            let diagnosis = Diagnosis::new(Case::AttachNotRequired, summary);
-            Some(match &scene.pod {
-                Some(pod) => diagnosis.run(
-                    "if the pod does not start, read the kubelet's events (FailedMount)",
-                    format!("kubectl describe pod {} --namespace {}", pod.name, pod.namespace),
-                ),
-                None => diagnosis,
-            })
-        }
-        Lookup::Missing => {
-            steps.push(Step::note(
-                object,
-                "does not exist; Kubernetes then attaches volumes of the driver",
-            ));
-            None
-        }
-        Lookup::Unknown => {
-            steps.push(Step::unknown(object));
-            None
-        }
+    let is_past = scene.attachment.found().is_some();
+    steps.push(match &scene.driver.attach_required {
+        Lookup::Found(true) => Step::done(object, "has attachRequired: true"),
+        Lookup::Found(false) if is_past => Step::note(object, "has attachRequired: false"),
+        Lookup::Found(false) => Step::done(object, "has attachRequired: false"),
+        Lookup::Missing => Step::note(object, "does not exist; Kubernetes then attaches volumes of the driver"),
+        Lookup::Unknown => Step::unknown(object),
+    });
+    if is_past || scene.driver.attach_required.found() != Some(&false) {
+        return None;
     }
+    let summary = format!(
+        "CSIDriver {name} has attachRequired: false, so the volume is never attached; what the pod waits for is a mount"
+    );
+    let diagnosis = Diagnosis::new(Case::AttachNotRequired, summary);
+    Some(match &scene.pod {
+        Some(pod) => diagnosis.run(
+            "if the pod does not start, read the kubelet's events (FailedMount)",
+            describe(pod),
+        ),
+        None => diagnosis,
+    })
 }
 
 /// What the node shows. It holds up nothing by itself: the decision says whether it does.
 pub(super) fn node(scene: &Scene, steps: &mut Vec<Step>) {
     let Some(name) = &scene.node_name else { return };
-    if let Lookup::Found(node) = &scene.node {
-        if !node.is_ready() {
-            steps.push(Step::note(ObjectName::cluster("Node", name), "is not Ready"));
+    let note = |text: &str| Step::note(ObjectName::cluster("Node", name), text);
+    match &scene.node {
+        Lookup::Found(node) => {
+            steps.extend((!node.is_ready()).then(|| note("is not Ready")));
+            steps.extend(node.out_of_service.map(|_| note("has the out-of-service taint")));
         }
-        if node.out_of_service.is_some() {
-            steps.push(Step::note(
-                ObjectName::cluster("Node", name),
-                "has the out-of-service taint",
-            ));
-        }
-    } else if scene.node.is_missing() {
-        steps.push(Step::note(ObjectName::cluster("Node", name), "does not exist"));
+        Lookup::Missing => steps.push(note("does not exist")),
+        Lookup::Unknown => {}
     }
     let object = ObjectName::cluster("CSINode", name);
     let driver = &scene.driver.name;
@@ -288,40 +268,35 @@ pub(super) fn node(scene: &Scene, steps: &mut Vec<Step>) {
 
 /// What can be said of a node by itself.
 pub fn node_steps(scene: &Scene) -> Vec<Step> {
-    let mut steps = Vec::new();
-    let Some(name) = &scene.node_name else { return steps };
-    let object = || ObjectName::cluster("Node", name);
-    match &scene.node {
-        Lookup::Unknown => steps.push(Step::unknown(object())),
-        Lookup::Missing => steps.push(Step::note(object(), "does not exist")),
-        Lookup::Found(node) if node.is_ready() => steps.push(Step::done(object(), "is Ready")),
-        Lookup::Found(_) => steps.push(Step::note(object(), "is not Ready")),
-    }
+    let Some(name) = &scene.node_name else {
+        return Vec::new();
+    };
+    let object = ObjectName::cluster("Node", name);
+    let note = |text: &str| Step::note(object.clone(), text);
+    let mut steps = match &scene.node {
+        Lookup::Unknown => vec![Step::unknown(object.clone())],
+        Lookup::Missing => vec![note("does not exist")],
+        Lookup::Found(node) if node.is_ready() => vec![Step::done(object.clone(), "is Ready")],
+        Lookup::Found(_) => vec![note("is not Ready")],
+    };
     if let Lookup::Found(node) = &scene.node {
-        if node.unschedulable {
-            steps.push(Step::note(object(), "is cordoned"));
-        }
-        if node.out_of_service.is_some() {
-            steps.push(Step::note(object(), "has the out-of-service taint"));
-        }
+        steps.extend(node.unschedulable.then(|| note("is cordoned")));
+        steps.extend(node.out_of_service.map(|_| note("has the out-of-service taint")));
     }
     let object = ObjectName::cluster("CSINode", name);
-    match &scene.csi_node {
-        Lookup::Unknown => steps.push(Step::unknown(object)),
-        Lookup::Missing => steps.push(Step::note(
-            object,
-            "does not exist: no driver is registered on the node",
-        )),
+    steps.push(match &scene.csi_node {
+        Lookup::Unknown => Step::unknown(object),
+        Lookup::Missing => Step::note(object, "does not exist: no driver is registered on the node"),
         Lookup::Found(record) => {
             let drivers: Vec<&str> = record.drivers.drivers().collect();
-            let text = if drivers.is_empty() {
-                "lists no driver".to_owned()
+            let drivers = if drivers.is_empty() {
+                "no driver"
             } else {
-                format!("lists {}", drivers.join(", "))
+                &drivers.join(", ")
             };
-            steps.push(Step::done(object, text));
+            Step::done(object, format!("lists {drivers}"))
         }
-    }
+    });
     steps
 }
 

@@ -32,7 +32,6 @@ pub trait Readable: Clone + DeserializeOwned + Debug + Resource<DynamicType = ()
 impl<K: Clone + DeserializeOwned + Debug + Resource<DynamicType = ()>> Readable for K {}
 
 impl Reader {
-    /// Reads by a client.
     pub fn new(client: Client) -> Self {
         Self {
             client,
@@ -41,7 +40,6 @@ impl Reader {
         }
     }
 
-    /// The client.
     pub fn client(&self) -> Client {
         self.client.clone()
     }
@@ -78,17 +76,14 @@ impl Reader {
         Lookup::Unknown
     }
 
-    /// All objects of a kind.
     pub fn cluster<K: Readable + Resource<Scope = ClusterResourceScope>>(&self) -> Api<K> {
         Api::all(self.client.clone())
     }
 
-    /// Objects of a namespace.
     pub fn namespaced<K: Readable + Resource<Scope = NamespaceResourceScope>>(&self, namespace: &str) -> Api<K> {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    /// One object.
     pub async fn get<K: Readable>(&self, api: Api<K>, name: &str) -> Lookup<K> {
         let _turn = self.turn().await;
         self.lookup("get", &api, api.get_opt(name).await)

@@ -278,7 +278,6 @@ fn secret(scene: &Scene) -> Option<SecretReference> {
         .or(inline)
 }
 
-/// Reads the clock.
 pub(crate) fn now() -> Timestamp {
     Timestamp::now()
 }

@@ -17,11 +17,9 @@ use tokio::sync::OnceCell;
 use super::reader::Reader;
 use crate::error::{PluginError, Result};
 use crate::observed::{
-    ConfigRecord, CsiDriverRecord, CsiNodeRecord, DriverScene, EventRecord, Gap, LeaseRecord, Lookup, NodeRecord,
-    PodRecord, PodWire,
+    ConfigRecord, CsiNodeRecord, DriverScene, EventRecord, Gap, LeaseRecord, Lookup, NodeRecord, PodRecord, PodWire,
 };
 
-/// Everything that can be read.
 pub struct Sources {
     /// Single reads.
     pub reader: Reader,
@@ -53,7 +51,6 @@ impl<T: Clone> ReadOnce<T> {
 }
 
 impl Sources {
-    /// Reads at a moment.
     pub fn new(reader: Reader, now: Timestamp) -> Self {
         Self {
             reader,
@@ -109,10 +106,7 @@ impl Sources {
     }
 
     async fn read_driver(&self, name: &str) -> DriverScene {
-        let csi_driver = async {
-            let api = self.reader.cluster::<CSIDriver>();
-            self.reader.get(api, name).await.map(CsiDriverRecord::from)
-        };
+        let csi_driver = self.reader.get(self.reader.cluster::<CSIDriver>(), name);
         let (configs, leases, csi_driver) = futures::join!(self.configs(), self.leases(name), csi_driver);
         let all = configs.found().into_iter().flatten();
         DriverScene {
@@ -121,7 +115,7 @@ impl Sources {
             config: configs.as_ref().and_then(|configs| config_of(configs, name)),
             nameless: all.filter(|config| config.driver().is_none()).cloned().collect(),
             leases,
-            csi_driver,
+            attach_required: csi_driver.map(|driver| driver.spec.attach_required.unwrap_or(true)),
         }
     }
 

@@ -8,14 +8,13 @@ use csi_attacher_model::objects::CsiNode;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Node};
-use k8s_openapi::api::storage::v1::{CSIDriver, CSINode};
+use k8s_openapi::api::storage::v1::CSINode;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The taint that confirms that a machine is off.
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
-/// A condition of some object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConditionRecord {
     /// True, False or Unknown.
@@ -28,16 +27,13 @@ pub struct ConditionRecord {
     pub since: Option<Timestamp>,
 }
 
-/// A Node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeRecord {
-    /// Name.
     pub name: String,
-    /// The condition Ready.
     pub ready: Option<ConditionRecord>,
     /// Since when it has the taint out-of-service: the time may be missing.
+    #[allow(clippy::option_option, reason = "the taint, and its time")]
     pub out_of_service: Option<Option<Timestamp>>,
-    /// Whether it is cordoned.
     pub unschedulable: bool,
     /// `status.volumesInUse`: what the kubelet has mounted.
     pub volumes_in_use: Vec<String>,
@@ -78,7 +74,6 @@ impl From<Node> for NodeRecord {
     }
 }
 
-/// A CSINode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CsiNodeRecord {
     /// Drivers and node IDs.
@@ -107,21 +102,6 @@ impl From<CSINode> for CsiNodeRecord {
     }
 }
 
-/// A CSIDriver.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CsiDriverRecord {
-    /// `spec.attachRequired`.
-    pub attach_required: bool,
-}
-
-impl From<CSIDriver> for CsiDriverRecord {
-    fn from(driver: CSIDriver) -> Self {
-        Self {
-            attach_required: driver.spec.attach_required.unwrap_or(true),
-        }
-    }
-}
-
 /// Who has a Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseHolder {
@@ -137,12 +117,9 @@ pub enum LeaseHolder {
     Sidecar(String),
 }
 
-/// A Lease of a driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseRecord {
-    /// Namespace.
     pub namespace: String,
-    /// Who has it.
     pub holder: LeaseHolder,
     /// When it was renewed last.
     pub renewed: Option<Timestamp>,
@@ -201,18 +178,14 @@ impl From<Lease> for LeaseRecord {
     }
 }
 
-/// An AttacherConfig.
 #[derive(Clone, Debug)]
 pub struct ConfigRecord {
-    /// Name.
     pub name: String,
-    /// When it was made.
     pub created: Option<Timestamp>,
     /// When it was deleted, if it was.
     pub deleting: Option<Timestamp>,
     /// Its settings; an error in words when they cannot be used.
     pub spec: Result<DriverConfig, String>,
-    /// Its status.
     pub status: AttacherConfigStatus,
 }
 
@@ -234,7 +207,6 @@ impl ConfigRecord {
         self.deleting.is_some() || self.spec.as_ref().is_ok_and(|spec| spec.suspend)
     }
 
-    /// One of its conditions.
     pub fn condition(&self, kind: ConditionType) -> Option<ConditionRecord> {
         let mut conditions = self.status.conditions.iter();
         let found = conditions.find(|condition| condition.type_ == kind.as_str())?;
@@ -259,12 +231,9 @@ impl From<AttacherConfigObject> for ConfigRecord {
     }
 }
 
-/// An Event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventRecord {
-    /// Its reason.
     pub reason: String,
-    /// Its text.
     pub message: String,
     /// When it happened last.
     pub last: Option<Timestamp>,

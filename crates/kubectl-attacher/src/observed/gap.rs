@@ -9,9 +9,7 @@ use crate::error::{EXIT_ERROR, EXIT_UNKNOWN};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", tag = "reason", content = "message")]
 pub enum GapReason {
-    /// The caller lacks a permission.
     Forbidden,
-    /// The request failed otherwise.
     Failed(String),
 }
 
@@ -28,7 +26,6 @@ pub struct Gap {
     /// Namespace, when the resource has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Why.
     #[serde(flatten)]
     pub reason: GapReason,
 }

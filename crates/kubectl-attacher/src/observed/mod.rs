@@ -4,11 +4,11 @@ mod cluster;
 mod gap;
 mod workload;
 
-pub use cluster::{
-    ConditionRecord, ConfigRecord, CsiDriverRecord, CsiNodeRecord, EventRecord, LeaseHolder, LeaseRecord, NodeRecord,
-};
+pub use cluster::{ConditionRecord, ConfigRecord, CsiNodeRecord, EventRecord, LeaseHolder, LeaseRecord, NodeRecord};
 pub use gap::{Gap, GapReason};
-pub use workload::{ClaimRecord, PodRecord, PodVolume, PodVolumeSource, PodWire};
+#[cfg(test)]
+pub use workload::PodVolume;
+pub use workload::{ClaimRecord, PodRecord, PodVolumeSource, PodWire};
 
 use csi_attacher_model::decide::{self, Capabilities, DriverFacts, Policy, PublishSecrets, ReleaseWithoutCall};
 use csi_attacher_model::objects::{Attachment, AttachmentSource, SecretReference, Volume};
@@ -24,9 +24,7 @@ pub fn is_settled(attachment: &Attachment) -> bool {
 /// One object that was asked for.
 #[derive(Clone, Debug, Default)]
 pub enum Lookup<T> {
-    /// It is there.
     Found(T),
-    /// It is not there.
     Missing,
     /// It was not asked for, or the answer is not known; then a [`Gap`] says why.
     #[default]
@@ -85,13 +83,10 @@ impl<T> From<Option<T>> for Lookup<T> {
 /// Another VolumeAttachment of the same volume, with what may keep the volume at its node.
 #[derive(Clone, Debug)]
 pub struct Holder {
-    /// The VolumeAttachment.
     pub attachment: Arc<Attachment>,
-    /// Its node.
     pub node: Lookup<NodeRecord>,
     /// Pods on that node that use the claim, with when they were deleted; none when nobody looked.
     pub pods: Lookup<Vec<HolderPod>>,
-    /// Events of the VolumeAttachment.
     pub events: Lookup<Vec<EventRecord>>,
 }
 
@@ -109,7 +104,6 @@ pub struct HolderPod {
 /// Who serves a driver, as far as objects show it.
 #[derive(Clone, Debug, Default)]
 pub struct DriverScene {
-    /// The driver.
     pub name: String,
     /// Whether the CRD of AttacherConfig is installed; unknown when nobody may list them.
     pub crd: Lookup<()>,
@@ -119,8 +113,8 @@ pub struct DriverScene {
     pub nameless: Vec<ConfigRecord>,
     /// The Leases of the driver's name, by namespace: a sidecar's is in that of its pod.
     pub leases: Lookup<Vec<LeaseRecord>>,
-    /// The CSIDriver.
-    pub csi_driver: Lookup<CsiDriverRecord>,
+    /// `spec.attachRequired` of the CSIDriver.
+    pub attach_required: Lookup<bool>,
 }
 
 impl DriverScene {
@@ -163,7 +157,7 @@ impl DriverScene {
             },
         };
         let facts = DriverFacts::new(&self.name, capabilities);
-        let not_required = self.csi_driver.found().is_some_and(|driver| !driver.attach_required);
+        let not_required = self.attach_required.found() == Some(&false);
         if capabilities.publish_unpublish {
             facts
         } else if not_required {
@@ -208,23 +202,18 @@ fn capabilities(names: &[String]) -> Capabilities {
 /// One volume on its way to, or from, one node.
 #[derive(Clone, Debug, Default)]
 pub struct Scene {
-    /// When it was read.
     pub now: Timestamp,
     /// From when on an operation counts as stuck.
     pub stuck_after: Duration,
     /// The pod that wants the volume, if the question was about one or one was found.
     pub pod: Option<PodRecord>,
-    /// Events of the pod.
     pub pod_events: Lookup<Vec<EventRecord>>,
     /// Namespace and name of the claim, with a slash.
     pub claim_name: Option<String>,
-    /// The claim.
     pub claim: Lookup<ClaimRecord>,
     /// Of a PersistentVolume whose claim was made again under its name: namespace and name, and when that was.
     pub former_claim: Option<(String, Option<Timestamp>)>,
-    /// Name of the PersistentVolume.
     pub volume_name: Option<String>,
-    /// The PersistentVolume.
     pub volume: Lookup<Arc<Volume>>,
     /// The VolumeAttachments that name the PersistentVolume, at whatever node; read when the question is about a volume. The scenes of
     /// its nodes share them.
@@ -235,15 +224,11 @@ pub struct Scene {
     pub volume_deleting: Option<Timestamp>,
     /// `spec.persistentVolumeReclaimPolicy` of one that is being deleted.
     pub reclaim_policy: Option<String>,
-    /// Name of the node.
     pub node_name: Option<String>,
-    /// The node.
     pub node: Lookup<NodeRecord>,
-    /// Its CSINode.
     pub csi_node: Lookup<CsiNodeRecord>,
     /// The VolumeAttachment of the volume at the node.
     pub attachment: Lookup<Arc<Attachment>>,
-    /// Events of the VolumeAttachment.
     pub events: Lookup<Vec<EventRecord>>,
     /// The other VolumeAttachments of the volume; unknown when they could not be listed.
     pub holders: Lookup<Vec<Holder>>,

@@ -115,30 +115,23 @@ pub enum PodVolumeSource {
 /// A volume of a pod that a CSI driver has to do with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodVolume {
-    /// Its name in the pod.
     pub name: String,
-    /// Where it comes from.
     pub source: PodVolumeSource,
 }
 
-/// A pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodRecord {
-    /// Namespace.
     pub namespace: String,
-    /// Name.
     pub name: String,
     /// The node that it was scheduled to.
     pub node: Option<String>,
     /// `status.phase`.
     pub phase: String,
-    /// When it was made.
     pub created: Option<Timestamp>,
     /// When it was deleted, if it was.
     pub deleting: Option<Timestamp>,
     /// Kind and name of the controller that made it, with a slash.
     pub owner: Option<String>,
-    /// The condition PodScheduled.
     pub scheduled: Option<ConditionRecord>,
     /// The volumes that a CSI driver may have to do with.
     pub volumes: Vec<PodVolume>,
@@ -203,18 +196,14 @@ impl From<PodWire> for PodRecord {
     }
 }
 
-/// A PersistentVolumeClaim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimRecord {
-    /// UID.
     pub uid: String,
     /// `status.phase`.
     pub phase: String,
     /// The PersistentVolume that it is bound to.
     pub volume: Option<String>,
-    /// When it was made.
     pub created: Option<Timestamp>,
-    /// The StorageClass.
     pub storage_class: Option<String>,
 }
 

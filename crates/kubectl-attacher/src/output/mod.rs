@@ -19,7 +19,6 @@ use std::time::Duration;
 
 use crate::error::{PluginError, Result};
 
-/// A value as JSON.
 pub fn json(value: &impl Serialize) -> Result<Text> {
     let json = serde_json::to_string_pretty(value).map_err(|error| PluginError::Output(error.to_string()))?;
     Ok(Text::of_lines(&escaped_json(&json)))

@@ -60,12 +60,10 @@ impl Style {
         self.paint("2", text)
     }
 
-    /// A command.
     pub fn command(self, text: &str) -> Painted {
         self.paint("1", text)
     }
 
-    /// The mark of a step.
     pub fn mark(self, state: StepState) -> Painted {
         match state {
             StepState::Done => self.good("ok    "),

@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 
 use super::Text;
 
-/// Rows of a table.
 #[derive(Clone, Debug)]
 pub struct Table {
     header: Vec<&'static str>,
@@ -12,7 +11,6 @@ pub struct Table {
 }
 
 impl Table {
-    /// An empty table.
     pub fn new(header: &[&'static str]) -> Self {
         Self {
             header: header.to_vec(),
@@ -28,12 +26,10 @@ impl Table {
         self.rows.push(cells.collect());
     }
 
-    /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// The lines.
     pub fn text(&self, with_header: bool) -> Text {
         let width = |column: usize| {
             let cells = self.rows.iter().filter_map(|row| row.get(column));

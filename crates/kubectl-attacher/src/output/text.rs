@@ -29,7 +29,6 @@ impl Text {
         text
     }
 
-    /// Adds a line.
     pub fn line(&mut self, line: &str) {
         self.0.push_str(&plain(line));
         self.0.push('\n');
@@ -54,12 +53,10 @@ impl Text {
         }
     }
 
-    /// Adds the lines of another text.
     pub fn append(&mut self, other: &Self) {
         self.0.push_str(&other.0);
     }
 
-    /// Whether there is no line.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -11,7 +11,6 @@ use crate::error::{PluginError, Result};
 /// What begins with a letter, and is no text in YAML 1.1, however it is written.
 const WORDS: [&str; 9] = ["y", "yes", "on", "true", "n", "no", "off", "false", "null"];
 
-/// A value as YAML.
 pub fn yaml(value: &impl Serialize) -> Result<Text> {
     let value = serde_yaml::to_value(value).map_err(|error| PluginError::Output(error.to_string()))?;
     let mut text = String::new();

@@ -112,7 +112,6 @@ async fn leases_rest(sources: &Sources, driver: &str, most: Duration) -> Result<
     }
 }
 
-/// Sends a JSON patch.
 pub(super) async fn json_patch(client: &Client, path: &str, body: &Value, dry: bool) -> Result<(), kube::Error> {
     let dry = if dry { "&dryRun=All" } else { "" };
     let request = http::Request::patch(format!("{path}?fieldManager={MANAGER}{dry}"))

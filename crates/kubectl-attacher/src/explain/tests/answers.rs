@@ -7,7 +7,7 @@ use super::builders::{
 };
 use super::rows::{play, row};
 use crate::explain::{Case, chain};
-use crate::observed::{CsiDriverRecord, Lookup};
+use crate::observed::Lookup;
 
 /// What somebody else wrote there is no trace.
 #[test]
@@ -186,7 +186,7 @@ fn answers_of_the_driver() {
             "left over",
             with(|scene| {
                 scene.attachment = Lookup::Found(attachment(both(claimed(), &json!({"status": {"attached": true}}))));
-                scene.driver.csi_driver = Lookup::Found(CsiDriverRecord { attach_required: false });
+                scene.driver.attach_required = Lookup::Found(false);
             }),
             Case::LeftOver,
             &[

@@ -8,7 +8,7 @@ use super::builders::{
 };
 use super::rows::{play, row};
 use crate::explain::{Case, StepState, Verdict, chain};
-use crate::observed::{ConditionRecord, CsiDriverRecord, LeaseHolder, Lookup, Scene};
+use crate::observed::{ConditionRecord, LeaseHolder, Lookup, Scene};
 
 #[test]
 fn before_the_attachment() {
@@ -105,7 +105,7 @@ fn before_the_attachment() {
         ),
         row(
             "attachRequired: false",
-            unrequested(|scene| scene.driver.csi_driver = Lookup::Found(CsiDriverRecord { attach_required: false })),
+            unrequested(|scene| scene.driver.attach_required = Lookup::Found(false)),
             Case::AttachNotRequired,
             &["never attached", "FailedMount"],
         ),

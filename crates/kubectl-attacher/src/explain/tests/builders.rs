@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::observed::{
-    ClaimRecord, ConditionRecord, ConfigRecord, CsiDriverRecord, CsiNodeRecord, EventRecord, Holder, HolderPod,
-    LeaseHolder, LeaseRecord, Lookup, NodeRecord, PodRecord, PodVolume, PodVolumeSource, Scene,
+    ClaimRecord, ConditionRecord, ConfigRecord, CsiNodeRecord, EventRecord, Holder, HolderPod, LeaseHolder,
+    LeaseRecord, Lookup, NodeRecord, PodRecord, PodVolume, PodVolumeSource, Scene,
 };
 
 pub const DRIVER: &str = "ssd.csi.test";
@@ -231,7 +231,7 @@ pub fn scene() -> Scene {
     scene.driver.crd = Lookup::Found(());
     scene.driver.config = config(&[], &json!({}));
     scene.driver.leases = lease("replica-1", true, 3);
-    scene.driver.csi_driver = Lookup::Found(CsiDriverRecord { attach_required: true });
+    scene.driver.attach_required = Lookup::Found(true);
     scene
 }
 
