@@ -255,13 +255,11 @@ async fn operate(
             let failed = CancellationToken::new();
             let watches = failed.clone().cancelled_owned();
             running.tasks.spawn("provisioning-watches", watches);
-            let supervisor = Supervisor::new(context, elections)
-                .showing(insights)
-                .provisioning(ProvisionSetup {
-                    client: watching.clone(),
-                    stuck_after: options.inspection.stuck_after,
-                    failed,
-                });
+            let supervisor = Supervisor::new(context, elections, insights).provisioning(ProvisionSetup {
+                client: watching.clone(),
+                stuck_after: options.inspection.stuck_after,
+                failed,
+            });
             let configs = health.check("watch/attacherconfigs");
             tokio::spawn(supervisor.run(watching, configs, shutdown.clone()))
         }

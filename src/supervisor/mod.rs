@@ -4,14 +4,12 @@
 //! differs is touched. An invalid object keeps its last good settings running. A task that ends by a fault of ours is started again
 //! with backoff, and the others do not notice.
 
-mod attach_nodes;
-mod attach_volumes;
+mod attach_cache;
 mod attachment_conditions;
 mod deletion;
 mod drivers;
 mod election;
 mod gauges;
-mod last_failure;
 mod leaving;
 mod metrics;
 mod plan;
@@ -94,13 +92,15 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// A supervisor that writes status by the requests of `context`, and serves drivers whose Leases it holds by `elections`.
-    pub fn new(context: SharedContext, elections: LeaderElections) -> Self {
+    /// A supervisor that writes status by the requests of `context`, and serves drivers whose Leases it holds by `elections`. The status shows
+    /// what was found about attachments.
+    pub fn new(context: SharedContext, elections: LeaderElections, insights: FindingsHandle) -> Self {
         let writer = StatusWriter::new(&context.requests);
         let events = context.events.clone();
         let answers = context.store.lists().answers();
         let metrics = SupervisorMetrics::new(context.metrics.clone());
-        let drivers = Drivers::new(context, LeaderElectionMode::Each(elections.clone()));
+        let mut drivers = Drivers::new(context, LeaderElectionMode::Each(elections.clone()));
+        drivers.insights = insights;
         Self {
             metrics,
             drivers,
@@ -113,13 +113,6 @@ impl Supervisor {
             events,
             answers,
         }
-    }
-
-    /// The same, which shows in the status what was found about attachments.
-    #[must_use]
-    pub fn showing(mut self, insights: FindingsHandle) -> Self {
-        self.drivers.insights = insights;
-        self
     }
 
     /// The same, which provisions where an AttacherConfig says so.
@@ -478,44 +471,43 @@ impl Supervisor {
             what,
             answer,
         } = finished;
-        match (what, answer) {
-            (WriteKind::Status(change), Ok(answer)) => {
+        let uid = uid.as_deref();
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(error) => {
+                let failed = |entry: &mut TrackedConfig| match &what {
+                    WriteKind::Status(_) => entry.failed(&error),
+                    WriteKind::Metadata { .. } => entry.metadata_failed(&error),
+                };
+                let next = self.tracked(&name, uid).filter_map(failed).max();
+                return writes::log_failure(&name, what.as_str(), &error, next);
+            }
+        };
+        match &what {
+            WriteKind::Status(change) => {
                 self.metrics.wrote(&change.before, &change.wanted);
                 let entry = self.objects.get(&name);
                 let driver = entry.and_then(|entry| driver_name(&self.drivers, &name, entry));
-                let driver = driver.unwrap_or_default();
-                record_status_event(&self.events, (&name, uid.as_deref()), &driver, &change);
-                let mut had_failed = false;
-                for entry in self.tracked(&name, uid.as_deref()) {
-                    had_failed |= entry.wrote(&change, &answer);
-                }
-                if had_failed {
-                    writes::log_success(&name, "status");
-                }
+                record_status_event(&self.events, (&name, uid), &driver.unwrap_or_default(), change);
             }
-            (WriteKind::Status(_), Err(error)) => {
-                let entries = self.tracked(&name, uid.as_deref());
-                let next = entries.filter_map(|entry| entry.failed(&error)).max();
-                writes::log_failure(&name, "status", &error, next);
-            }
-            (WriteKind::Metadata { released }, Ok(answer)) => {
+            WriteKind::Metadata { released } => {
                 if let Some(driver) = released {
-                    leaving::report_left_finalizers(&self.events, &self.drivers, &name, uid.as_deref(), &driver);
+                    leaving::report_left_finalizers(&self.events, &self.drivers, &name, uid, driver);
                 }
-                let mut had_failed = false;
-                for entry in self.tracked(&name, uid.as_deref()) {
+            }
+        }
+        let mut had_failed = false;
+        for entry in self.tracked(&name, uid) {
+            had_failed |= match &what {
+                WriteKind::Status(change) => entry.wrote(change, &answer),
+                WriteKind::Metadata { .. } => {
                     entry.take_in(&answer);
-                    had_failed |= entry.metadata_written();
+                    entry.metadata_written()
                 }
-                if had_failed {
-                    writes::log_success(&name, "metadata");
-                }
-            }
-            (WriteKind::Metadata { .. }, Err(error)) => {
-                let entries = self.tracked(&name, uid.as_deref());
-                let next = entries.filter_map(|entry| entry.metadata_failed(&error)).max();
-                writes::log_failure(&name, "metadata", &error, next);
-            }
+            };
+        }
+        if had_failed {
+            writes::log_success(&name, what.as_str());
         }
     }
 

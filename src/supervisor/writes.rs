@@ -39,6 +39,16 @@ pub(super) enum WriteKind {
     },
 }
 
+impl WriteKind {
+    /// What is written, as the log calls it.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Status(_) => "status",
+            Self::Metadata { .. } => "metadata",
+        }
+    }
+}
+
 pub(super) struct StatusChange {
     /// What was known to be there.
     pub before: AttacherConfigStatus,

@@ -16,6 +16,7 @@ use super::drivers::{context, drivers_over};
 use crate::api::{AttacherConfigObject, AttacherConfigStatus};
 use crate::apiserver::{RequestDeadlines, Requests};
 use crate::cache::Store;
+use crate::findings::FindingsHandle;
 use crate::health::Health;
 use crate::lease::{LeaderElections, MomentSource};
 use crate::supervisor::writer::StatusWriter;
@@ -38,7 +39,7 @@ pub(super) fn supervisor() -> Supervisor {
         reports: true,
         ..LeaderElections::new(silent_client(), "me".to_owned())
     };
-    let mut supervisor = Supervisor::new(context(Store::default()), office);
+    let mut supervisor = Supervisor::new(context(Store::default()), office, FindingsHandle::default());
     supervisor.writer = StatusWriter::new(&Requests::immediate(silent_client(), RequestDeadlines::default()));
     // Whoever leads writes: there is no election.
     supervisor.drivers = drivers_over(Store::default());
