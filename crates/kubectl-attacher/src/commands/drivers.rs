@@ -19,7 +19,7 @@ use crate::cli::DriversArguments;
 use crate::error::{EXIT_BLOCKED, EXIT_OK, EXIT_UNKNOWN, Result};
 use crate::explain::{Case, Service, current_error, service, stalled};
 use crate::gather::Sources;
-use crate::observed::{ConditionRecord, ConfigRecord, DriverScene, Gap, Lookup, is_settled};
+use crate::observed::{ConfigRecord, DriverScene, Gap, Lookup, is_settled};
 use crate::output::{self, Table};
 
 /// The version of the serialised form.
@@ -58,20 +58,6 @@ struct DriverRow {
 }
 
 type DriverList = Listing<DriverRow>;
-
-impl DriverRow {
-    /// The same, with what is wrong with the second role where all is well with the first: whether a driver is served says nothing about it.
-    fn and_provisioning(mut self, config: Option<&ConfigRecord>) -> Self {
-        let ready = config.and_then(|config| config.condition(ConditionType::Ready));
-        let is_meant = |ready: &ConditionRecord| ready.status == "False" && ready.message.starts_with(OF_PROVISIONING);
-        if let Some(ready) = ready.filter(|ready| self.healthy && is_meant(ready)) {
-            self.healthy = false;
-            NOT_PROVISIONED.clone_into(&mut self.health);
-            self.message = Some(format!("{}: {}", ready.reason, ready.message));
-        }
-        self
-    }
-}
 
 pub(super) async fn run(context: &Context, arguments: &DriversArguments) -> Result<u8> {
     let sources = context.sources();
@@ -200,11 +186,10 @@ fn row(scene: &DriverScene, attachments: Option<&Attachments>, now: Timestamp) -
     let counts = status.and_then(|status| status.attachments.clone());
     let counts = counts.unwrap_or_else(|| counted(mine()));
     let oldest = counts.oldest_pending;
-    let saturated = config
-        .and_then(|config| config.condition(ConditionType::Saturated))
-        .filter(|condition| condition.status == "True");
+    let saturated = config.and_then(|config| config.condition(ConditionType::Saturated));
+    let saturated = saturated.filter(|condition| condition.status == "True");
     let sync = status.and_then(|status| status.last_reconcile_sync.as_ref());
-    let row = DriverRow {
+    let mut row = DriverRow {
         config: config.map(|config| config.name.clone()),
         driver: scene.name.clone(),
         healthy,
@@ -221,7 +206,17 @@ fn row(scene: &DriverScene, attachments: Option<&Attachments>, now: Timestamp) -
         last_reconcile_sync: sync.map(|sync| sync.completion_time.0),
         reconcile_sync_error: sync.and_then(|sync| sync.error.clone()),
     };
-    row.and_provisioning(config)
+    if let Some(message) = config.and_then(not_provisioned).filter(|_| row.healthy) {
+        (row.healthy, row.health, row.message) = (false, NOT_PROVISIONED.to_owned(), Some(message));
+    }
+    row
+}
+
+/// What is wrong with the second role: whether a driver is served says nothing about it.
+fn not_provisioned(config: &ConfigRecord) -> Option<String> {
+    let ready = config.condition(ConditionType::Ready)?;
+    let is_meant = ready.status == "False" && ready.message.starts_with(OF_PROVISIONING);
+    is_meant.then(|| format!("{}: {}", ready.reason, ready.message))
 }
 
 /// What the operator counts, where it does not: for a driver without an AttacherConfig, or with a new one.
@@ -246,15 +241,12 @@ fn limits(config: &ConfigRecord) -> String {
     };
     let of = &settings.concurrency;
     let set = [
-        ("attach", of.attach.map(std::num::NonZeroUsize::get)),
-        ("detach", of.detach.map(std::num::NonZeroUsize::get)),
-        ("node", of.per_node.map(std::num::NonZeroUsize::get)),
-        ("calls/s", of.calls_per_second.map(|rate| rate.get() as usize)),
+        of.attach.map(|limit| format!("attach={limit}")),
+        of.detach.map(|limit| format!("detach={limit}")),
+        of.per_node.map(|limit| format!("node={limit}")),
+        of.calls_per_second.map(|rate| format!("calls/s={rate}")),
     ];
-    let set: Vec<String> = set
-        .iter()
-        .filter_map(|(name, limit)| limit.map(|limit| format!("{name}={limit}")))
-        .collect();
+    let set: Vec<String> = set.into_iter().flatten().collect();
     if set.is_empty() {
         "none".to_owned()
     } else {

@@ -160,27 +160,16 @@ fn table(rows: &[AttachmentRow], wide: bool, now: Timestamp) -> Table {
 
 fn cells(row: &AttachmentRow, wide: bool, now: Timestamp) -> Vec<Option<String>> {
     let since = row.since.map(|since| output::ago(since, now));
-    let state = Some(row.state.to_owned());
-    let name = Some(row.name.clone());
-    let (node, driver) = (Some(row.node.clone()), Some(row.driver.clone()));
+    let (name, volume) = (Some(row.name.clone()), row.volume.clone());
+    let (node, driver, state) = (&row.node, &row.driver, row.state.to_owned());
+    let (node, driver, state) = (Some(node.clone()), Some(driver.clone()), Some(state));
     if wide {
         let stuck = Some(if row.stuck { "yes" } else { "no" }.to_owned());
-        let ids = (row.claim.clone(), row.node_id.clone());
-        return vec![
-            name,
-            row.volume.clone(),
-            ids.0,
-            node,
-            ids.1,
-            driver,
-            state,
-            stuck,
-            since,
-            row.error.clone(),
-        ];
+        let (claim, node_id, error) = (row.claim.clone(), row.node_id.clone(), row.error.clone());
+        return vec![name, volume, claim, node, node_id, driver, state, stuck, since, error];
     }
     let error = row.error.as_ref().map(|error| shortened(error));
-    vec![name, row.volume.clone(), node, driver, state, since, error]
+    vec![name, volume, node, driver, state, since, error]
 }
 
 fn shortened(error: &str) -> String {

@@ -90,6 +90,11 @@ pub(crate) fn print_line(line: &str) -> Result<bool> {
     print(&Text::of(line))
 }
 
+/// Prints what there is to say of a VolumeAttachment.
+fn print_of(attachment: &str, text: &str) -> Result<bool> {
+    print_line(&format!("VolumeAttachment {attachment}: {text}"))
+}
+
 /// Tells a line on standard error, so that the result is alone on standard output.
 pub fn tell(line: &str) {
     // Nobody is left to tell when standard error is closed.

@@ -5,7 +5,7 @@ use csi_attacher_model::objects::{Attachment, Operation, VolumeAttachmentWire};
 
 use super::follow::{annotate, follow};
 use super::why::in_cluster;
-use super::{Context, print_line};
+use super::{Context, print_of};
 use crate::cli::RetryArguments;
 use crate::error::{EXIT_BLOCKED, EXIT_OK, PluginError, Result};
 use crate::explain::{Case, Service, held_by_others, service};
@@ -16,9 +16,9 @@ pub(super) async fn run(context: &Context, arguments: &RetryArguments) -> Result
     let sources = context.sources();
     let wire = in_cluster::<VolumeAttachmentWire>(&sources, &arguments.name).await?;
     let before = Attachment::from(wire);
-    let name = before.name.to_string();
+    let name = &*before.name;
     if let Some((text, code)) = over(&before) {
-        print_line(&format!("VolumeAttachment {name}: nothing to retry: {text}"))?;
+        print_of(name, &format!("nothing to retry: {text}"))?;
         return Ok(code);
     }
     let driver = sources.driver(&before.attacher).await;
@@ -26,34 +26,32 @@ pub(super) async fn run(context: &Context, arguments: &RetryArguments) -> Result
         Service::Operator { .. } | Service::Unknown => {}
         Service::Sidecar(holder) => {
             let driver = &driver.name;
-            print_line(&format!(
-                "VolumeAttachment {name}: not retried: a sidecar ({holder}) serves driver {driver}, and it does not read the \
-                 annotation"
-            ))?;
+            let text = format!(
+                "not retried: a sidecar ({holder}) serves driver {driver}, and it does not read the annotation"
+            );
+            print_of(name, &text)?;
             return Ok(EXIT_BLOCKED);
         }
         other => {
             let summary = other.diagnosis(&driver).map_or_else(String::new, |found| found.summary);
-            print_line(&format!(
-                "VolumeAttachment {name}: a retry cannot succeed now: {summary}"
-            ))?;
+            print_of(name, &format!("a retry cannot succeed now: {summary}"))?;
             return Ok(EXIT_BLOCKED);
         }
     }
     annotate(context, &before, RETRY_NOW_ANNOTATION, &now().to_string(), false).await?;
     if arguments.timeout.is_zero() {
-        print_line(&format!("VolumeAttachment {name}: retry requested"))?;
+        print_of(name, "retry requested")?;
         return Ok(EXIT_OK);
     }
     let look = |seen: Option<VolumeAttachmentWire>| match seen {
         None => Some(gone()),
         Some(wire) => result(&before, &Attachment::from(wire)),
     };
-    let result = tokio::time::timeout(arguments.timeout, follow(context, &name, look)).await;
+    let result = tokio::time::timeout(arguments.timeout, follow(context, name, look)).await;
     match result {
         Ok(result) => {
             let (text, code) = result?;
-            print_line(&format!("VolumeAttachment {name}: {text}"))?;
+            print_of(name, &text)?;
             Ok(code)
         }
         Err(_) => Err(PluginError::Timeout {

@@ -22,7 +22,7 @@ pub(crate) use decision::{finding_input, is_on_other_machine};
 pub(crate) use detach::held_by_others;
 pub(crate) use last::current_error;
 pub use release::volume_release;
-pub use report::{Chain, Diagnosis, Explanation, ObjectName, Step, StepState, Verdict};
+pub use report::{Advice, Chain, Diagnosis, Explanation, ObjectName, Step, StepState, Verdict};
 pub use service::{Service, service, stalled};
 pub use steps::node_steps;
 

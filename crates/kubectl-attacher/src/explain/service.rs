@@ -136,11 +136,26 @@ pub fn stalled(config: &ConfigRecord) -> Option<Diagnosis> {
     let name = &config.name;
     if let Err(errors) = &config.spec {
         let summary = format!("AttacherConfig {name} has an invalid spec: {errors}");
-        return Some(Diagnosis::new(Case::ConfigStalled, summary).run("fix the spec", edit(name)));
+        return Some(
+            Diagnosis::new(Case::ConfigStalled, summary).run("fix the spec", format!("kubectl edit atc {name}")),
+        );
     }
     let stalled = config.condition(ConditionType::Stalled)?;
-    let is_meant = stalled.status == "True" && !is_of_provisioning(&stalled);
-    is_meant.then(|| stalled_problem(config, &stalled))
+    if stalled.status != "True" || is_of_provisioning(&stalled) {
+        return None;
+    }
+    let case = if stalled.reason == ConditionReason::CapabilityLost.as_str() {
+        Case::CapabilityLost
+    } else {
+        Case::ConfigStalled
+    };
+    let summary = format!("AttacherConfig {name} is stalled: {}", words(&stalled));
+    Some(
+        Diagnosis::new(case, summary)
+            .since(stalled.since)
+            .next("nothing, until a person has fixed it")
+            .run("read all conditions, and fix what the message names", describe(name)),
+    )
 }
 
 /// Provisioning says nothing about attaching.
@@ -152,8 +167,9 @@ fn problem(diagnosis: Diagnosis) -> Service {
     Service::Problem(Box::new(diagnosis))
 }
 
-fn edit(name: &str) -> String {
-    format!("kubectl edit atc {name}")
+/// The command that shows an AttacherConfig and its conditions.
+fn describe(name: &str) -> String {
+    format!("kubectl describe atc {name}")
 }
 
 fn words(condition: &ConditionRecord) -> String {
@@ -170,31 +186,9 @@ fn says(ready: Option<&ConditionRecord>) -> String {
 }
 
 fn is_starting(reason: &str) -> bool {
-    [
-        ConditionReason::Standby,
-        ConditionReason::Connecting,
-        ConditionReason::Syncing,
-        ConditionReason::Draining,
-        ConditionReason::Restarting,
-    ]
-    .iter()
-    .any(|known| known.as_str() == reason)
-}
-
-fn stalled_problem(config: &ConfigRecord, stalled: &ConditionRecord) -> Diagnosis {
-    let name = &config.name;
-    let case = if stalled.reason == ConditionReason::CapabilityLost.as_str() {
-        Case::CapabilityLost
-    } else {
-        Case::ConfigStalled
-    };
-    Diagnosis::new(case, format!("AttacherConfig {name} is stalled: {}", words(stalled)))
-        .since(stalled.since)
-        .next("nothing, until a person has fixed it")
-        .run(
-            "read all conditions, and fix what the message names",
-            format!("kubectl describe atc {name}"),
-        )
+    use ConditionReason::{Connecting, Draining, Restarting, Standby, Syncing};
+    let starting = [Standby, Connecting, Syncing, Draining, Restarting];
+    starting.iter().any(|known| known.as_str() == reason)
 }
 
 fn unreachable(config: &ConfigRecord, driver: &DriverScene, reach: &ConditionRecord) -> Diagnosis {
@@ -214,7 +208,7 @@ fn unreachable(config: &ConfigRecord, driver: &DriverScene, reach: &ConditionRec
             "fix the driver or spec.endpoint of AttacherConfig {name}; the reason {} says what is wrong",
             reach.reason
         ),
-        format!("kubectl describe atc {name}"),
+        describe(name),
     )
 }
 
@@ -285,10 +279,7 @@ fn perhaps_nameless(driver: &DriverScene, now: Timestamp) -> Diagnosis {
         .next("nothing, until an attacher serves the driver")
         .advise("fix what keeps the AttacherConfig from its driver, and set its spec.driverName, so that it counts for no other driver");
     match driver.nameless.first() {
-        Some(config) => diagnosis.run(
-            "read all its conditions",
-            format!("kubectl describe atc {}", config.name),
-        ),
+        Some(config) => diagnosis.run("read all its conditions", describe(&config.name)),
         None => diagnosis,
     }
 }

@@ -2,7 +2,7 @@
 
 use aws_lc_rs::digest::{SHA256, digest};
 use csi_attacher_model::objects::{
-    Attachment, AttachmentSource, PersistentVolumeWire, SecretReference, Volume, VolumeAttachmentWire, VolumeSource,
+    Attachment, AttachmentSource, PersistentVolumeWire, SecretReference, Volume, VolumeAttachmentWire,
 };
 use futures::future::join_all;
 use jiff::Timestamp;
@@ -256,26 +256,15 @@ async fn read_details(sources: &Sources, scene: &mut Scene) {
 
 /// The publish secret that the driver's calls need.
 fn secret(scene: &Scene) -> Option<SecretReference> {
-    let inline = scene
-        .attachment
-        .found()
-        .and_then(|attachment| match &attachment.source {
-            AttachmentSource::Inline(spec) => match &spec.source {
-                VolumeSource::Csi(source) => source.publish_secret.clone(),
-                VolumeSource::Untranslated(_) | VolumeSource::Other => None,
-            },
-            _ => None,
-        });
+    let attachment = scene.attachment.found();
+    let inline = || match &attachment?.source {
+        AttachmentSource::Inline(spec) => spec.csi()?.publish_secret.as_ref(),
+        _ => None,
+    };
+    let noted = || Some(&attachment?.volume_note.as_ref()?.secret);
     let of_volume = scene.volume.found().and_then(|volume| volume.spec.csi());
-    let noted = scene
-        .attachment
-        .found()
-        .and_then(|attachment| attachment.volume_note.as_ref());
-    of_volume
-        .map(|source| source.publish_secret.clone())
-        .or_else(|| noted.map(|note| note.secret.clone()))
-        .flatten()
-        .or(inline)
+    let known = of_volume.map(|source| &source.publish_secret).or_else(noted);
+    known.and_then(Option::as_ref).or_else(inline).cloned()
 }
 
 pub(crate) fn now() -> Timestamp {

@@ -5,6 +5,16 @@ use std::io::IsTerminal;
 use crate::cli::ColourWhen;
 use crate::explain::StepState;
 
+/// What blocks.
+pub const BAD: &str = "1;31";
+/// What is as it should be.
+pub const GOOD: &str = "32";
+/// What goes on by itself.
+pub const BUSY: &str = "33";
+/// What is beside the point.
+const DIM: &str = "2";
+pub const COMMAND: &str = "1";
+
 /// Whether output is coloured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
@@ -33,44 +43,22 @@ impl Style {
         Self { colour }
     }
 
-    fn paint(self, code: &'static str, text: &str) -> Painted {
+    /// A text in one of the colours above.
+    pub fn paint(self, colour: &'static str, text: &str) -> Painted {
         Painted {
-            code: self.colour.then_some(code),
+            code: self.colour.then_some(colour),
             text: text.to_owned(),
         }
     }
 
-    /// What blocks.
-    pub fn bad(self, text: &str) -> Painted {
-        self.paint("1;31", text)
-    }
-
-    /// What is as it should be.
-    pub fn good(self, text: &str) -> Painted {
-        self.paint("32", text)
-    }
-
-    /// What goes on by itself.
-    pub fn busy(self, text: &str) -> Painted {
-        self.paint("33", text)
-    }
-
-    /// What is beside the point.
-    pub fn dim(self, text: &str) -> Painted {
-        self.paint("2", text)
-    }
-
-    pub fn command(self, text: &str) -> Painted {
-        self.paint("1", text)
-    }
-
     pub fn mark(self, state: StepState) -> Painted {
-        match state {
-            StepState::Done => self.good("ok    "),
-            StepState::Waiting => self.busy("waits "),
-            StepState::Blocked => self.bad("BLOCKS"),
-            StepState::Unknown => self.busy("?     "),
-            StepState::Note => self.dim("note  "),
-        }
+        let (colour, text) = match state {
+            StepState::Done => (GOOD, "ok    "),
+            StepState::Waiting => (BUSY, "waits "),
+            StepState::Blocked => (BAD, "BLOCKS"),
+            StepState::Unknown => (BUSY, "?     "),
+            StepState::Note => (DIM, "note  "),
+        };
+        self.paint(colour, text)
     }
 }

@@ -72,14 +72,15 @@ mod tests {
     use super::*;
     use crate::cli::ColourWhen;
     use crate::output::Style;
+    use crate::output::style::BAD;
 
     #[test]
     fn a_line_forges_no_line_and_no_colour() {
         let forged = "busy\n\u{1b}[31mFAKE\r\u{9b}0m";
         let shown = "busy  [31mFAKE  0m";
         let mut text = Text::of(forged);
-        text.painted(forged, &Style::of(ColourWhen::Always).bad(forged), forged);
-        text.painted("", &Style::PLAIN.bad(forged), "");
+        text.painted(forged, &Style::of(ColourWhen::Always).paint(BAD, forged), forged);
+        text.painted("", &Style::PLAIN.paint(BAD, forged), "");
         let lines: Vec<&str> = text.as_str().lines().collect();
         let painted = format!("{shown}\u{1b}[1;31m{shown}\u{1b}[0m{shown}");
         assert_eq!(lines, [shown, painted.as_str(), shown]);

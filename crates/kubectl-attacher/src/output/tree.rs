@@ -2,8 +2,9 @@
 
 use jiff::Timestamp;
 
+use super::style::{BAD, BUSY, COMMAND, GOOD};
 use super::{Painted, Style, Text, ago};
-use crate::explain::{Chain, Diagnosis, Explanation, StepState, Verdict};
+use crate::explain::{Advice, Chain, Diagnosis, Explanation, StepState, Verdict};
 
 /// The answer in one line.
 fn headline(explanation: &Explanation, style: Style) -> Painted {
@@ -17,7 +18,7 @@ fn headline(explanation: &Explanation, style: Style) -> Painted {
         let said: Vec<&str> = own.map(|step| step.text.as_str()).collect();
         let text = format!("{subject}: {}", said.join("; "));
         let is_done = explanation.steps.iter().all(|step| step.state == StepState::Done);
-        return if is_done { style.good(&text) } else { style.busy(&text) };
+        return style.paint(if is_done { GOOD } else { BUSY }, &text);
     };
     let count = explanation.chains.len();
     let text = match explanation.verdict {
@@ -29,11 +30,12 @@ fn headline(explanation: &Explanation, style: Style) -> Painted {
             chain.diagnosis.summary
         ),
     };
-    match explanation.verdict {
-        Verdict::Healthy => style.good(&text),
-        Verdict::InProgress | Verdict::Unknown => style.busy(&text),
-        Verdict::Blocked => style.bad(&text),
-    }
+    let colour = match explanation.verdict {
+        Verdict::Healthy => GOOD,
+        Verdict::InProgress | Verdict::Unknown => BUSY,
+        Verdict::Blocked => BAD,
+    };
+    style.paint(colour, &text)
 }
 
 /// The whole answer. When nothing is wrong with a volume it is one line, unless all steps are asked for.
@@ -52,15 +54,12 @@ pub fn tree(explanation: &Explanation, now: Timestamp, style: Style, verbose: bo
         }
     }
     for gap in &explanation.gaps {
-        text.painted("", &style.busy(&format!("not seen: {gap}")), "");
+        text.painted("", &style.paint(BUSY, &format!("not seen: {gap}")), "");
     }
     if quiet {
         let advice = explanation.chains.iter().flat_map(|chain| &chain.diagnosis.advice);
         for advice in advice {
-            text.line(&format!("  {}", advice.text));
-            if let Some(command) = &advice.command {
-                text.painted("    ", &style.command(command), "");
-            }
+            put_advice(&mut text, ("  ", "    "), advice, style);
         }
     }
     text
@@ -137,10 +136,16 @@ fn details(text: &mut Text, indent: &str, summarised: bool, diagnosis: &Diagnosi
         text.line(&format!("{indent}next: {next}"));
     }
     for advice in &diagnosis.advice {
-        text.line(&format!("{indent}fix: {}", advice.text));
-        if let Some(command) = &advice.command {
-            text.painted(&format!("{indent}     "), &style.command(command), "");
-        }
+        let indents = (&*format!("{indent}fix: "), &*format!("{indent}     "));
+        put_advice(text, indents, advice, style);
+    }
+}
+
+/// What a person can do, and the command on a line of its own.
+fn put_advice(text: &mut Text, (before, below): (&str, &str), advice: &Advice, style: Style) {
+    text.line(&format!("{before}{}", advice.text));
+    if let Some(command) = &advice.command {
+        text.painted(below, &style.paint(COMMAND, command), "");
     }
 }
 

@@ -11,7 +11,7 @@ use super::direct::json_patch;
 use super::whoami;
 use crate::cli::{DryRun, ReleaseArguments};
 use crate::commands::follow::{annotate, follow};
-use crate::commands::{Context, print_line};
+use crate::commands::{Context, print_of};
 use crate::error::{EXIT_OK, EXIT_REFUSED, PluginError, Result};
 use crate::gather::now;
 
@@ -32,30 +32,23 @@ pub(super) async fn ask(
     annotate(context, record, RELEASE_ANNOTATION, &value, dry).await?;
     let name = &record.name;
     if dry {
-        print_line(&format!(
-            "VolumeAttachment {name}: the operator would be asked (server dry run)"
-        ))?;
+        print_of(name, "the operator would be asked (server dry run)")?;
         return Ok(EXIT_OK);
     }
-    print_line(&format!(
-        "VolumeAttachment {name}: asked the operator, waiting for its answer"
-    ))?;
+    print_of(name, "asked the operator, waiting for its answer")?;
+    let answer = follow(context, name, |seen| answer_on(seen, record, &request));
     let answer = tokio::select! {
-        answer = tokio::time::timeout(arguments.timeout, answer(context, record, &request)) => answer.ok(),
+        answer = tokio::time::timeout(arguments.timeout, answer) => answer.ok(),
         _ = tokio::signal::ctrl_c() => None,
     };
     match answer {
         Some(Ok(Answer::Released)) => {
-            print_line(&format!(
-                "VolumeAttachment {name}: released; the Event Released on it says who asked and why"
-            ))?;
+            print_of(name, "released; the Event Released on it says who asked and why")?;
             Ok(EXIT_OK)
         }
         Some(Ok(Answer::Refused(answer))) => {
-            print_line(&format!(
-                "VolumeAttachment {name}: refused by the operator: {}: {}",
-                answer.reason, answer.message
-            ))?;
+            let text = format!("refused by the operator: {}: {}", answer.reason, answer.message);
+            print_of(name, &text)?;
             Ok(EXIT_REFUSED)
         }
         Some(Err(error)) => {
@@ -95,11 +88,6 @@ fn request(
 enum Answer {
     Released,
     Refused(ReleaseAnswer),
-}
-
-/// Follows the object until the operator has answered.
-async fn answer(context: &Context, record: &Attachment, request: &ReleaseRequest) -> Result<Answer> {
-    follow(context, &record.name, |seen| answer_on(seen, record, request)).await
 }
 
 /// What the object says of the request; none while it says nothing.
