@@ -1,5 +1,6 @@
 //! An API server of a few answers, for tests of what the commands make of them.
 
+use jiff::Timestamp;
 use kube::{Client, Config};
 use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -8,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use crate::commands::{ClusterFlags, Context};
-use crate::gather::{Reader, Sources, now};
+use crate::gather::{Reader, Sources};
 use crate::output::Style;
 
 /// An object or a list, or the code of an error.
@@ -44,7 +45,7 @@ impl ApiServerFixture {
 
     /// What `why` reads from.
     pub fn sources(&self) -> Sources {
-        Sources::new(Reader::new(self.client.clone()), now())
+        Sources::new(Reader::new(self.client.clone()), Timestamp::now())
     }
 
     /// What a command runs in, with the namespace shop.

@@ -17,7 +17,7 @@ use super::{Context, print, tell};
 use crate::cli::{ListArguments, TableOutput};
 use crate::error::{EXIT_BLOCKED, EXIT_OK, Result};
 use crate::explain::{current_error, finding_input};
-use crate::gather::{Sources, now};
+use crate::gather::Sources;
 use crate::observed::Lookup;
 use crate::output::{self, Table, Text};
 
@@ -268,7 +268,7 @@ impl Shown {
         } else {
             self.known.insert(attachment.name.clone(), attachment.clone());
         }
-        let mut row = row(attachment, &HashMap::new(), arguments, now());
+        let mut row = row(attachment, &HashMap::new(), arguments, Timestamp::now());
         let is_shown = if gone {
             row.state = "Gone";
             self.rows.remove(&row.name).is_some()
@@ -290,7 +290,7 @@ impl Shown {
             }
             Some(TableOutput::Name) => Ok(Text::of(&name_line(&row.name))),
             form => {
-                let table = table(&[row], form == Some(TableOutput::Wide), now());
+                let table = table(&[row], form == Some(TableOutput::Wide), Timestamp::now());
                 Ok(table.text(!std::mem::replace(&mut self.has_begun, true)))
             }
         }

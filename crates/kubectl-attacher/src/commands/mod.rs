@@ -5,7 +5,6 @@ mod flags;
 mod follow;
 mod list;
 mod listing;
-mod missing;
 mod release;
 mod retry;
 mod wait;
@@ -15,13 +14,14 @@ pub use flags::ClusterFlags;
 
 use clap::CommandFactory;
 use clap_complete::Shell;
+use jiff::Timestamp;
 use kube::Client;
 use std::io::Write;
 use std::pin::Pin;
 
 use crate::cli::{Cli, Command, GlobalOptions};
 use crate::error::{EXIT_OK, PluginError, Result};
-use crate::gather::{Reader, Sources, connect, now};
+use crate::gather::{Reader, Sources, connect};
 use crate::output::{Style, Text};
 
 /// What every command starts from.
@@ -48,7 +48,7 @@ impl Context {
 
     /// Reads of the cluster as it is now.
     pub fn sources(&self) -> Sources {
-        Sources::new(Reader::new(self.client.clone()), now())
+        Sources::new(Reader::new(self.client.clone()), Timestamp::now())
     }
 }
 

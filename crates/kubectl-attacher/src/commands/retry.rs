@@ -2,6 +2,7 @@
 
 use csi_attacher_model::api::names::RETRY_NOW_ANNOTATION;
 use csi_attacher_model::objects::{Attachment, Operation, VolumeAttachmentWire};
+use jiff::Timestamp;
 
 use super::follow::{annotate, follow};
 use super::why::in_cluster;
@@ -9,7 +10,6 @@ use super::{Context, print_of};
 use crate::cli::RetryArguments;
 use crate::error::{EXIT_BLOCKED, EXIT_OK, PluginError, Result};
 use crate::explain::{Case, Service, held_by_others, service};
-use crate::gather::now;
 use crate::observed::is_settled;
 
 pub(super) async fn run(context: &Context, arguments: &RetryArguments) -> Result<u8> {
@@ -38,7 +38,14 @@ pub(super) async fn run(context: &Context, arguments: &RetryArguments) -> Result
             return Ok(EXIT_BLOCKED);
         }
     }
-    annotate(context, &before, RETRY_NOW_ANNOTATION, &now().to_string(), false).await?;
+    annotate(
+        context,
+        &before,
+        RETRY_NOW_ANNOTATION,
+        &Timestamp::now().to_string(),
+        false,
+    )
+    .await?;
     if arguments.timeout.is_zero() {
         print_of(name, "retry requested")?;
         return Ok(EXIT_OK);
@@ -107,7 +114,7 @@ mod tests {
     /// One that is being deleted, with this finalizer.
     fn kept_by(finalizer: &str) -> Value {
         let mut kept = attachment("csi-1");
-        kept["metadata"]["deletionTimestamp"] = now().to_string().into();
+        kept["metadata"]["deletionTimestamp"] = Timestamp::now().to_string().into();
         kept["metadata"]["finalizers"] = json!([finalizer]);
         kept
     }
@@ -145,7 +152,7 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_is_written_for_a_sidecar() {
-        let spec = json!({"holderIdentity": "sidecar-0", "leaseDurationSeconds": 600, "renewTime": now().to_string()});
+        let spec = json!({"holderIdentity": "sidecar-0", "leaseDurationSeconds": 600, "renewTime": Timestamp::now().to_string()});
         let lease =
             json!({"metadata": {"name": "external-attacher-leader-ssd-csi-test", "namespace": "shop"}, "spec": spec});
         let server = ApiServerFixture::start(move |path, _| match path {

@@ -1,18 +1,24 @@
 //! `wait`: until volumes are attached or detached, for scripts and hooks of a drain.
 
-use csi_attacher_model::objects::Attachment;
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use csi_attacher_model::api::AttacherConfigObject;
+use csi_attacher_model::objects::{Attachment, PersistentVolumeWire, VolumeAttachmentWire};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim};
+use k8s_openapi::api::storage::v1::{CSIDriver, CSINode};
+use kube::Resource;
 use kube::runtime::watcher::{self, Event};
+use kube_core::ClusterResourceScope;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::follow::Watch;
 use super::why::in_namespace;
-use super::{Context, missing, print_line, tell};
+use super::{Context, print_line, tell};
 use crate::cli::{ArgumentError, WaitArguments, WaitFor, WaitKind};
 use crate::error::{EXIT_OK, PluginError, Result};
-use crate::gather::now;
-use crate::observed::{ClaimRecord, is_settled};
+use crate::gather::{Readable, Sources};
+use crate::observed::{ClaimRecord, Lookup, is_settled};
 use crate::output;
 
 /// How often an unbound claim is looked at.
@@ -22,7 +28,7 @@ const MAX_NAMED: usize = 10;
 
 /// The VolumeAttachments that are waited for.
 #[derive(Clone, Debug)]
-pub(super) enum Target {
+enum Target {
     Node(String),
     Volume(String),
     /// A claim that exists; `name` has its namespace. It has no volume before it is bound.
@@ -190,10 +196,10 @@ impl Waited {
             WaitFor::Detached => {
                 let sources = context.sources();
                 if !self.target_seen {
-                    Box::pin(missing::require_target(&sources, target)).await?;
+                    Box::pin(require_target(&sources, target)).await?;
                 }
                 if let Some(driver) = arguments.driver.as_deref().filter(|_| !self.driver_seen) {
-                    Box::pin(missing::require_driver(&sources, target, driver)).await?;
+                    Box::pin(require_driver(&sources, target, driver)).await?;
                 }
                 Ok(true)
             }
@@ -284,13 +290,89 @@ fn left(state: WaitFor, known: &BTreeMap<String, Attachment>) -> Vec<String> {
 }
 
 fn progress(target: &Target, left: &[String]) {
-    let at = now().strftime("%H:%M:%S");
+    let at = Timestamp::now().strftime("%H:%M:%S");
     let text = match left.len() {
         0 => "no VolumeAttachment yet".to_owned(),
         1 => format!("1 volume left: {}", left.join("")),
         count => format!("{count} volumes left"),
     };
     tell(&format!("{at} {target}: {text}"));
+}
+
+/// The node, the volume or the VolumeAttachment.
+async fn require_target(sources: &Sources, target: &Target) -> Result<()> {
+    let reader = &sources.reader;
+    let object = target.to_string();
+    match target {
+        Target::Node(name) => {
+            let (node, csi_node) = sources.node(name).await;
+            let found = any(&[node.map(drop), csi_node.map(drop)]);
+            let read = [Node::plural(&()), CSINode::plural(&())];
+            require::<Node>(sources, object, name, &found, &read).await
+        }
+        Target::Volume(name) => {
+            let api = reader.cluster::<PersistentVolumeWire>();
+            let found = reader.exists(api, name).await;
+            let read = [PersistentVolumeWire::plural(&())];
+            require::<PersistentVolumeWire>(sources, object, name, &found, &read).await
+        }
+        Target::Attachment(name) => {
+            // All of them were listed.
+            let found = Lookup::Missing;
+            require::<VolumeAttachmentWire>(sources, object, name, &found, &[]).await
+        }
+        // It was read, so that its name is right.
+        Target::Claim { .. } => Ok(()),
+    }
+}
+
+/// The driver: its CSIDriver, its AttacherConfig, or its entry in the CSINode of the node.
+async fn require_driver(sources: &Sources, target: &Target, driver: &str) -> Result<()> {
+    let scene = sources.driver(driver).await;
+    let listed = match target {
+        Target::Node(node) => {
+            let (_, csi_node) = sources.node(node).await;
+            csi_node.and_then(|node| node.drivers.node_id(driver).map(|_| ()))
+        }
+        Target::Volume(_) | Target::Claim { .. } | Target::Attachment(_) => Lookup::Missing,
+    };
+    let found = any(&[scene.attach_required.map(drop), scene.config.map(drop), listed]);
+    let read = [
+        CSIDriver::plural(&()),
+        AttacherConfigObject::plural(&()),
+        CSINode::plural(&()),
+    ];
+    require::<CSIDriver>(sources, format!("CSIDriver {driver}"), driver, &found, &read).await
+}
+
+/// The error if an object was not found; `read` are the resources of which one would have shown it.
+async fn require<K: Readable + Resource<Scope = ClusterResourceScope>>(
+    sources: &Sources,
+    object: String,
+    name: &str,
+    found: &Lookup<()>,
+    read: &[Cow<'_, str>],
+) -> Result<()> {
+    match found {
+        Lookup::Found(()) => Ok(()),
+        Lookup::Unknown => Err(sources.unreadable(read)),
+        Lookup::Missing => Err(PluginError::NothingSeen {
+            object,
+            nearest: sources.reader.nearest(sources.reader.cluster::<K>(), name).await,
+        }),
+    }
+}
+
+/// Whether one of several was found. What could not be read may be there.
+fn any(lookups: &[Lookup<()>]) -> Lookup<()> {
+    let is_found = |lookup: &Lookup<()>| matches!(lookup, Lookup::Found(()));
+    if lookups.iter().any(is_found) {
+        Lookup::Found(())
+    } else if lookups.iter().any(Lookup::is_unknown) {
+        Lookup::Unknown
+    } else {
+        Lookup::Missing
+    }
 }
 
 #[cfg(test)]
@@ -358,5 +440,28 @@ mod tests {
                 assert_eq!(ended, expected, "{code}, {timeout:?}");
             }
         }
+    }
+
+    /// Much is read of a driver and a node, and most of it does not say whether they exist.
+    #[tokio::test]
+    async fn the_missing_right_that_is_told_is_one_that_helps() {
+        let forbidden = ["/nodes/node1", "/leases", "/csidrivers/ssd.csi.test"];
+        let server = ApiServerFixture::start(move |path, _| {
+            let is_forbidden = forbidden.iter().any(|end| path.ends_with(end));
+            Err(if is_forbidden { 403 } else { 404 })
+        });
+        let (sources, target) = (server.sources(), Target::Node("node1".to_owned()));
+        let error = require_driver(&sources, &target, "ssd.csi.test").await.unwrap_err();
+        assert!(error.to_string().starts_with("cannot get csidrivers: "), "{error}");
+        let error = require_target(&sources, &target).await.unwrap_err();
+        assert!(error.to_string().starts_with("cannot get nodes: "), "{error}");
+    }
+
+    #[test]
+    fn what_could_not_be_read_may_be_there() {
+        use Lookup::{Found, Missing, Unknown};
+        assert!(any(&[Missing, Missing]).is_missing());
+        assert!(any(&[Missing, Unknown]).is_unknown());
+        assert!(matches!(any(&[Unknown, Found(())]), Found(())));
     }
 }

@@ -11,6 +11,5 @@ pub use client::connect;
 pub use nearest::nearest;
 pub(crate) use others::users;
 pub use reader::{Readable, Reader, words};
-pub(crate) use scenes::now;
 pub use scenes::{attachment_scene, node_scenes, pod_scenes, volume_scenes};
 pub use sources::Sources;

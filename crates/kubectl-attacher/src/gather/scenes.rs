@@ -5,7 +5,6 @@ use csi_attacher_model::objects::{
     Attachment, AttachmentSource, PersistentVolumeWire, SecretReference, Volume, VolumeAttachmentWire,
 };
 use futures::future::join_all;
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -265,8 +264,4 @@ fn secret(scene: &Scene) -> Option<SecretReference> {
     let of_volume = scene.volume.found().and_then(|volume| volume.spec.csi());
     let known = of_volume.map(|source| &source.publish_secret).or_else(noted);
     known.and_then(Option::as_ref).or_else(inline).cloned()
-}
-
-pub(crate) fn now() -> Timestamp {
-    Timestamp::now()
 }

@@ -13,7 +13,6 @@ use crate::cli::{DryRun, ReleaseArguments};
 use crate::commands::follow::{annotate, follow};
 use crate::commands::{Context, print_of};
 use crate::error::{EXIT_OK, EXIT_REFUSED, PluginError, Result};
-use crate::gather::now;
 
 /// Asks the operator by the annotation, and waits for its answer.
 pub(super) async fn ask(
@@ -78,7 +77,7 @@ fn request(
     ReleaseRequest {
         uid: record.uid.to_string(),
         deleted,
-        at: now(),
+        at: Timestamp::now(),
         by: quoted(by),
         reason: quoted(reason),
         proof,

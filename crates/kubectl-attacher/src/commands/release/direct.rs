@@ -1,14 +1,17 @@
 //! Where nobody serves the driver: a patch by this program, on conditions.
 
 use csi_attacher_model::api::names::lease_name;
-use csi_attacher_model::decide::ReleaseProof;
 use csi_attacher_model::decide::patch::{Write, at_version};
+use csi_attacher_model::decide::{ReleaseProof, cut, plain};
 use csi_attacher_model::objects::ResourceVersion;
-use kube::Client;
-use serde_json::Value;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Event;
+use kube::api::PostParams;
+use kube::{Api, Client};
+use serde_json::{Value, json};
 use std::time::Duration;
 
-use super::{audit, whoami};
+use super::whoami;
 use crate::cli::{DryRun, ReleaseArguments};
 use crate::commands::follow::MANAGER;
 use crate::commands::{Context, print_line};
@@ -19,6 +22,8 @@ use crate::observed::Lookup;
 
 /// How much longer than its duration a Lease is watched before it counts as one that nobody renews.
 const LEASE_MARGIN: Duration = Duration::from_secs(5);
+/// The API server's limit on the text of an Event, in bytes.
+const MAX_NOTE: usize = 1024;
 
 /// A patch by this program, on condition that nobody changed the object since it was read.
 pub(super) struct Direct<'a> {
@@ -61,7 +66,7 @@ pub(super) async fn patch_directly(
     let note = format!(
         "released without the driver's confirmation, because no attacher serves the driver and {basis}; by {by}, {reason}"
     );
-    audit::record(&context.client, &direct.target, direct.uid, &note, dry).await?;
+    record(&context.client, &direct.target, direct.uid, &note, dry).await?;
     json_patch(&context.client, &direct.path, &write.body, dry)
         .await
         .map_err(|error| {
@@ -74,6 +79,37 @@ pub(super) async fn patch_directly(
     let dry = if dry { " (server dry run)" } else { "" };
     print_line(&format!("{}: released{dry}", direct.target))?;
     Ok(EXIT_OK)
+}
+
+/// Records a release by an Event about an object without a namespace. It is written first: what cannot be recorded is not done.
+async fn record(client: &Client, object: &ObjectName, uid: &str, note: &str, dry: bool) -> Result<()> {
+    let api_version = match object.kind {
+        "VolumeAttachment" => "storage.k8s.io/v1",
+        _ => "v1",
+    };
+    let at = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let note = plain(cut(note, MAX_NOTE)).into_owned();
+    let event = json!({
+        "metadata": {"generateName": "kubectl-attacher-", "namespace": "default"},
+        "involvedObject": {"apiVersion": api_version, "kind": object.kind, "name": object.name, "uid": uid},
+        "reason": "Released", "type": "Warning", "message": note, "count": 1,
+        "firstTimestamp": at, "lastTimestamp": at,
+        "source": {"component": MANAGER}, "reportingComponent": MANAGER, "reportingInstance": MANAGER,
+    });
+    let event: Event = serde_json::from_value(event).map_err(|error| PluginError::Output(error.to_string()))?;
+    let parameters = PostParams {
+        dry_run: dry,
+        field_manager: Some(MANAGER.to_owned()),
+    };
+    let events: Api<Event> = Api::namespaced(client.clone(), "default");
+    match events.create(&parameters, &event).await {
+        Ok(_) => Ok(()),
+        Err(error) => Err(PluginError::Refused(format!(
+            "the release cannot be recorded as an Event in namespace default, so nothing is done: {}; missing RBAC rule: {{apiGroups: \
+             [\"\"], resources: [\"events\"], verbs: [\"create\"]}}",
+            words(&error)
+        ))),
+    }
 }
 
 /// Watches the Leases of the driver for longer than they last: one that moves has an attacher behind it. Who left one may have given it any
@@ -125,7 +161,6 @@ pub(super) async fn json_patch(client: &Client, path: &str, body: &Value, dry: b
 mod tests {
     use super::*;
     use crate::api_server_fixture::{ApiServerFixture, list};
-    use serde_json::json;
 
     /// A sidecar that is gone may have left it.
     #[tokio::test]

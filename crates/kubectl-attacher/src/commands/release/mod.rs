@@ -1,7 +1,6 @@
 //! `release`: the evidence, then a request to the operator, or, where nobody serves the driver, a guarded patch.
 
 mod ask;
-mod audit;
 mod direct;
 
 use csi_attacher_model::decide::patch;
