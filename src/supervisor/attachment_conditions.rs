@@ -16,7 +16,10 @@ pub(super) fn failing(stats: &Stats<AttacherKey>) -> (usize, usize) {
 
 /// Whether attaches and detaches come to their end; none where nobody knows.
 pub(super) fn healthy(facts: &StatusInput<'_>) -> Option<ConditionUpdate> {
-    let kind = ConditionType::AttachmentsHealthy;
+    let update = |is_healthy: bool, reason: ConditionReason, message: String| {
+        let kind = ConditionType::AttachmentsHealthy;
+        Some(ConditionUpdate::new(kind, is_healthy, reason, message))
+    };
     // It says what to do, which is better than that something is stuck for want of it.
     if let Some(withheld) = facts.driver.and_then(|driver| driver.withheld.as_ref()) {
         let waiting = match withheld.attachments {
@@ -24,7 +27,7 @@ pub(super) fn healthy(facts: &StatusInput<'_>) -> Option<ConditionUpdate> {
             count => format!("{count} attachments wait for Secrets that the driver may not receive"),
         };
         let message = format!("{}; {waiting}", withheld.message);
-        return Some(ConditionUpdate::new(kind, false, withheld.reason, message));
+        return update(false, withheld.reason, message);
     }
     let failing = facts.failing?;
     if let Some(stuck) = facts.stuck {
@@ -34,12 +37,7 @@ pub(super) fn healthy(facts: &StatusInput<'_>) -> Option<ConditionUpdate> {
             0 | 1 => stuck.words.clone(),
             count => format!("{count} are stuck; the oldest: {}", stuck.words),
         };
-        return Some(ConditionUpdate::new(
-            kind,
-            false,
-            ConditionReason::AttachmentsStuck,
-            message,
-        ));
+        return update(false, ConditionReason::AttachmentsStuck, message);
     }
     let upkeep = match facts.failing_upkeep {
         0 => String::new(),
@@ -47,7 +45,7 @@ pub(super) fn healthy(facts: &StatusInput<'_>) -> Option<ConditionUpdate> {
     };
     if failing == 0 {
         let text = format!("no attach or detach keeps failing{upkeep}");
-        return Some(ConditionUpdate::new(kind, true, ConditionReason::NoFailures, text));
+        return update(true, ConditionReason::NoFailures, text);
     }
     // What came to its end since, or is no attach or detach, says nothing of those that fail.
     let last = facts.driver.and_then(|driver| driver.last_failure.as_ref());
@@ -61,12 +59,7 @@ pub(super) fn healthy(facts: &StatusInput<'_>) -> Option<ConditionUpdate> {
         "{failing} failed and will be retried{}{upkeep}",
         last.unwrap_or_default()
     );
-    Some(ConditionUpdate::new(
-        kind,
-        false,
-        ConditionReason::AttachmentsFailing,
-        message,
-    ))
+    update(false, ConditionReason::AttachmentsFailing, message)
 }
 
 /// Whether attachments fit to what is around them. The reason is the worst of the findings, the message names all.

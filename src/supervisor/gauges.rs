@@ -33,10 +33,9 @@ pub(super) fn set(context: &SharedContext, driver: &str, queue: &Stats<AttacherK
     }
     let limits = &config.concurrency;
     for (lane, operation, limit) in [(ATTACH, "attach", limits.attach), (DETACH, "detach", limits.detach)] {
-        let Some(lane) = queue.lanes.get(lane.index()) else {
-            continue;
-        };
-        set_lane(metrics, driver, operation, lane, limit);
+        if let Some(lane) = queue.lanes.get(lane.index()) {
+            set_lane(metrics, driver, operation, lane, limit);
+        }
     }
     set_work(metrics, driver, queue, LANE_NAMES);
 }
@@ -98,33 +97,23 @@ pub(super) fn set_provisioning(
     config: &DriverConfig,
 ) {
     let kept = pending.kept;
-    let settings = config.provisioning.as_ref();
+    let limits = config.provisioning.as_ref();
+    let limits = limits.map(|settings| (settings.create, settings.delete));
+    let (create, delete) = limits.unwrap_or_default();
     if let Some(lane) = stats.lanes.get(CREATE.index()) {
         let of_claims = || lanes_of_claims(stats);
         metrics.claims(driver, "waiting", of_claims().map(|lane| lane.ready).sum());
         metrics.claims(driver, "provisioning", of_claims().map(|lane| lane.running).sum());
         metrics.claims(driver, "uncertain", pending.uncertain);
         metrics.claims(driver, "failing", pending.claims.failing);
-        set_lane(
-            metrics,
-            driver,
-            "provision",
-            lane,
-            settings.and_then(|settings| settings.create),
-        );
+        set_lane(metrics, driver, "provision", lane, create);
     }
     if let Some(lane) = stats.lanes.get(DELETE.index()) {
         metrics.volumes(driver, "waiting", lane.ready + kept.attached + kept.unclear);
         metrics.volumes(driver, "deleting", lane.running);
         metrics.volumes(driver, "failing", pending.volumes.failing);
         metrics.volumes(driver, "held", kept.held);
-        set_lane(
-            metrics,
-            driver,
-            "delete",
-            lane,
-            settings.and_then(|settings| settings.delete),
-        );
+        set_lane(metrics, driver, "delete", lane, delete);
     }
     metrics.oldest_pending(driver, "provision", pending.claims.age());
     metrics.oldest_pending(driver, "delete", pending.volumes.age());

@@ -72,10 +72,8 @@ pub(super) fn add(provisioning: &ConditionUpdate, updates: &mut [ConditionUpdate
     if provisioning.status == True || !updates.iter().any(is_ready) {
         return;
     }
-    let (reason, text) = (
-        provisioning.reason,
-        format!("{OF_PROVISIONING}{}", provisioning.message),
-    );
+    let reason = provisioning.reason;
+    let text = format!("{OF_PROVISIONING}{}", provisioning.message);
     let is_stalled = ConditionReason::STALLING.contains(&reason);
     replace(updates, ConditionType::Ready, False, reason, &text);
     replace(updates, ConditionType::Reconciling, !is_stalled, reason, &text);

@@ -38,14 +38,8 @@ pub(super) async fn run(context: &Context, arguments: &RetryArguments) -> Result
             return Ok(EXIT_BLOCKED);
         }
     }
-    annotate(
-        context,
-        &before,
-        RETRY_NOW_ANNOTATION,
-        &Timestamp::now().to_string(),
-        false,
-    )
-    .await?;
+    let now = Timestamp::now().to_string();
+    annotate(context, &before, RETRY_NOW_ANNOTATION, &now, false).await?;
     if arguments.timeout.is_zero() {
         print_of(name, "retry requested")?;
         return Ok(EXIT_OK);
