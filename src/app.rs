@@ -304,13 +304,9 @@ async fn serve_until_end(
         ),
     }
     let grace = options.shutdown_grace_period;
-    let ended = ending::finish(drivers, shutdown, grace, async || signals.next().await).await;
-    running.left = ended.left;
-    if failed.is_some() {
-        ExitCode::FAILURE
-    } else {
-        ended.code
-    }
+    let (code, left) = ending::finish(drivers, shutdown, grace, async || signals.next().await).await;
+    running.left = left;
+    if failed.is_some() { ExitCode::FAILURE } else { code }
 }
 
 /// The election of the one driver that is served in the sidecar's place.

@@ -20,35 +20,23 @@ const AFTER_CALLS_SHARE: u32 = 5;
 /// What servers and traces have when nothing is left.
 const MIN_CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How the drivers ended.
-#[derive(Debug)]
-pub(super) struct DriversEnd {
-    /// 0 when everything that ran was finished.
-    pub code: ExitCode,
-    /// How long the process may still take to end; not at all after a second signal.
-    pub left: Duration,
-}
-
-/// Lets the drivers finish, until the next stop signal.
+/// Lets the drivers finish, until the next stop signal. The exit code is 0 when everything that ran was finished; beside it is how long the
+/// process may still take to end: not at all after a second signal.
 pub(super) async fn finish(
     drivers: JoinHandle<()>,
     shutdown: &Shutdown,
     grace: Duration,
     mut next_signal: impl AsyncFnMut(),
-) -> DriversEnd {
+) -> (ExitCode, Duration) {
     let end = Instant::now() + grace;
     shutdown.stop.cancel();
     tokio::select! {
-        code = finish_until(end, AbortOnDropHandle::new(drivers), shutdown, grace) => DriversEnd {
-            code,
-            left: end.saturating_duration_since(Instant::now()),
-        },
+        code = finish_until(end, AbortOnDropHandle::new(drivers), shutdown, grace) => {
+            (code, end.saturating_duration_since(Instant::now()))
+        }
         () = next_signal() => {
             error!("second stop signal received; exiting with calls still running");
-            DriversEnd {
-                code: ExitCode::FAILURE,
-                left: Duration::ZERO,
-            }
+            (ExitCode::FAILURE, Duration::ZERO)
         }
     }
 }
@@ -131,12 +119,12 @@ mod tests {
     async fn a_second_signal_leaves_no_time() {
         let shutdown = Shutdown::default();
         let hurried = finish(tokio::spawn(pending()), &shutdown, GRACE, async || {}).await;
-        assert_eq!((hurried.code, hurried.left), (ExitCode::FAILURE, Duration::ZERO));
+        assert_eq!(hurried, (ExitCode::FAILURE, Duration::ZERO));
         assert!(shutdown.stop.is_cancelled() && !shutdown.cut_off.is_cancelled());
         let done = finish(tokio::spawn(async {}), &shutdown, GRACE, async || pending().await).await;
-        assert_eq!((done.code, done.left), (ExitCode::SUCCESS, GRACE));
+        assert_eq!(done, (ExitCode::SUCCESS, GRACE));
         let late = finish(tokio::spawn(pending()), &shutdown, GRACE, async || pending().await).await;
-        assert_eq!((late.code, late.left), (ExitCode::FAILURE, Duration::ZERO));
+        assert_eq!(late, (ExitCode::FAILURE, Duration::ZERO));
         assert!(shutdown.cut_off.is_cancelled());
     }
 

@@ -172,12 +172,8 @@ impl Drivers {
     pub fn set_known_as(&self, name: &str, driver: Option<&str>) {
         if let Some(running) = self.tasks.get(name) {
             let driver = driver.map(Name::from);
-            running.known_as.send_if_modified(|known| {
-                *known != driver && {
-                    *known = driver;
-                    true
-                }
-            });
+            let change = |known: &mut Option<Name>| std::mem::replace(known, driver.clone()) != driver;
+            running.known_as.send_if_modified(change);
         }
     }
 

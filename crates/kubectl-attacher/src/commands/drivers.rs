@@ -99,13 +99,8 @@ async fn rows(sources: &Sources) -> Vec<DriverRow> {
     let configs = configs.found().into_iter().flatten();
     let (known, nameless): (Vec<_>, Vec<_>) = configs.partition(|config| config.driver().is_some());
     names.extend(known.iter().filter_map(|config| config.driver()).map(str::to_owned));
-    names.extend(
-        attachments
-            .found()
-            .into_iter()
-            .flatten()
-            .map(|attachment| attachment.attacher.to_string()),
-    );
+    let attaching = attachments.found().into_iter().flatten();
+    names.extend(attaching.map(|attachment| attachment.attacher.to_string()));
     let wanting = csi_drivers.found().into_iter().flatten();
     let wanting = wanting.filter(|driver| driver.spec.attach_required != Some(false));
     names.extend(wanting.map(ResourceExt::name_any));
@@ -263,6 +258,11 @@ fn table(rows: &[DriverRow], wide: bool, now: Timestamp) -> Table {
     }
     let mut table = Table::new(&header);
     for row in rows {
+        let sync = |at| {
+            let failed = row.reconcile_sync_error.as_ref().map_or("", |_| " failed");
+            format!("{} ago{failed}", output::ago(at, now))
+        };
+        let saturated = || row.saturated.clone().unwrap_or_else(|| "free".to_owned());
         let mut cells = vec![
             row.config.clone(),
             Some(row.driver.clone()).filter(|name| !name.is_empty()),
@@ -271,18 +271,9 @@ fn table(rows: &[DriverRow], wide: bool, now: Timestamp) -> Table {
             Some(row.attached.to_string()),
             Some(row.pending.to_string()),
             Some(row.failing.to_string()),
-            row.config
-                .as_ref()
-                .map(|_| row.saturated.clone().unwrap_or_else(|| "free".to_owned())),
+            row.config.as_ref().map(|_| saturated()),
             row.oldest_pending_since.map(|since| output::ago(since, now)),
-            row.last_reconcile_sync.map(|at| {
-                let failed = if row.reconcile_sync_error.is_some() {
-                    " failed"
-                } else {
-                    ""
-                };
-                format!("{} ago{failed}", output::ago(at, now))
-            }),
+            row.last_reconcile_sync.map(sync),
         ];
         if wide {
             cells.extend([

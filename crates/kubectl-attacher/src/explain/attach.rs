@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::decision::{NextStep, finding, in_use_elsewhere, next_step};
-use super::last::{SecretError, current_error, grpc_code, is_of_call, last_attempt, last_error, secret_error};
+use super::last::{current_error, grpc_code, is_of_call, last_attempt, last_error, secret_error};
 use super::report::{Diagnosis, ObjectName, Step, StepState, Verdict};
 use super::service::{Service, is_served_by_sidecar};
 use super::steps::{describe, not_visible};
@@ -326,33 +326,30 @@ pub(super) fn secret(scene: &Scene, attachment: &Attachment) -> Option<Diagnosis
         Some((reference, looked)) => (Some(reference), looked),
         None => (None, &Lookup::Unknown),
     };
-    let is = match (looked, told) {
+    let is_missing = match (looked, told) {
         // The last error may be older than the Secret: only the Secret itself says that it is missing.
-        (Lookup::Missing, _) | (Lookup::Unknown, Some(SecretError::Missing)) => SecretError::Missing,
-        (_, Some(SecretError::Forbidden)) => SecretError::Forbidden,
+        (Lookup::Missing, _) | (Lookup::Unknown, Some(Case::SecretMissing)) => true,
+        (_, Some(Case::SecretForbidden)) => false,
         _ => return None,
     };
     let name = reference.map_or_else(
         || "of the volume".to_owned(),
         |secret| format!("{}/{}", secret.namespace, secret.name),
     );
-    let diagnosis = match is {
-        SecretError::Missing => Diagnosis::new(
-            Case::SecretMissing,
-            format!("Secret {name}, which the volume names for the driver's calls, does not exist"),
-        )
-        .next("the attacher continues when the Secret is there")
-        .advise(format!(
-            "create Secret {name}, or fix controllerPublishSecretRef of the StorageClass and the volume"
-        )),
-        SecretError::Forbidden => Diagnosis::new(
-            Case::SecretForbidden,
-            format!(
-                "the attacher has no permission to read Secret {name}, which the volume names for the driver's calls"
-            ),
-        )
-        .next("the attacher continues when the permission is there")
-        .advise("create the Role and RoleBinding that the last error names"),
+    let diagnosis = if is_missing {
+        let summary = format!("Secret {name}, which the volume names for the driver's calls, does not exist");
+        Diagnosis::new(Case::SecretMissing, summary)
+            .next("the attacher continues when the Secret is there")
+            .advise(format!(
+                "create Secret {name}, or fix controllerPublishSecretRef of the StorageClass and the volume"
+            ))
+    } else {
+        let summary = format!(
+            "the attacher has no permission to read Secret {name}, which the volume names for the driver's calls"
+        );
+        Diagnosis::new(Case::SecretForbidden, summary)
+            .next("the attacher continues when the permission is there")
+            .advise("create the Role and RoleBinding that the last error names")
     };
     Some(with_errors(scene, attachment, diagnosis))
 }
@@ -365,11 +362,7 @@ fn not_failed(scene: &Scene, attachment: &Attachment, service: &Service) -> Diag
         return diagnosis;
     }
     let waited = age(attachment.created.unwrap_or(scene.now), scene.now);
-    let patience = if began {
-        scene.stuck_after * 2
-    } else {
-        scene.stuck_after
-    };
+    let patience = scene.stuck_after * if began { 2 } else { 1 };
     let node = &attachment.node;
     let diagnosis = if waited <= patience {
         let what = if began {

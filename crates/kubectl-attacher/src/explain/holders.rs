@@ -289,19 +289,14 @@ fn tainted(holder: &Holder, since: Option<Timestamp>) -> Diagnosis {
 fn leaving(holder: &Holder, deleted: Timestamp) -> Diagnosis {
     let other = &holder.attachment;
     let tainted = holder.node.found().is_some_and(|node| node.out_of_service.is_some());
-    let case = if tainted {
-        Case::OutOfServiceTaint
+    let (case, taint) = if tainted {
+        (Case::OutOfServiceTaint, ", which has the out-of-service taint")
     } else {
-        Case::WaitingForDetach
-    };
-    let taint = if tainted {
-        ", which has the out-of-service taint"
-    } else {
-        ""
+        (Case::WaitingForDetach, "")
     };
     let held = other.finalizers.contains(&finalizer_name(&other.attacher));
-    let how = match (held, current_error(other)) {
-        (true, Some(_)) => ", and that keeps failing",
+    let how = match current_error(other) {
+        Some(_) if held => ", and that keeps failing",
         _ => "",
     };
     let summary = format!("the volume is being detached from node {}{taint}{how}", other.node);

@@ -5,6 +5,7 @@ use csi_attacher_model::findings::FailureNote;
 use csi_attacher_model::objects::{Attachment, Operation, VolumeError};
 use jiff::{SignedDuration, Timestamp};
 
+use super::Case;
 use super::report::{LastAttempt, LastError};
 use crate::observed::{EventRecord, Lookup};
 
@@ -59,25 +60,17 @@ pub(super) fn last_attempt(events: &Lookup<Vec<EventRecord>>, operation: Operati
     attempts.max_by_key(|attempt| (attempt.at, attempt.number))
 }
 
-/// What an error says about a Secret that could not be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SecretError {
-    Missing,
-    /// The attacher may not read it.
-    Forbidden,
-}
-
-/// Operator and sidecar begin such an error with the same words.
-pub(super) fn secret_error(error: Option<&VolumeError>) -> Option<SecretError> {
+/// What an error says about a Secret that could not be read. Operator and sidecar begin such an error with the same words.
+pub(super) fn secret_error(error: Option<&VolumeError>) -> Option<Case> {
     let text = &error?.message;
     if !text.contains("failed to load secret") && !text.contains("failed to get secret") {
         return None;
     }
     let text = text.to_ascii_lowercase();
     if text.contains("forbidden") {
-        Some(SecretError::Forbidden)
+        Some(Case::SecretForbidden)
     } else if text.contains("not found") {
-        Some(SecretError::Missing)
+        Some(Case::SecretMissing)
     } else {
         None
     }
