@@ -10,21 +10,15 @@ pub fn nearest(wanted: &str, names: &[String]) -> Vec<String> {
     let mut scored: Vec<(f64, &String)> = names
         .iter()
         .map(|name| {
-            let part = if name.contains(wanted) || wanted.contains(name.as_str()) {
-                0.9
-            } else {
-                0.0
-            };
+            let is_part = name.contains(wanted) || wanted.contains(name.as_str());
+            let part = if is_part { 0.9 } else { 0.0 };
             (strsim::jaro_winkler(wanted, name).max(part), name)
         })
         .filter(|(score, _)| *score >= MIN_SIMILARITY)
         .collect();
     scored.sort_by(|(a, one), (b, other)| b.total_cmp(a).then_with(|| one.cmp(other)));
-    scored
-        .into_iter()
-        .take(MAX_NAMES)
-        .map(|(_, name)| name.clone())
-        .collect()
+    let likest = scored.into_iter().take(MAX_NAMES);
+    likest.map(|(_, name)| name.clone()).collect()
 }
 
 #[cfg(test)]

@@ -85,19 +85,12 @@ pub struct CsiNodeRecord {
 impl From<CSINode> for CsiNodeRecord {
     fn from(node: CSINode) -> Self {
         let name = node.metadata.name.unwrap_or_default();
-        let drivers: Vec<(&str, &str)> = node
-            .spec
-            .drivers
-            .iter()
-            .map(|driver| (driver.name.as_str(), driver.node_id.as_str()))
-            .collect();
-        let limit = |driver: &k8s_openapi::api::storage::v1::CSINodeDriver| {
-            let count = driver.allocatable.as_ref()?.count?;
-            Some((driver.name.clone(), count))
-        };
+        let registered = node.spec.drivers.iter();
+        let ids = registered.clone().map(|driver| (&*driver.name, &*driver.node_id));
+        let limits = registered.filter_map(|driver| Some((driver.name.clone(), driver.allocatable.as_ref()?.count?)));
         Self {
-            drivers: CsiNode::new(&name, &drivers),
-            limits: node.spec.drivers.iter().filter_map(limit).collect(),
+            drivers: CsiNode::new(&name, &ids.collect::<Vec<_>>()),
+            limits: limits.collect(),
         }
     }
 }
@@ -165,15 +158,13 @@ impl From<Lease> for LeaseRecord {
             Some(holder) if is_noted(LEASE_DROP_IN_ANNOTATION, &holder) => LeaseHolder::DropIn(holder),
             Some(holder) => LeaseHolder::Sidecar(holder),
         };
+        let seconds = spec.lease_duration_seconds;
+        let seconds = seconds.and_then(|seconds| u64::try_from(seconds).ok());
         Self {
             namespace: lease.metadata.namespace.unwrap_or_default(),
             holder,
             renewed: spec.renew_time.map(|time| time.0),
-            duration: Duration::from_secs(
-                spec.lease_duration_seconds
-                    .and_then(|seconds| u64::try_from(seconds).ok())
-                    .unwrap_or(15),
-            ),
+            duration: Duration::from_secs(seconds.unwrap_or(15)),
         }
     }
 }
@@ -242,12 +233,10 @@ pub struct EventRecord {
 impl From<Event> for EventRecord {
     fn from(event: Event) -> Self {
         let series = event.series.and_then(|series| series.last_observed_time);
-        let last = event.last_timestamp.map(|time| time.0);
+        let first = event.event_time.map(|time| time.0);
+        let last = event.last_timestamp.map(|time| time.0).or(first);
         Self {
-            last: series
-                .map(|time| time.0)
-                .or(last)
-                .or(event.event_time.map(|time| time.0)),
+            last: series.map(|time| time.0).or(last),
             reason: event.reason.unwrap_or_default(),
             message: event.message.unwrap_or_default(),
         }

@@ -157,14 +157,13 @@ impl DriverScene {
             },
         };
         let facts = DriverFacts::new(&self.name, capabilities);
-        let not_required = self.attach_required.found() == Some(&false);
         if capabilities.publish_unpublish {
-            facts
-        } else if not_required {
-            facts.releasing(ReleaseWithoutCall::AttachNotRequired)
-        } else {
-            facts.releasing(ReleaseWithoutCall::Unclaimed)
+            return facts;
         }
+        facts.releasing(match self.attach_required {
+            Lookup::Found(false) => ReleaseWithoutCall::AttachNotRequired,
+            _ => ReleaseWithoutCall::Unclaimed,
+        })
     }
 
     /// The settings that decisions are made by. A sidecar reads every Secret that it has a permission for.

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::style::{BAD, BUSY, COMMAND, GOOD};
 use super::{Painted, Style, Text, ago};
-use crate::explain::{Advice, Chain, Diagnosis, Explanation, StepState, Verdict};
+use crate::explain::{Advice, Chain, Diagnosis, Explanation, Step, StepState, Verdict};
 
 /// The answer in one line.
 fn headline(explanation: &Explanation, style: Style) -> Painted {
@@ -20,15 +20,11 @@ fn headline(explanation: &Explanation, style: Style) -> Painted {
         let is_done = explanation.steps.iter().all(|step| step.state == StepState::Done);
         return style.paint(if is_done { GOOD } else { BUSY }, &text);
     };
-    let count = explanation.chains.len();
+    let (count, summary) = (explanation.chains.len(), &chain.diagnosis.summary);
     let text = match explanation.verdict {
         Verdict::Healthy if count > 1 => format!("{subject}: {count} volumes, nothing is wrong"),
-        Verdict::Healthy => format!("{subject}: {}", chain.diagnosis.summary),
-        _ => format!(
-            "{subject}: {}: {}",
-            chain.diagnosis.case.as_str(),
-            chain.diagnosis.summary
-        ),
+        Verdict::Healthy => format!("{subject}: {summary}"),
+        _ => format!("{subject}: {}: {summary}", chain.diagnosis.case.as_str()),
     };
     let colour = match explanation.verdict {
         Verdict::Healthy => GOOD,
@@ -45,7 +41,7 @@ pub fn tree(explanation: &Explanation, now: Timestamp, style: Style, verbose: bo
     let quiet = explanation.verdict == Verdict::Healthy && !verbose && !explanation.chains.is_empty();
     if !quiet {
         for step in &explanation.steps {
-            text.painted("", &style.mark(step.state), &format!(" {}: {}", step.object, step.text));
+            put_step(&mut text, "", step, style);
         }
         let worth = |chain: &&Chain| verbose || chain.diagnosis.verdict != Verdict::Healthy;
         let shown: Vec<&Chain> = explanation.chains.iter().filter(worth).collect();
@@ -67,15 +63,9 @@ pub fn tree(explanation: &Explanation, now: Timestamp, style: Style, verbose: bo
 
 fn chain(text: &mut Text, chain: &Chain, last: bool, now: Timestamp, style: Style) {
     let (branch, below) = if last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
-    let volume = chain
-        .volume
-        .as_deref()
-        .map_or_else(|| "volume not known".to_owned(), |name| format!("volume {name}"));
-    let node = chain
-        .node
-        .as_deref()
-        .map_or_else(String::new, |node| format!(" at node {node}"));
-    text.line(&format!("{branch}{volume}{node}"));
+    let volume = chain.volume.as_deref().unwrap_or("not known");
+    let node = chain.node.as_ref().map(|node| format!(" at node {node}"));
+    text.line(&format!("{branch}volume {volume}{}", node.unwrap_or_default()));
     let diagnosis = &chain.diagnosis;
     let last_of = |state| chain.steps.iter().rposition(|step| step.state == state);
     let blocks = last_of(StepState::Blocked).or_else(|| last_of(StepState::Waiting));
@@ -83,20 +73,10 @@ fn chain(text: &mut Text, chain: &Chain, last: bool, now: Timestamp, style: Styl
     for (number, step) in chain.steps.iter().enumerate() {
         let end = number + 1 == chain.steps.len();
         let (branch, deeper) = if end { ("└─ ", "   ") } else { ("├─ ", "│  ") };
-        text.painted(
-            &format!("{below}{branch}"),
-            &style.mark(step.state),
-            &format!(" {}: {}", step.object, step.text),
-        );
+        put_step(text, &format!("{below}{branch}"), step, style);
         if number == at {
-            details(
-                text,
-                &format!("{below}{deeper}       "),
-                step.text == diagnosis.summary,
-                diagnosis,
-                now,
-                style,
-            );
+            let (indent, is_told) = (format!("{below}{deeper}       "), step.text == diagnosis.summary);
+            details(text, &indent, is_told, diagnosis, now, style);
         }
     }
     if let Some(id) = &chain.trace_id {
@@ -107,6 +87,14 @@ fn chain(text: &mut Text, chain: &Chain, last: bool, now: Timestamp, style: Styl
     }
 }
 
+fn put_step(text: &mut Text, before: &str, step: &Step, style: Style) {
+    text.painted(
+        before,
+        &style.mark(step.state),
+        &format!(" {}: {}", step.object, step.text),
+    );
+}
+
 fn details(text: &mut Text, indent: &str, summarised: bool, diagnosis: &Diagnosis, now: Timestamp, style: Style) {
     if !summarised {
         text.line(&format!("{indent}{}", diagnosis.summary));
@@ -115,9 +103,8 @@ fn details(text: &mut Text, indent: &str, summarised: bool, diagnosis: &Diagnosi
         text.line(&format!("{indent}since {since}, for {}", ago(since, now)));
     }
     if let Some(error) = &diagnosis.last_error {
-        let at = error
-            .at
-            .map_or_else(String::new, |at| format!(" ({} ago)", ago(at, now)));
+        let at = error.at.map(|at| format!(" ({} ago)", ago(at, now)));
+        let at = at.unwrap_or_default();
         text.line(&format!("{indent}last error{at}: {}", error.message));
         text.line(&format!("{indent}{}", attempt(diagnosis, now)));
     }
