@@ -97,10 +97,6 @@ impl FindingsHandle {
         let mut configs = inner.configs.iter().flatten();
         configs.find(|config| is_meant(config)).cloned()
     }
-
-    fn withdraw(&self, driver: &str) {
-        self.0.lock().summaries.remove(driver);
-    }
 }
 
 /// What is kept of a driver from scan to scan.
@@ -164,15 +160,11 @@ impl FindingsScanner {
 
     async fn scan(&mut self, arrived: bool) {
         let led = self.context.store.drivers();
-        let gone: Vec<_> = self
-            .drivers
-            .keys()
-            .filter(|name| !led.contains_key(*name))
-            .cloned()
-            .collect();
+        let is_gone = |name: &&Arc<str>| !led.contains_key(*name);
+        let gone: Vec<_> = self.drivers.keys().filter(is_gone).cloned().collect();
         for name in &gone {
             self.drivers.remove(name);
-            self.insights.withdraw(name);
+            self.insights.0.lock().summaries.remove(name);
             self.context.metrics.forget_findings(name);
         }
         for name in led.keys() {

@@ -207,18 +207,13 @@ fn process(flags: Flags) -> Result<ProcessOptions, SettingsError> {
         ("", metrics) => ("metrics-address", metrics),
         _ => return Err(SettingsError::TwoAddresses),
     };
-    let http_endpoint = if address.is_empty() {
-        None
-    } else {
-        let parsed = address
-            .parse::<ListenAddress>()
-            .map_err(|reason| SettingsError::Listen {
-                flag,
-                address: address.to_owned(),
-                reason,
-            })?;
-        Some(parsed)
+    let refused = |reason| SettingsError::Listen {
+        flag,
+        address: address.to_owned(),
+        reason,
     };
+    let parsed = (!address.is_empty()).then(|| address.parse::<ListenAddress>().map_err(refused));
+    let http_endpoint = parsed.transpose()?;
     let kube_api_limit = limit(&flags)?;
     Ok(ProcessOptions {
         cluster: flags.kubeconfig.map_or(Cluster::Pod, Cluster::Kubeconfig),

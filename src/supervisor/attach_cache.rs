@@ -20,14 +20,6 @@ impl AttachCache {
         let lists = self.0.lists();
         lists.is_synced() && lists.is_of_one_state()
     }
-
-    fn unless_known<T>(&self, known: Option<T>) -> Seen<T> {
-        match known {
-            Some(known) => Seen::Here(known),
-            None if self.0.lists().is_synced() => Seen::Gone,
-            None => Seen::Unknown,
-        }
-    }
 }
 
 impl VolumeCache for AttachCache {
@@ -36,7 +28,11 @@ impl VolumeCache for AttachCache {
     }
 
     fn volume(&self, name: &str) -> Seen<Arc<Volume>> {
-        self.unless_known(self.0.volume(name).map(|(volume, _)| volume))
+        match self.0.volume(name) {
+            Some((volume, _)) => Seen::Here(volume),
+            None if self.0.lists().is_synced() => Seen::Gone,
+            None => Seen::Unknown,
+        }
     }
 
     fn handle_owner(&self, driver: &str, handle: &str, except: &str) -> Seen<Arc<str>> {

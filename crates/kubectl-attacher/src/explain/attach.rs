@@ -5,7 +5,6 @@ use csi_attacher_model::api::condition::{ConditionReason, ConditionType};
 use csi_attacher_model::decide::{Refusal, grpc_code as codes, is_final};
 use csi_attacher_model::findings::{DETACH_FOLLOWS, age};
 use csi_attacher_model::objects::{Attachment, Operation, VolumeError};
-use jiff::Timestamp;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -200,24 +199,18 @@ pub(super) fn beside_driver(scene: &Scene, attachment: &Attachment, error: &Volu
 }
 
 fn failing(scene: &Scene, attachment: &Attachment) -> Diagnosis {
-    let diagnosis = Diagnosis::new(
-        Case::AttachFailing,
-        format!(
-            "driver {} refuses to attach the volume to node {}",
-            scene.driver.name, attachment.node
-        ),
-    );
+    let (driver, node) = (&scene.driver.name, &attachment.node);
+    let summary = format!("driver {driver} refuses to attach the volume to node {node}");
+    let diagnosis = Diagnosis::new(Case::AttachFailing, summary);
     retries(diagnosis, scene, "follow the driver's message; ", attachment)
 }
 
 fn uncertain(scene: &Scene, attachment: &Attachment) -> Diagnosis {
-    let diagnosis = Diagnosis::new(
-        Case::AttachUncertain,
-        format!(
-            "the last call to attach the volume to node {} did not end in time or was cut off: the volume may be attached",
-            attachment.node
-        ),
+    let summary = format!(
+        "the last call to attach the volume to node {} did not end in time or was cut off: the volume may be attached",
+        attachment.node
     );
+    let diagnosis = Diagnosis::new(Case::AttachUncertain, summary);
     let slow = "if calls take longer than their deadline, raise it";
     let diagnosis = match scene.driver.config_in_use(scene.now) {
         _ if is_served_by_sidecar(&scene.driver, scene.now) => {
@@ -245,24 +238,16 @@ fn raise_publish(config: &str, timeout: Duration) -> Option<String> {
 }
 
 fn limit(scene: &Scene, attachment: &Attachment) -> Diagnosis {
-    let node = &attachment.node;
-    let known = scene
-        .csi_node
-        .found()
-        .and_then(|record| record.limits.get(&scene.driver.name));
+    let (driver, node) = (&scene.driver.name, &attachment.node);
+    let known = scene.csi_node.found();
+    let known = known.and_then(|record| record.limits.get(driver));
     let count = match (scene.on_node, known) {
         (Some(used), Some(limit)) => format!(" ({used} VolumeAttachments, its limit is {limit})"),
         (Some(used), None) => format!(" ({used} VolumeAttachments, its CSINode has no limit)"),
         _ => String::new(),
     };
-    let diagnosis = Diagnosis::new(
-        Case::AttachLimit,
-        format!(
-            "node {node} takes no more volumes of driver {}{count}",
-            scene.driver.name
-        ),
-    )
-    .run(
+    let summary = format!("node {node} takes no more volumes of driver {driver}{count}");
+    let diagnosis = Diagnosis::new(Case::AttachLimit, summary).run(
         "move pods to other nodes; see how many volumes the node takes",
         format!("kubectl get csinode {node} -o yaml"),
     );
@@ -398,19 +383,14 @@ pub(super) fn saturated(scene: &Scene, attachment: &Attachment, operation: &str)
     if condition.status != "True" || !of_attaching.any(|reason| reason.as_str() == condition.reason) {
         return None;
     }
-    let requested: Option<Timestamp> = attachment.deleting.or(attachment.created);
-    let diagnosis = Diagnosis::new(
-        Case::LaneSaturated,
-        format!(
-            "the {operation} waits for its turn: {}: {}",
-            condition.reason, condition.message
-        ),
-    )
-    .since(requested)
-    .next("it starts when a running call ends")
-    .run(
-        "raise the limit of spec.concurrency if the backend can handle it",
-        format!("kubectl edit atc {}", config.name),
-    );
+    let (reason, message) = (condition.reason, condition.message);
+    let summary = format!("the {operation} waits for its turn: {reason}: {message}");
+    let diagnosis = Diagnosis::new(Case::LaneSaturated, summary)
+        .since(attachment.deleting.or(attachment.created))
+        .next("it starts when a running call ends")
+        .run(
+            "raise the limit of spec.concurrency if the backend can handle it",
+            format!("kubectl edit atc {}", config.name),
+        );
     Some(diagnosis)
 }

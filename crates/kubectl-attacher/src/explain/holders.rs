@@ -52,17 +52,11 @@ pub(super) fn volume_deleting(summary: String, name: &str) -> Diagnosis {
 
 fn not_requested(scene: &Scene, node: &str) -> Diagnosis {
     let pod = scene.pod.as_ref();
-    let since = pod.and_then(|pod| {
-        pod.scheduled
-            .as_ref()
-            .and_then(|scheduled| scheduled.since)
-            .or(pod.created)
-    });
+    let scheduled = pod.and_then(|pod| pod.scheduled.as_ref()?.since);
+    let since = scheduled.or(pod.and_then(|pod| pod.created));
     if pod.is_some_and(|pod| pod.deleting.is_some()) {
-        return Diagnosis::new(
-            Case::NotUsed,
-            format!("the pod on node {node} does not need the volume any more"),
-        );
+        let summary = format!("the pod on node {node} does not need the volume any more");
+        return Diagnosis::new(Case::NotUsed, summary);
     }
     let mut diagnosis = Diagnosis::new(
         Case::NotRequested,
@@ -71,14 +65,10 @@ fn not_requested(scene: &Scene, node: &str) -> Diagnosis {
     .since(since)
     .next("kube-controller-manager creates the VolumeAttachment");
     let told = scene.pod_events.found().into_iter().flatten();
-    let told = told
-        .filter(|event| event.reason == "FailedAttachVolume")
-        .max_by_key(|event| event.last);
-    if let Some(event) = told {
-        diagnosis = diagnosis.advise(format!(
-            "the pod's last event FailedAttachVolume says: {}",
-            event.message
-        ));
+    let told = told.filter(|event| event.reason == "FailedAttachVolume");
+    if let Some(event) = told.max_by_key(|event| event.last) {
+        let message = &event.message;
+        diagnosis = diagnosis.advise(format!("the pod's last event FailedAttachVolume says: {message}"));
     }
     if since.is_some_and(|since| age(since, scene.now) > scene.stuck_after) {
         diagnosis.verdict = super::Verdict::Blocked;

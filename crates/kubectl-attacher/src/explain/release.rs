@@ -3,7 +3,6 @@
 use csi_attacher_model::api::names::{FINALIZER_PREFIX, PROVISIONER_FINALIZER, finalizer_name};
 use csi_attacher_model::decide::{self, KeepReason};
 use csi_attacher_model::objects::{Attachment, Volume};
-use jiff::Timestamp;
 use std::sync::Arc;
 
 use super::Case;
@@ -87,23 +86,14 @@ fn unserved(scene: &Scene, name: &str, finalizer: &str, served: &Service) -> Opt
 }
 
 fn attached(name: &str, naming: &[Arc<Attachment>]) -> Diagnosis {
-    let first = naming
-        .iter()
-        .min_by_key(|attachment| (attachment.deleting.is_some(), attachment.name.clone()));
-    let names: Vec<String> = naming
-        .iter()
-        .map(|attachment| format!("{} (node {})", attachment.name, attachment.node))
-        .collect();
-    let oldest: Option<Timestamp> = naming.iter().filter_map(|attachment| attachment.deleting).min();
-    let diagnosis = Diagnosis::new(
-        Case::VolumeInUse,
-        format!(
-            "PersistentVolume {name} is kept until no VolumeAttachment names it: {}",
-            names.join(", ")
-        ),
-    )
-    .since(oldest)
-    .next("the attacher removes its finalizer when the last one is gone");
+    let all = naming.iter();
+    let first = all.clone().min_by_key(|own| (own.deleting.is_some(), own.name.clone()));
+    let names: Vec<String> = all.map(|own| format!("{} (node {})", own.name, own.node)).collect();
+    let names = names.join(", ");
+    let summary = format!("PersistentVolume {name} is kept until no VolumeAttachment names it: {names}");
+    let diagnosis = Diagnosis::new(Case::VolumeInUse, summary)
+        .since(naming.iter().filter_map(|own| own.deleting).min())
+        .next("the attacher removes its finalizer when the last one is gone");
     match first {
         Some(first) => diagnosis.run(
             "follow the attachment",

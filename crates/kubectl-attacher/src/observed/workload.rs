@@ -155,28 +155,23 @@ impl From<PodWire> for PodRecord {
         let name = wire.metadata.name.unwrap_or_default();
         let owners = wire.metadata.owner_references.unwrap_or_default();
         let owner = owners.iter().find(|owner| owner.controller == Some(true));
-        let source = |volume: &VolumeWire| match volume {
-            VolumeWire {
-                persistent_volume_claim: Some(claim),
-                ..
-            } => Some(PodVolumeSource::Claim(claim.claim_name.clone())),
-            // The claim of a generic ephemeral volume has the pod's name and the volume's.
-            VolumeWire { ephemeral: Some(_), .. } => Some(PodVolumeSource::Claim(format!("{name}-{}", volume.name))),
-            VolumeWire { csi: Some(inline), .. } => Some(PodVolumeSource::Inline(inline.driver.clone())),
-            other => other.in_tree().map(PodVolumeSource::InTree),
+        let known = |volume: &VolumeWire| {
+            let source = if let Some(claim) = &volume.persistent_volume_claim {
+                PodVolumeSource::Claim(claim.claim_name.clone())
+            } else if volume.ephemeral.is_some() {
+                // The claim of a generic ephemeral volume has the pod's name and the volume's.
+                PodVolumeSource::Claim(format!("{name}-{}", volume.name))
+            } else if let Some(inline) = &volume.csi {
+                PodVolumeSource::Inline(inline.driver.clone())
+            } else {
+                PodVolumeSource::InTree(volume.in_tree()?)
+            };
+            let name = volume.name.clone();
+            Some(PodVolume { name, source })
         };
-        let volumes = wire.spec.volumes.unwrap_or_default();
-        let volumes = volumes
-            .iter()
-            .filter_map(|volume| {
-                let name = volume.name.clone();
-                source(volume).map(|source| PodVolume { name, source })
-            })
-            .collect();
-        let conditions = wire.status.conditions.unwrap_or_default();
-        let scheduled = conditions
-            .into_iter()
-            .find(|condition| condition.type_ == "PodScheduled");
+        let volumes = wire.spec.volumes.iter().flatten().filter_map(known).collect();
+        let mut conditions = wire.status.conditions.into_iter().flatten();
+        let scheduled = conditions.find(|condition| condition.type_ == "PodScheduled");
         Self {
             namespace: wire.metadata.namespace.unwrap_or_default(),
             node: wire.spec.node_name.filter(|node| !node.is_empty()),
