@@ -54,20 +54,14 @@ pub(crate) fn held_by_others(attachment: &Attachment) -> Option<Diagnosis> {
 fn foreign(attachment: &Attachment, first: &str) -> Diagnosis {
     let all = &attachment.finalizers;
     if first.starts_with(FINALIZER_PREFIX) {
-        Diagnosis::new(
-            Case::OrphanFinalizer,
-            format!(
-                "finalizer {all} keeps the VolumeAttachment, and it is not that of its driver {}",
-                attachment.attacher
-            ),
-        )
-        .advise("find the attacher that set it; check that the driver was not renamed")
+        let driver = &attachment.attacher;
+        let summary = format!("finalizer {all} keeps the VolumeAttachment, and it is not that of its driver {driver}");
+        Diagnosis::new(Case::OrphanFinalizer, summary)
+            .advise("find the attacher that set it; check that the driver was not renamed")
     } else {
-        Diagnosis::new(
-            Case::ForeignFinalizer,
-            format!("the volume is detached, and finalizer {all} keeps the VolumeAttachment"),
-        )
-        .advise(format!("check the controller that set finalizer {first}"))
+        let summary = format!("the volume is detached, and finalizer {all} keeps the VolumeAttachment");
+        Diagnosis::new(Case::ForeignFinalizer, summary)
+            .advise(format!("check the controller that set finalizer {first}"))
     }
 }
 
@@ -92,10 +86,8 @@ fn unserved(attachment: &Attachment, finalizer: &str, driver: &str) -> Diagnosis
 
 fn failing(scene: &Scene, attachment: &Attachment, code: Option<i32>) -> Diagnosis {
     let (driver, node) = (&scene.driver.name, &attachment.node);
-    let diagnosis = Diagnosis::new(
-        Case::DetachFailing,
-        format!("driver {driver} does not confirm that the volume is detached from node {node}"),
-    );
+    let summary = format!("driver {driver} does not confirm that the volume is detached from node {node}");
+    let diagnosis = Diagnosis::new(Case::DetachFailing, summary);
     let diagnosis = match (code, scene.driver.config_in_use(scene.now)) {
         (Some(codes::NOT_FOUND), Lookup::Found(config)) => diagnosis.run(
             "if NotFound means detached for this driver, say so",

@@ -106,10 +106,9 @@ fn report(holder: &Holder) -> HolderReport {
 }
 
 fn held(scene: &Scene, holder: &Holder) -> Diagnosis {
-    let mut diagnosis = if let Some(deleted) = holder.attachment.deleting {
-        leaving(holder, deleted)
-    } else {
-        wanted(scene, holder)
+    let mut diagnosis = match holder.attachment.deleting {
+        Some(deleted) => leaving(holder, deleted),
+        None => wanted(scene, holder),
     };
     diagnosis.holder = Some(report(holder));
     diagnosis
@@ -147,14 +146,11 @@ fn wanted(scene: &Scene, holder: &Holder) -> Diagnosis {
     } else {
         ("no pod on that node uses it any more", "at once")
     };
-    let diagnosis = Diagnosis::new(
-        Case::WaitingForDetach,
-        format!("the volume is attached to node {node} and may be attached to one node only; {pods}"),
-    )
-    .since(holder.attachment.created)
-    .next(format!(
-        "kube-controller-manager requests the detach from node {node} {when}"
-    ));
+    let summary = format!("the volume is attached to node {node} and may be attached to one node only; {pods}");
+    let next = format!("kube-controller-manager requests the detach from node {node} {when}");
+    let diagnosis = Diagnosis::new(Case::WaitingForDetach, summary)
+        .since(holder.attachment.created)
+        .next(next);
     follow(diagnosis, &holder.attachment)
 }
 
@@ -166,7 +162,7 @@ fn follow(diagnosis: Diagnosis, other: &Attachment) -> Diagnosis {
 }
 
 fn used(node: &str, running: &[&HolderPod]) -> Diagnosis {
-    let names: Vec<&str> = running.iter().map(|pod| pod.name.as_str()).collect();
+    let names: Vec<&str> = running.iter().map(|pod| &*pod.name).collect();
     let first = names.first().copied().unwrap_or_default();
     let (namespace, name) = first.split_once('/').unwrap_or(("", first));
     let controller = running.first().and_then(|pod| pod.owner.as_deref());
@@ -174,50 +170,46 @@ fn used(node: &str, running: &[&HolderPod]) -> Diagnosis {
         || "has no owner that would make it again".to_owned(),
         |controller| format!("belongs to {controller}"),
     );
-    Diagnosis::new(
-        Case::UsedOnOtherNode,
-        format!(
-            "the volume may be attached to one node only, and pod {} uses it on node {node} (Multi-Attach error)",
-            names.join(", ")
-        ),
-    )
-    .next("nothing, until that pod ends: no VolumeAttachment is made for the second node")
-    .run(
-        format!("decide which of the pods has to go; pod {first} {owned}"),
-        format!("kubectl get pod {name} --namespace {namespace} --output wide"),
-    )
-    .advise("for a Deployment with one replica, set strategy Recreate: then the old pod ends before the new one starts")
+    let summary = format!(
+        "the volume may be attached to one node only, and pod {} uses it on node {node} (Multi-Attach error)",
+        names.join(", ")
+    );
+    Diagnosis::new(Case::UsedOnOtherNode, summary)
+        .next("nothing, until that pod ends: no VolumeAttachment is made for the second node")
+        .run(
+            format!("decide which of the pods has to go; pod {first} {owned}"),
+            format!("kubectl get pod {name} --namespace {namespace} --output wide"),
+        )
+        .advise(
+            "for a Deployment with one replica, set strategy Recreate: then the old pod ends before the new one starts",
+        )
+}
+
+fn names(pods: &[HolderPod]) -> String {
+    let names: Vec<&str> = pods.iter().map(|pod| &*pod.name).collect();
+    names.join(", ")
 }
 
 fn unmounting(node: &str, pods: &[HolderPod], since: Option<Timestamp>) -> Diagnosis {
-    let names: Vec<&str> = pods.iter().map(|pod| pod.name.as_str()).collect();
-    let when = if names.is_empty() {
-        "and its kubelet has not unmounted it yet".to_owned()
-    } else {
-        format!("and its kubelet unmounts it after the end of pod {}", names.join(", "))
+    let when = match &*names(pods) {
+        "" => "and its kubelet has not unmounted it yet".to_owned(),
+        names => format!("and its kubelet unmounts it after the end of pod {names}"),
     };
-    Diagnosis::new(
-        Case::WaitingForUnmount,
-        format!("the volume is still mounted on node {node}, {when}"),
-    )
-    .since(since)
-    .next("kube-controller-manager requests the detach when the kubelet reports the unmount")
-    .run(
-        "find out why the pod does not end, or the volume is not unmounted",
-        format!("kubectl describe node {node}"),
-    )
+    let summary = format!("the volume is still mounted on node {node}, {when}");
+    Diagnosis::new(Case::WaitingForUnmount, summary)
+        .since(since)
+        .next("kube-controller-manager requests the detach when the kubelet reports the unmount")
+        .run(
+            "find out why the pod does not end, or the volume is not unmounted",
+            format!("kubectl describe node {node}"),
+        )
 }
 
 fn unready_node(holder: &Holder, pods: &[HolderPod]) -> Diagnosis {
     let node = &holder.attachment.node;
-    let names: Vec<&str> = pods.iter().map(|pod| pod.name.as_str()).collect();
-    let names = names.join(", ");
+    let names = names(pods);
     let record = holder.node.found();
-    let state = if record.is_some() {
-        "is not Ready"
-    } else {
-        "does not exist"
-    };
+    let state = record.map_or("does not exist", |_| "is not Ready");
     // A pod whose containers were last reported as running counts until its object is gone: the 6 minutes begin then.
     let next = if pods.is_empty() {
         "kube-controller-manager requests the detach without a confirmed unmount, up to 6 minutes after the last \
@@ -239,12 +231,11 @@ fn unready_node(holder: &Holder, pods: &[HolderPod]) -> Diagnosis {
     };
     let deleted = pods.iter().filter_map(|pod| pod.deleting).min();
     let since = record.and_then(|node| node.ready.as_ref().and_then(|ready| ready.since));
-    let diagnosis = Diagnosis::new(
-        Case::WaitingForUnmount,
-        format!("the volume is attached to node {node}, and that node {state}, so nobody confirms the unmount"),
-    )
-    .since(deleted.or(since))
-    .next(next);
+    let summary =
+        format!("the volume is attached to node {node}, and that node {state}, so nobody confirms the unmount");
+    let diagnosis = Diagnosis::new(Case::WaitingForUnmount, summary)
+        .since(deleted.or(since))
+        .next(next);
     if record.is_none() {
         // A Node that does not exist cannot be described, and takes no taint.
         let diagnosis = diagnosis.advise(format!(

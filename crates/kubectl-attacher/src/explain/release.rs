@@ -120,13 +120,9 @@ fn by_others(scene: &Scene, volume: &Volume) -> Diagnosis {
             format!("kubectl describe pvc {} --namespace {}", claim.name, claim.namespace),
         );
     }
-    let diagnosis = Diagnosis::new(
-        Case::ForeignFinalizer,
-        format!(
-            "finalizer {} keeps PersistentVolume {name}, and no attacher set it",
-            volume.finalizers
-        ),
-    );
+    let held = &volume.finalizers;
+    let summary = format!("finalizer {held} keeps PersistentVolume {name}, and no attacher set it");
+    let diagnosis = Diagnosis::new(Case::ForeignFinalizer, summary);
     let provisions = |config: &ConfigRecord| config.spec.as_ref().is_ok_and(|spec| spec.provisioning.is_some());
     if volume.finalizers.contains(PROVISIONER_FINALIZER) && scene.driver.config.found().is_some_and(provisions) {
         return diagnosis.run(

@@ -197,19 +197,17 @@ fn unreachable(config: &ConfigRecord, driver: &DriverScene, reach: &ConditionRec
         "" => format!("the driver of AttacherConfig {name}"),
         driver => format!("driver {driver}"),
     };
-    Diagnosis::new(
-        Case::DriverUnreachable,
-        format!("the attacher cannot reach {whom}: {}", words(reach)),
-    )
-    .since(reach.since)
-    .next("the operator connects again until the driver answers, and then continues with all volumes")
-    .run(
-        format!(
-            "fix the driver or spec.endpoint of AttacherConfig {name}; the reason {} says what is wrong",
-            reach.reason
-        ),
-        describe(name),
-    )
+    let summary = format!("the attacher cannot reach {whom}: {}", words(reach));
+    Diagnosis::new(Case::DriverUnreachable, summary)
+        .since(reach.since)
+        .next("the operator connects again until the driver answers, and then continues with all volumes")
+        .run(
+            format!(
+                "fix the driver or spec.endpoint of AttacherConfig {name}; the reason {} says what is wrong",
+                reach.reason
+            ),
+            describe(name),
+        )
 }
 
 fn no_leader(config: &ConfigRecord, driver: &DriverScene, ready: Option<&ConditionRecord>) -> Diagnosis {

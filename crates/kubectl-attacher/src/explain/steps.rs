@@ -63,13 +63,11 @@ fn not_scheduled(scene: &Scene, pod: &PodRecord) -> Diagnosis {
         (reason, message) => format!("{reason}: {message}"),
     };
     let unbound = matches!(&scene.claim, Lookup::Found(claim) if !claim.is_bound());
-    let diagnosis = Diagnosis::new(
-        Case::PodNotScheduled,
-        format!("pod {}/{} is not scheduled to a node: {why}", pod.namespace, pod.name),
-    )
-    .since(scheduled.since.or(pod.created))
-    .next("kube-controller-manager requests the attach when the pod has a node")
-    .run("fix what the scheduler names", describe(pod));
+    let summary = format!("pod {}/{} is not scheduled to a node: {why}", pod.namespace, pod.name);
+    let diagnosis = Diagnosis::new(Case::PodNotScheduled, summary)
+        .since(scheduled.since.or(pod.created))
+        .next("kube-controller-manager requests the attach when the pod has a node")
+        .run("fix what the scheduler names", describe(pod));
     match (&scene.claim_name, unbound) {
         (Some(claim), true) => diagnosis.advise(format!(
             "claim {claim} has no PersistentVolume yet; the pod may wait for that"
@@ -129,11 +127,9 @@ pub(super) fn claim(scene: &Scene, steps: &mut Vec<Step>) -> Option<Diagnosis> {
 /// A claim is never bound again, whatever the provisioner does.
 fn lost(name: &str, claim: &ClaimRecord) -> Diagnosis {
     let volume = claim.volume.as_deref().unwrap_or_default();
-    Diagnosis::new(
-        Case::VolumeMissing,
-        format!("claim {name} is Lost: PersistentVolume {volume} does not exist, or is that of another claim"),
-    )
-    .advise(RESTORE)
+    let summary =
+        format!("claim {name} is Lost: PersistentVolume {volume} does not exist, or is that of another claim");
+    Diagnosis::new(Case::VolumeMissing, summary).advise(RESTORE)
 }
 
 fn not_bound(name: &str, claim: &ClaimRecord) -> Diagnosis {
@@ -142,13 +138,10 @@ fn not_bound(name: &str, claim: &ClaimRecord) -> Diagnosis {
         Some(class) if !class.is_empty() => format!("StorageClass {class}"),
         _ => "no StorageClass".to_owned(),
     };
-    Diagnosis::new(
-        Case::ClaimNotBound,
-        format!(
-            "claim {name} is {} and has no PersistentVolume ({class}), so there is nothing to attach",
-            claim.phase
-        ),
-    )
+    let phase = &claim.phase;
+    let summary =
+        format!("claim {name} is {phase} and has no PersistentVolume ({class}), so there is nothing to attach");
+    Diagnosis::new(Case::ClaimNotBound, summary)
     .since(claim.created)
     .next("the provisioner, or kube-controller-manager, binds a PersistentVolume")
     .run(
