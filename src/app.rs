@@ -47,7 +47,6 @@ mod tasks;
 
 use tasks::SharedTasks;
 
-/// Why the operator cannot start.
 #[derive(Debug, Error)]
 pub enum StartError {
     #[error("--log-level: {0}")]
@@ -69,7 +68,6 @@ pub struct ProcessOptions {
     /// Where metrics and health are served; nowhere without.
     pub http_endpoint: Option<ListenAddress>,
     pub metrics_path: String,
-    /// Level and form of the log.
     pub log: LogOptions,
     /// Deadlines of requests to the API server.
     pub request_deadlines: RequestDeadlines,

@@ -20,7 +20,6 @@ pub(super) struct ScrapePlace {
     _place: Arc<OwnedSemaphorePermit>,
 }
 
-/// Metrics that can be scraped.
 pub trait Scrape: fmt::Debug + Send + Sync {
     /// The exposition in OpenMetrics 1.0, or in the classic text format.
     fn encode(&self, openmetrics: bool) -> String;

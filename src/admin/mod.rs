@@ -31,7 +31,6 @@ const JSON: &str = "application/json";
 
 #[derive(Clone, Debug)]
 pub struct AdminState {
-    /// Served at [`AdminState::metrics_path`].
     pub metrics: Arc<dyn Scrape>,
     /// Served at `/livez`, `/healthz` and `/readyz`.
     pub health: Health,

@@ -20,7 +20,6 @@ pub use settings::{DropIn, SettingsError};
 
 use table::{Flag, FlagOwner, Flags};
 
-/// What the arguments ask for.
 #[derive(Debug)]
 pub enum DropInCommand {
     Help(String),
@@ -28,7 +27,6 @@ pub enum DropInCommand {
     Serve(Box<DropIn>),
 }
 
-/// Why the arguments cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// They are not in the form of flags: usage is shown and the exit code is 2.

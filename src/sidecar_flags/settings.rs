@@ -90,7 +90,6 @@ pub(super) fn check(flags: &Flags) -> Result<(), SettingsError> {
     }
 }
 
-/// Checks values and gives them their meaning.
 pub(super) fn into_settings(flags: Flags) -> Result<DropIn, SettingsError> {
     Ok(DropIn {
         driver: driver(&flags)?,

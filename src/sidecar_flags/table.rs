@@ -10,7 +10,6 @@ use crate::apiserver::RequestDeadlines;
 use crate::cli::ValueError;
 use crate::telemetry::logs::LogFormat;
 
-/// Which program has a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FlagOwner {
     Sidecar,
@@ -83,7 +82,6 @@ macro_rules! flags {
             pub alpha_log_options: BTreeSet<AlphaLogOption>,
             /// Feature gates that the sidecar does not know.
             pub unknown_gates: BTreeSet<String>,
-            /// The flags that were given.
             pub given: BTreeSet<&'static str>,
             /// What stood behind the flags.
             pub rest: Vec<String>,

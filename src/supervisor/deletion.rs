@@ -130,7 +130,6 @@ pub(super) fn withdraw_confirmation(object: &AttacherConfigObject, publishes: bo
     }}))
 }
 
-/// Whether a patch of the metadata is one of the finalizers.
 pub(super) fn is_of_finalizers(patch: &Value) -> bool {
     patch["metadata"].get("finalizers").is_some()
 }
@@ -141,7 +140,6 @@ pub(super) fn protects(patch: &Value) -> bool {
     finalizers.is_some_and(|finalizers| finalizers.iter().any(|entry| entry == WAIT_FOR_DETACH_FINALIZER))
 }
 
-/// Whether a patch lets go of an object.
 pub(super) fn lets_go(object: &AttacherConfigObject, patch: &Value) -> bool {
     is_waiting(object) && is_of_finalizers(patch)
 }

@@ -84,12 +84,10 @@ pub(super) struct Drivers {
     pub tasks: Tasks<Attaching>,
     /// What was found about attachments, which the status shows.
     pub insights: FindingsHandle,
-    /// Those that provision.
     pub provisioners: Tasks<Provisioning>,
 }
 
 impl Drivers {
-    /// `election` says how each driver competes for its Leases.
     pub fn new(context: SharedContext, election: LeaderElectionMode) -> Self {
         Self {
             provisioners: Tasks::new(Provisioning::new(context.clone(), election.clone())),
@@ -108,7 +106,6 @@ impl Drivers {
         self.provisioners.cut_off = cut_off.clone();
     }
 
-    /// Whether no task of either role runs.
     pub fn is_empty(&self) -> bool {
         self.tasks.is_empty() && self.provisioners.is_empty()
     }
@@ -155,7 +152,6 @@ impl Drivers {
         self.provisioners.start_missing();
     }
 
-    /// What a driver is at.
     pub fn phase(&self, name: &str) -> Option<DriverPhase> {
         self.tasks
             .get(name)

@@ -60,7 +60,6 @@ fn lanes_of<'s, K>(
     lanes.filter_map(move |(lane, stats)| (queue_name(names, lane) == name).then_some(stats))
 }
 
-/// Sets the gauges of a lane.
 fn set_lane<K>(
     metrics: &Metrics,
     driver: &str,

@@ -13,13 +13,11 @@ const FORGET_FOR: Duration = Duration::from_mins(1);
 
 /// Counts what the supervisor does.
 pub(super) struct SupervisorMetrics {
-    /// The metrics of the process.
     pub metrics: Metrics,
     /// The drivers whose AttacherConfig's generation is shown.
     shown: BTreeSet<String>,
     /// The reasons of the condition Ready that are shown.
     reasons: BTreeSet<ConditionReason>,
-    /// The drivers that there are.
     known: BTreeSet<String>,
     /// Since when others are gone.
     gone: BTreeMap<String, Instant>,

@@ -463,7 +463,6 @@ impl Supervisor {
         seen
     }
 
-    /// Applies the outcome of a write.
     fn apply_write(&mut self, finished: FinishedWrite) {
         let FinishedWrite {
             name,
@@ -539,7 +538,6 @@ fn record_status_event(events: &EventRecorder, (name, uid): (&str, Option<&str>)
     }
 }
 
-/// An Event on an AttacherConfig.
 fn config_event(
     name: &str,
     uid: Option<&str>,

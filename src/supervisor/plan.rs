@@ -22,9 +22,7 @@ pub(super) struct ConfigProblem {
 /// All that the plan reads of an AttacherConfig. It is given nothing else, so that no change can be missed where two are compared.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct PlanInput {
-    /// When the object was created.
     pub created: Option<Timestamp>,
-    /// Whether it is served.
     pub is_served: bool,
     /// Whether it waits to be deleted until its volumes are detached.
     pub is_waiting: bool,

@@ -38,7 +38,6 @@ static PROVISIONING: LimitedRole = LimitedRole {
     reasons: ConditionReason::PROVISIONING_SATURATED,
 };
 
-/// What is at its limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum SaturatedLimit {
     /// The lane of this name, which is that of the field.
@@ -48,7 +47,6 @@ enum SaturatedLimit {
     Group(Arc<str>),
 }
 
-/// The limits of a queue.
 pub(super) struct RoleLimits {
     role: &'static LimitedRole,
     /// What waits for longer is late.
@@ -59,7 +57,6 @@ pub(super) struct RoleLimits {
 }
 
 impl RoleLimits {
-    /// Those of attaching.
     pub fn attaching(config: &DriverConfig) -> Self {
         let limits = &config.concurrency;
         Self {
@@ -71,7 +68,6 @@ impl RoleLimits {
         }
     }
 
-    /// Those of provisioning.
     pub fn provisioning(settings: &Provisioning) -> Self {
         Self {
             role: &PROVISIONING,
@@ -104,7 +100,6 @@ pub(super) struct Saturation {
 }
 
 impl Saturation {
-    /// Observes the figures of a queue.
     pub fn observe<K>(&mut self, stats: &Stats<K>, limits: &RoleLimits, now: Instant) {
         if stats.paused {
             self.paused = Some(now);

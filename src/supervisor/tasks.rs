@@ -50,7 +50,6 @@ pub(super) trait TaskKind {
     fn unused(&mut self) {}
 }
 
-/// What a task is made of.
 pub(super) struct NewTask<R, X> {
     pub role: R,
     pub election: Option<LeaderElectionConfig>,
@@ -79,7 +78,6 @@ pub(super) struct RunningTask<X> {
     faults: u32,
 }
 
-/// All tasks of a role.
 pub(super) struct Tasks<K: TaskKind> {
     pub kind: K,
     wanted: Configs,
@@ -105,12 +103,10 @@ impl<K: TaskKind> Tasks<K> {
         }
     }
 
-    /// Whether no task runs.
     pub fn is_empty(&self) -> bool {
         self.set.is_empty()
     }
 
-    /// The settings of each task that is wanted.
     pub fn wanted(&self) -> &Configs {
         &self.wanted
     }
@@ -236,7 +232,6 @@ impl<K: TaskKind> Tasks<K> {
         self.running.insert(name.to_owned(), running);
     }
 
-    /// Lets all end.
     pub fn stop_all(&mut self) {
         self.stops = true;
         self.wanted.clear();
@@ -309,7 +304,6 @@ impl<X> RunningTask<X> {
         self.settings.borrow().leaving && self.status.borrow().claims == 0
     }
 
-    /// The name that the driver answered.
     pub fn answered_name(&self) -> Option<String> {
         let status = self.status.borrow();
         status.plugin.as_ref().map(|plugin| plugin.name.clone())

@@ -39,7 +39,6 @@ pub(super) struct TrackedConfig {
     pub object: AttacherConfigObject,
     /// The newest status that is known, whoever wrote it.
     pub written: AttacherConfigStatus,
-    /// When we last wrote it.
     written_at: Option<Instant>,
     /// Writes that failed in a row.
     failures: WriteFailures,
@@ -216,7 +215,6 @@ impl TrackedConfig {
         told.filter(|_| !is_gone_or_changed(error))
     }
 
-    /// Whether the metadata may be written now.
     pub fn may_write_metadata(&self) -> bool {
         self.metadata.may_write()
     }
@@ -397,7 +395,6 @@ fn nulled(there: &Value, wanted: &Value) -> Option<Value> {
     (!fields.is_empty()).then_some(Value::Object(fields))
 }
 
-/// Writes the status and the metadata of AttacherConfigs.
 #[derive(Clone)]
 pub(super) struct StatusWriter(Requests);
 
@@ -476,7 +473,6 @@ impl StatusWriter {
         written.map_err(|error| explained(error, STATUS))
     }
 
-    /// Sends a merge patch of the metadata.
     pub async fn write_metadata(&self, name: &str, patch: &Value) -> Result<AttacherConfigObject, ApiError> {
         let written = self
             .0

@@ -30,7 +30,6 @@ pub(super) struct FinishedWrite {
     pub answer: Result<AttacherConfigObject, ApiError>,
 }
 
-/// What a write is about.
 pub(super) enum WriteKind {
     Status(Box<StatusChange>),
     Metadata {
@@ -61,7 +60,6 @@ pub(super) struct StatusChange {
 }
 
 impl RunningWrites {
-    /// Whether there is one for this AttacherConfig.
     pub fn is_writing(&self, name: &str) -> bool {
         self.names.contains(name)
     }
