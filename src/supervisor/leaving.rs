@@ -11,7 +11,7 @@ use super::{config_event, driver_name};
 use crate::api::AttacherConfigObject;
 use crate::api::names::finalizer_name;
 use crate::apiserver::ApiError;
-use crate::events::{EventReason, EventRecorder};
+use crate::events::EventReason;
 
 /// The answer to a patch of the metadata, if it shows what was written: a mutating webhook may undo it.
 pub(super) fn kept(
@@ -101,13 +101,7 @@ pub(super) fn waits_for_nothing(
 
 /// Reports which volumes keep the finalizer of a driver whose AttacherConfig is gone. They are not touched: to take it off would let
 /// a volume go while a sidecar or another operator attaches it.
-pub(super) fn report_left_finalizers(
-    events: &EventRecorder,
-    drivers: &Drivers,
-    name: &str,
-    uid: Option<&str>,
-    driver: &str,
-) {
+pub(super) fn report_left_finalizers(drivers: &Drivers, name: &str, uid: Option<&str>, driver: &str) {
     let finalizer = finalizer_name(driver);
     let volumes = drivers.context.store.protected(&finalizer);
     let Some(first) = volumes.first() else { return };
@@ -118,5 +112,6 @@ pub(super) fn report_left_finalizers(
     );
     warn!(config = name, driver, PersistentVolumes = volumes.len(), "{note}");
     let reason = EventReason::FinalizersLeft;
-    events.record(config_event(name, uid, driver, reason, Box::default(), note));
+    let event = config_event(name, uid, driver, reason, Box::default(), note);
+    drivers.context.events.record(event);
 }

@@ -49,7 +49,6 @@ use crate::findings::{ConfiguredDriver, FindingsHandle};
 use crate::health::CheckHandle;
 use crate::lease::{LeaderElectionHandle, LeaderElections, LeaseShares, LeaseTimings};
 use crate::reflect::{from_lists, with_backoff};
-use crate::watch_answers::WatchAnswers;
 use deletion::Remaining;
 use drivers::Drivers;
 use election::LeaderElectionMode;
@@ -85,10 +84,7 @@ pub struct Supervisor {
     /// Held by the replica that writes the status of drivers that no replica leads; none before it is competed for, and at the end.
     status_lease: Option<LeaderElectionHandle>,
     elections: LeaderElections,
-    events: EventRecorder,
     metrics: SupervisorMetrics,
-    /// Where the connection of the watches records which of them the API server has accepted.
-    answers: WatchAnswers,
 }
 
 impl Supervisor {
@@ -96,8 +92,6 @@ impl Supervisor {
     /// what was found about attachments.
     pub fn new(context: SharedContext, elections: LeaderElections, insights: FindingsHandle) -> Self {
         let writer = StatusWriter::new(&context.requests);
-        let events = context.events.clone();
-        let answers = context.store.lists().answers();
         let metrics = SupervisorMetrics::new(context.metrics.clone());
         let mut drivers = Drivers::new(context, LeaderElectionMode::Each(elections.clone()));
         drivers.insights = insights;
@@ -110,8 +104,6 @@ impl Supervisor {
             writes: RunningWrites::default(),
             status_lease: None,
             elections,
-            events,
-            answers,
         }
     }
 
@@ -195,7 +187,7 @@ impl Supervisor {
         let mut events = pin!(events);
         let mut ticks = interval(CHECK_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut watched = WatchReadiness::new(check, self.answers.clone());
+        let mut watched = WatchReadiness::new(check, self.drivers.context.store.lists().answers());
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
@@ -487,11 +479,12 @@ impl Supervisor {
                 self.metrics.wrote(&change.before, &change.wanted);
                 let entry = self.objects.get(&name);
                 let driver = entry.and_then(|entry| driver_name(&self.drivers, &name, entry));
-                record_status_event(&self.events, (&name, uid), &driver.unwrap_or_default(), change);
+                let events = &self.drivers.context.events;
+                record_status_event(events, (&name, uid), &driver.unwrap_or_default(), change);
             }
             WriteKind::Metadata { released } => {
                 if let Some(driver) = released {
-                    leaving::report_left_finalizers(&self.events, &self.drivers, &name, uid, driver);
+                    leaving::report_left_finalizers(&self.drivers, &name, uid, driver);
                 }
             }
         }
