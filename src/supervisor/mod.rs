@@ -4,12 +4,14 @@
 //! differs is touched. An invalid object keeps its last good settings running. A task that ends by a fault of ours is started again
 //! with backoff, and the others do not notice.
 
-mod attach_cache;
+mod attach_nodes;
+mod attach_volumes;
 mod attachment_conditions;
 mod deletion;
 mod drivers;
 mod election;
 mod gauges;
+mod last_failure;
 mod leaving;
 mod metrics;
 mod plan;

@@ -5,10 +5,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::attachment_conditions::{consistent, healthy};
 use super::deletion::DeletionState;
+use super::last_failure::later;
 use super::plan::ConfigProblem;
 use super::provisioning_conditions;
 use super::provisioning_state::ProvisioningState;
-use super::provisioning_status::{self, later};
+use super::provisioning_status;
 use super::saturation::Saturation;
 use crate::api::condition::{
     self, ConditionReason, ConditionStatus, ConditionType, ConditionUpdate, replace, truncate_to_seconds,
