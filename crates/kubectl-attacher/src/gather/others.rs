@@ -50,16 +50,10 @@ pub(super) async fn read_others(sources: &Sources, scene: &mut Scene) {
         all.iter().filter(of_node).count()
     });
     let own = scene.attachment.found().map(|own| own.name.clone());
-    let others = all
-        .iter()
-        .filter(|other| Some(&other.name) != own.as_ref() && concerns(scene, other));
-    let holders = others.map(|other| holder(sources, scene, other));
-    let holders = join_all(holders).await;
+    let is_other = |other: &&Arc<Attachment>| Some(&other.name) != own.as_ref() && *other.attacher == **driver;
+    let others = all.iter().filter(is_other).filter(|other| scene.is_of_volume(other));
+    let holders = join_all(others.map(|other| holder(sources, scene, other))).await;
     scene.holders = Lookup::Found(holders);
-}
-
-fn concerns(scene: &Scene, other: &Attachment) -> bool {
-    *other.attacher == *scene.driver.name && scene.is_of_volume(other)
 }
 
 async fn holder(sources: &Sources, scene: &Scene, other: &Arc<Attachment>) -> Holder {
@@ -75,16 +69,12 @@ async fn holder(sources: &Sources, scene: &Scene, other: &Arc<Attachment>) -> Ho
     } else {
         (Lookup::Unknown, Lookup::Unknown, Lookup::Unknown)
     };
-    let pods = pods.map(|pods| {
-        let active = pods.into_iter().filter(|pod| !pod.is_over());
-        active
-            .map(|pod| HolderPod {
-                name: format!("{}/{}", pod.namespace, pod.name),
-                deleting: pod.deleting,
-                owner: pod.owner,
-            })
-            .collect()
-    });
+    let shown = |pod: PodRecord| HolderPod {
+        name: format!("{}/{}", pod.namespace, pod.name),
+        deleting: pod.deleting,
+        owner: pod.owner,
+    };
+    let pods = pods.map(|pods| pods.into_iter().filter(|pod| !pod.is_over()).map(shown).collect());
     Holder {
         attachment: Arc::clone(other),
         node,

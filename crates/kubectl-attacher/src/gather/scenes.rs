@@ -4,7 +4,7 @@ use aws_lc_rs::digest::{SHA256, digest};
 use csi_attacher_model::objects::{
     Attachment, AttachmentSource, PersistentVolumeWire, SecretReference, Volume, VolumeAttachmentWire,
 };
-use futures::future::join_all;
+use futures::future::{OptionFuture, join_all};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -173,13 +173,9 @@ async fn complete(sources: &Sources, mut scene: Scene) -> Scene {
         scene.attachment = Lookup::Found(own);
     }
     let driver = sources.driver(&scene.driver.name);
-    let node = async {
-        match &scene.node_name {
-            Some(node) => sources.node(node).await,
-            None => (Lookup::Unknown, Lookup::Unknown),
-        }
-    };
-    let (driver, (node, csi_node), attachment) = futures::join!(driver, node, own_attachment(sources, &scene));
+    let node = OptionFuture::from(scene.node_name.as_ref().map(|node| sources.node(node)));
+    let (driver, node, attachment) = futures::join!(driver, node, own_attachment(sources, &scene));
+    let (node, csi_node) = node.unwrap_or_default();
     (scene.driver, scene.node, scene.csi_node, scene.attachment) = (driver, node, csi_node, attachment);
     let settled = scene.attachment.found().is_some_and(|own| is_settled(own));
     if !settled || scene.is_for_one_node() {
@@ -231,26 +227,15 @@ async fn own_attachment(sources: &Sources, scene: &Scene) -> Lookup<Arc<Attachme
 /// Events and the publish secret.
 async fn read_details(sources: &Sources, scene: &mut Scene) {
     let reference = secret(scene);
-    let secret = async {
-        match &reference {
-            Some(reference) => Some((reference.clone(), sources.secret(reference).await)),
-            None => None,
-        }
-    };
-    let events = async {
-        match scene.attachment.found() {
-            Some(attachment) => sources.events("VolumeAttachment", "default", &attachment.name).await,
-            None => Lookup::Unknown,
-        }
-    };
-    let pod_events = async {
-        match &scene.pod {
-            Some(pod) => sources.events("Pod", &pod.namespace, &pod.name).await,
-            None => Lookup::Unknown,
-        }
-    };
-    let (secret, events, pod_events) = futures::join!(secret, events, pod_events);
-    (scene.secret, scene.events, scene.pod_events) = (secret, events, pod_events);
+    let secret = reference.as_ref().map(|reference| sources.secret(reference));
+    let attachment = scene.attachment.found();
+    let events = attachment.map(|own| sources.events("VolumeAttachment", "default", &own.name));
+    let pod = scene.pod.as_ref();
+    let pod_events = pod.map(|pod| sources.events("Pod", &pod.namespace, &pod.name));
+    let (secret, events) = (OptionFuture::from(secret), OptionFuture::from(events));
+    let (secret, events, pod_events) = futures::join!(secret, events, OptionFuture::from(pod_events));
+    scene.secret = reference.zip(secret);
+    (scene.events, scene.pod_events) = (events.unwrap_or_default(), pod_events.unwrap_or_default());
 }
 
 /// The publish secret that the driver's calls need.
