@@ -105,10 +105,8 @@ fn health_answer(reports: &[CheckReport], request: &Parts) -> Response {
     let verbose = query
         .split('&')
         .any(|parameter| parameter.split('=').next() == Some("verbose"));
-    let listed: Vec<&CheckReport> = reports
-        .iter()
-        .filter(|report| verbose || report.failure.is_some())
-        .collect();
+    let is_listed = |report: &&CheckReport| verbose || report.failure.is_some();
+    let listed: Vec<&CheckReport> = reports.iter().filter(is_listed).collect();
     if accepts(&request.headers, JSON) {
         let json = health_json(healthy, &listed);
         (status, [(header::CONTENT_TYPE, JSON)], json).into_response()

@@ -293,13 +293,7 @@ impl StatusPart {
             Self::AllButProvisioning => !ConditionType::is_of_provisioning(&condition.type_),
             Self::Provisioning => ConditionType::is_of_provisioning(&condition.type_),
         };
-        let conditions = status
-            .conditions
-            .iter()
-            .filter(is_own)
-            .filter(is_said)
-            .cloned()
-            .collect();
+        let conditions = status.conditions.iter().filter(is_own).filter(is_said);
         let rest = match self {
             Self::Provisioning => AttacherConfigStatus {
                 provisioning: status.provisioning.clone(),
@@ -312,7 +306,7 @@ impl StatusPart {
             Self::All => status.clone(),
         };
         AttacherConfigStatus {
-            conditions,
+            conditions: conditions.cloned().collect(),
             leader_election: None,
             ..rest
         }
@@ -362,10 +356,8 @@ impl StatusPart {
             Self::Provisioning => (answered.clone(), wanted),
         };
         let is_of_provisioning = |condition: &&Condition| ConditionType::is_of_provisioning(&condition.type_);
-        let conditions = rest
-            .conditions
-            .iter()
-            .filter(|condition| !is_of_provisioning(condition));
+        let conditions = rest.conditions.iter();
+        let conditions = conditions.filter(|condition| !is_of_provisioning(condition));
         let others = provisioning.conditions.iter().filter(is_of_provisioning);
         AttacherConfigStatus {
             conditions: conditions.chain(others).cloned().collect(),
@@ -474,10 +466,8 @@ impl StatusWriter {
     }
 
     pub async fn write_metadata(&self, name: &str, patch: &Value) -> Result<AttacherConfigObject, ApiError> {
-        let written = self
-            .0
-            .patch(name, PatchType::Merge, patch, None, &Span::disabled())
-            .await;
+        let untraced = Span::disabled();
+        let written = self.0.patch(name, PatchType::Merge, patch, None, &untraced).await;
         written.map_err(|error| explained(error, METADATA))
     }
 }

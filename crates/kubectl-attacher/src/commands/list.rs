@@ -77,11 +77,8 @@ pub(super) async fn run(context: &Context, arguments: &ListArguments) -> Result<
 }
 
 fn concerns(arguments: &ListArguments, attachment: &Attachment) -> bool {
-    arguments
-        .driver
-        .as_deref()
-        .is_none_or(|driver| *driver == *attachment.attacher)
-        && arguments.node.as_deref().is_none_or(|node| *node == *attachment.node)
+    let (driver, node) = (arguments.driver.as_deref(), arguments.node.as_deref());
+    driver.is_none_or(|driver| *driver == *attachment.attacher) && node.is_none_or(|node| *node == *attachment.node)
 }
 
 /// The claims of PersistentVolumes.

@@ -69,10 +69,8 @@ pub(super) async fn run(context: &Context, arguments: &WaitArguments) -> Result<
         once(context, arguments, &mut state).await?
     } else {
         let waiting = follow(context, arguments, &mut state);
-        tokio::time::timeout(arguments.timeout, waiting)
-            .await
-            .ok()
-            .transpose()?
+        let ended = tokio::time::timeout(arguments.timeout, waiting).await;
+        ended.ok().transpose()?
     };
     let Some(target) = ended else {
         return Err(PluginError::Timeout {
@@ -282,11 +280,8 @@ fn left(state: WaitFor, known: &BTreeMap<String, Attachment>) -> Vec<String> {
         WaitFor::Detached => true,
         WaitFor::Attached => !is_settled(attachment),
     };
-    known
-        .values()
-        .filter(waits)
-        .map(|attachment| attachment.name.to_string())
-        .collect()
+    let left = known.values().filter(waits);
+    left.map(|attachment| attachment.name.to_string()).collect()
 }
 
 fn progress(target: &Target, left: &[String]) {

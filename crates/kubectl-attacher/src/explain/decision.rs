@@ -180,11 +180,8 @@ fn neighbours(scene: &Scene, attachment: &Attachment, facts: &DriverFacts) -> Ne
     };
     let others = holders.iter().map(|holder| &holder.attachment);
     let mut others = others.filter(|other| other.attacher == attachment.attacher && scene.is_of_volume(other));
-    let mut elsewhere: Vec<Arc<Attachment>> = others
-        .clone()
-        .filter(|other| other.node != attachment.node && other.deleting.is_some())
-        .cloned()
-        .collect();
+    let goes_elsewhere = |other: &&Arc<Attachment>| other.node != attachment.node && other.deleting.is_some();
+    let mut elsewhere: Vec<Arc<Attachment>> = others.clone().filter(goes_elsewhere).cloned().collect();
     elsewhere.sort_by_key(|other| !is_leaving(other, &facts.finalizer));
     let here = others
         .find(|other| {

@@ -31,10 +31,7 @@ pub async fn connect(options: &GlobalOptions) -> Result<(Client, String)> {
     config.read_timeout = Some(Duration::from_mins(2));
     config.connect_timeout = Some(Duration::from_secs(10));
     impersonate(&mut config.auth_info, options);
-    let namespace = options
-        .namespace
-        .clone()
-        .unwrap_or_else(|| config.default_namespace.clone());
+    let namespace = options.namespace.as_ref().unwrap_or(&config.default_namespace).clone();
     Ok((client(config)?, namespace))
 }
 

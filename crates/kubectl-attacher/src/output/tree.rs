@@ -11,10 +11,8 @@ fn headline(explanation: &Explanation, style: Style) -> Painted {
     let worst = explanation.chains.iter().max_by_key(|chain| chain.diagnosis.verdict);
     let subject = explanation.subject.to_string();
     let Some(chain) = worst else {
-        let own = explanation
-            .steps
-            .iter()
-            .filter(|step| step.object == explanation.subject);
+        let is_own = |step: &&Step| step.object == explanation.subject;
+        let own = explanation.steps.iter().filter(is_own);
         let said: Vec<&str> = own.map(|step| step.text.as_str()).collect();
         let text = format!("{subject}: {}", said.join("; "));
         let is_done = explanation.steps.iter().all(|step| step.state == StepState::Done);

@@ -141,11 +141,8 @@ fn direct(
     proof: Option<ReleaseProof>,
     quiet_for: Duration,
 ) -> Result<ReleaseWay, Refused> {
-    let since_error = attachment
-        .detach_error
-        .as_ref()
-        .and_then(|error| error.time)
-        .map(|at| age(at, scene.now));
+    let failed = attachment.detach_error.as_ref().and_then(|error| error.time);
+    let since_error = failed.map(|at| age(at, scene.now));
     if let Some(ago) = since_error.filter(|ago| *ago < quiet_for) {
         return Err(format!(
             "an error of the detach was written {} s ago, so an attacher without a Lease may be at work; stop it, and wait for {} s",
