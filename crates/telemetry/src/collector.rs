@@ -89,7 +89,6 @@ pub(super) struct OtlpSink {
     transport: TransportSettings,
     /// How long a batch may take with all its retries.
     batch_timeout: Duration,
-    headers: HeaderMap,
     resource: Resource,
     exporter: Option<SpanExporter>,
     /// Whether a request may have got no answer. Its connection looks like one that works: a proxy that lost the way to the
@@ -110,14 +109,12 @@ impl OtlpSink {
         settings: OtlpSettings,
         transport: TransportSettings,
         batch_timeout: Duration,
-        headers: HeaderMap,
         resource: Resource,
     ) -> Self {
         Self {
             settings,
             transport,
             batch_timeout,
-            headers,
             resource,
             exporter: None,
             is_unanswered: false,
@@ -226,7 +223,7 @@ impl OtlpSink {
     }
 
     fn build_grpc(&self) -> Result<SpanExporter, ExporterError> {
-        let headers = self.headers.clone();
+        let headers = self.transport.headers.clone();
         let ours = move |mut request: tonic::Request<()>| {
             let mut all = std::mem::take(request.metadata_mut()).into_headers();
             replace(&mut all, &headers);
@@ -303,7 +300,7 @@ impl OtlpSink {
         if let Some(compression) = self.transport.compression {
             builder = builder.with_compression(compression);
         }
-        let headers = self.headers.clone();
+        let headers = self.transport.headers.clone();
         // The SDK's own client for the `hyper-client` feature knows no TLS.
         let client: Arc<dyn HttpClient> = if self.is_encrypted() {
             let connector = HttpsConnectorBuilder::new()

@@ -21,6 +21,7 @@ fn transport() -> TransportSettings {
         certificate: None,
         client_certificate: None,
         client_key: None,
+        headers: HeaderMap::new(),
     }
 }
 
@@ -36,13 +37,8 @@ fn lasting_collector(
 ) -> OtlpSink {
     let endpoint = endpoint.to_owned();
     let resource = Resource::builder_empty().build();
-    OtlpSink::new(
-        OtlpSettings { protocol, endpoint },
-        transport,
-        batch_timeout,
-        HeaderMap::new(),
-        resource,
-    )
+    let settings = OtlpSettings { protocol, endpoint };
+    OtlpSink::new(settings, transport, batch_timeout, resource)
 }
 
 const PROTOCOLS: [Protocol; 3] = [Protocol::Grpc, Protocol::HttpBinary, Protocol::HttpJson];

@@ -29,7 +29,6 @@ impl Exporters {
                 otlp.clone(),
                 settings.transport.clone(),
                 settings.batch.export_timeout,
-                settings.headers.clone(),
                 resource.clone(),
             ))),
         };

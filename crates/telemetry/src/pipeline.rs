@@ -10,7 +10,7 @@ use std::time::Duration;
 use opentelemetry::trace::TracerProvider;
 use opentelemetry::{Context, InstrumentationScope, KeyValue};
 use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider};
+use opentelemetry_sdk::trace::SdkTracerProvider;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -19,7 +19,7 @@ use super::collector::without_sdk_warnings;
 use super::exporter::Exporters;
 use super::ids::SpanIdGenerator;
 use super::names;
-use super::otel_env::{RootSampler, SamplerSettings, TraceSettings};
+use super::otel_env::TraceSettings;
 use super::share::PresetSampler;
 use super::span_counts::{SpanCounters, SpanCounts};
 use super::trace::Tracer;
@@ -168,16 +168,11 @@ fn resource(settings: &TraceSettings) -> Resource {
 }
 
 fn tracer(settings: &TraceSettings, resource: Resource, queue: Arc<SpanQueue>) -> Tracer {
-    let limits = settings.limits;
-    let sampler = sampler(settings.sampler);
+    let sampler = settings.sampler.clone();
     let provider = without_sdk_warnings(SdkTracerProvider::builder)
         .with_sampler(PresetSampler(sampler.clone()))
         .with_id_generator(SpanIdGenerator::default())
-        .with_max_attributes_per_span(limits.attributes)
-        .with_max_events_per_span(limits.events)
-        .with_max_links_per_span(limits.links)
-        .with_max_attributes_per_event(limits.event_attributes)
-        .with_max_attributes_per_link(limits.link_attributes)
+        .with_span_limits(settings.limits)
         .with_resource(resource)
         .with_span_processor(CountingSpanProcessor(queue))
         .build();
@@ -188,22 +183,9 @@ fn tracer(settings: &TraceSettings, resource: Resource, queue: Arc<SpanQueue>) -
     Tracer::new(
         provider.tracer_with_scope(scope),
         sampler,
-        limits.value_length,
+        settings.value_length,
         settings.propagates,
     )
-}
-
-fn sampler(settings: SamplerSettings) -> Sampler {
-    let root = match settings.root {
-        RootSampler::AlwaysOn => Sampler::AlwaysOn,
-        RootSampler::AlwaysOff => Sampler::AlwaysOff,
-        RootSampler::Ratio(ratio) => Sampler::TraceIdRatioBased(ratio),
-    };
-    if settings.parent_based {
-        Sampler::ParentBased(Box::new(root))
-    } else {
-        root
-    }
 }
 
 #[cfg(test)]

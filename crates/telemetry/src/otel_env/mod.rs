@@ -9,18 +9,18 @@ mod settings;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use opentelemetry_otlp::{Compression, Protocol};
+use opentelemetry_sdk::trace::{Sampler, SpanLimits};
 
 use super::attribute::DEFAULT_VALUE_LENGTH_LIMIT;
 use super::metrics::ExemplarFilter;
 use super::names::{SERVICE_NAME, attr};
 pub use settings::TraceSettings;
-pub(crate) use settings::{
-    BatchSettings, ExporterSettings, OtlpSettings, RootSampler, SamplerSettings, SpanLimitSettings, TransportSettings,
-};
+pub(crate) use settings::{BatchSettings, ExporterSettings, OtlpSettings, TransportSettings};
 
 /// The variables this program knows, in the order of `docs/reference/TELEMETRY-ENVIRONMENT.md`, which says what each does; a
 /// test compares the two.
@@ -88,7 +88,7 @@ pub fn process_environment() -> Environment {
 }
 
 /// Result of [`parse`].
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct ParsedEnvironment {
     /// What to do.
     pub settings: TraceSettings,
@@ -106,10 +106,10 @@ pub fn parse(environment: &Environment, service_version: &str) -> ParsedEnvironm
     let settings = TraceSettings {
         exporters: reader.exporters(),
         transport: reader.transport(),
-        headers: reader.headers(),
         sampler: reader.sampler(),
         propagates: reader.propagates(),
         limits: reader.limits(),
+        value_length: reader.value_length(),
         batch: reader.batch(),
         resource: reader.resource(service_version),
         exemplars: reader.exemplars(),
@@ -188,9 +188,8 @@ impl<'a> EnvironmentReader<'a> {
         }
     }
 
-    fn count(&mut self, names: &[&str], default: u32) -> u32 {
+    fn count<N: FromStr>(&mut self, names: &[&str]) -> Option<N> {
         self.first(names, "a whole number from 0", |value| value.parse().ok())
-            .unwrap_or(default)
     }
 
     fn size(&mut self, name: &str, default: usize) -> usize {
@@ -200,28 +199,24 @@ impl<'a> EnvironmentReader<'a> {
             .unwrap_or(default)
     }
 
-    fn list(&self, name: &str) -> Option<Vec<String>> {
+    /// The entries of a list that are `known`, in lower case; each other one costs a warning.
+    fn list(&mut self, name: &str, known: &[&str], expected: &str) -> Option<Vec<String>> {
         let entries = self
             .text(name)?
             .split(',')
             .map(|entry| entry.trim().to_ascii_lowercase());
-        Some(entries.filter(|entry| !entry.is_empty()).collect())
+        let entries = entries.filter(|entry| !entry.is_empty());
+        let (entries, unknown): (Vec<_>, Vec<_>) = entries.partition(|entry| known.contains(&entry.as_str()));
+        for _unknown in unknown {
+            self.warn(name, expected);
+        }
+        Some(entries)
     }
 
     fn warn_about_other_signals(&mut self) {
-        for entry in self.list("OTEL_METRICS_EXPORTER").unwrap_or_default() {
-            if !matches!(entry.as_str(), "prometheus" | "none") {
-                self.warn(
-                    "OTEL_METRICS_EXPORTER",
-                    "metrics are served for scraping only (prometheus or none)",
-                );
-            }
-        }
-        for entry in self.list("OTEL_LOGS_EXPORTER").unwrap_or_default() {
-            if entry != "none" {
-                self.warn("OTEL_LOGS_EXPORTER", "logs go to standard error only (none)");
-            }
-        }
+        let served = "metrics are served for scraping only (prometheus or none)";
+        self.list("OTEL_METRICS_EXPORTER", &["prometheus", "none"], served);
+        self.list("OTEL_LOGS_EXPORTER", &["none"], "logs go to standard error only (none)");
         if self.text("OTEL_CONFIG_FILE").is_some() {
             self.warn(
                 "OTEL_CONFIG_FILE",
@@ -234,11 +229,9 @@ impl<'a> EnvironmentReader<'a> {
         if self.boolean(&["OTEL_SDK_DISABLED"]) {
             return Vec::new();
         }
-        let mut asked = self.list("OTEL_TRACES_EXPORTER").unwrap_or_default();
-        let is_known = |entry: &String| matches!(entry.as_str(), "otlp" | "console" | "otlp/stdout" | "none");
-        for _unknown in asked.extract_if(.., |entry| !is_known(entry)) {
-            self.warn("OTEL_TRACES_EXPORTER", "expected otlp, console or none");
-        }
+        let known = ["otlp", "console", "otlp/stdout", "none"];
+        let asked = self.list("OTEL_TRACES_EXPORTER", &known, "expected otlp, console or none");
+        let mut asked = asked.unwrap_or_default();
         // What is not known is ignored, and nothing that is left is nothing that is set.
         let is_set = !asked.is_empty();
         if !is_set {
@@ -265,29 +258,23 @@ impl<'a> EnvironmentReader<'a> {
         exporters
     }
 
-    fn sampler(&mut self) -> SamplerSettings {
-        const ALL: SamplerSettings = SamplerSettings {
-            root: RootSampler::AlwaysOn,
-            parent_based: true,
+    fn sampler(&mut self) -> Sampler {
+        const NAME: &str = "OTEL_TRACES_SAMPLER";
+        let following = |root| Sampler::ParentBased(Box::new(root));
+        let Some(chosen) = self.text(NAME).map(str::to_ascii_lowercase) else {
+            return following(Sampler::AlwaysOn);
         };
-        let name = "OTEL_TRACES_SAMPLER";
-        let Some(chosen) = self.text(name).map(str::to_ascii_lowercase) else {
-            return ALL;
-        };
-        let (parent_based, root) = match chosen.strip_prefix("parentbased_") {
-            Some(root) => (true, root),
-            None => (false, chosen.as_str()),
-        };
-        let root = match root {
-            "always_on" => RootSampler::AlwaysOn,
-            "always_off" => RootSampler::AlwaysOff,
-            "traceidratio" => RootSampler::Ratio(self.ratio()),
+        let follows = chosen.strip_prefix("parentbased_");
+        let root = match follows.unwrap_or(&chosen) {
+            "always_on" => Sampler::AlwaysOn,
+            "always_off" => Sampler::AlwaysOff,
+            "traceidratio" => Sampler::TraceIdRatioBased(self.ratio()),
             _ => {
-                self.warn(name, "expected [parentbased_]always_on, always_off or traceidratio");
-                return ALL;
+                self.warn(NAME, "expected [parentbased_]always_on, always_off or traceidratio");
+                return following(Sampler::AlwaysOn);
             }
         };
-        SamplerSettings { root, parent_based }
+        if follows.is_some() { following(root) } else { root }
     }
 
     fn ratio(&mut self) -> f64 {
@@ -297,41 +284,35 @@ impl<'a> EnvironmentReader<'a> {
     }
 
     fn propagates(&mut self) -> bool {
-        let Some(entries) = self.list("OTEL_PROPAGATORS") else {
-            return true;
-        };
-        let (mut trace_context, mut none, mut known) = (false, false, false);
-        for entry in &entries {
-            match entry.as_str() {
-                "tracecontext" => trace_context = true,
-                "baggage" => {}
-                "none" => none = true,
-                _ => {
-                    self.warn("OTEL_PROPAGATORS", "expected tracecontext, baggage or none");
-                    continue;
-                }
-            }
-            known = true;
-        }
+        let known = ["tracecontext", "baggage", "none"];
+        let entries = self.list("OTEL_PROPAGATORS", &known, "expected tracecontext, baggage or none");
+        let entries = entries.unwrap_or_default();
+        let has = |name: &str| entries.iter().any(|entry| entry == name);
         // A value of which nothing can be used counts as unset.
-        !known || (trace_context && !none)
+        entries.is_empty() || (has("tracecontext") && !has("none"))
     }
 
-    fn limits(&mut self) -> SpanLimitSettings {
-        let attributes = self.count(&["OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "OTEL_ATTRIBUTE_COUNT_LIMIT"], 128);
-        let lengths = [
+    fn limits(&mut self) -> SpanLimits {
+        let attributes = ["OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "OTEL_ATTRIBUTE_COUNT_LIMIT"];
+        SpanLimits {
+            max_attributes_per_span: self.limit(&attributes),
+            max_events_per_span: self.limit(&["OTEL_SPAN_EVENT_COUNT_LIMIT"]),
+            max_links_per_span: self.limit(&["OTEL_SPAN_LINK_COUNT_LIMIT"]),
+            max_attributes_per_event: self.limit(&["OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT"]),
+            max_attributes_per_link: self.limit(&["OTEL_LINK_ATTRIBUTE_COUNT_LIMIT"]),
+        }
+    }
+
+    fn limit(&mut self, names: &[&str]) -> u32 {
+        self.count(names).unwrap_or(128)
+    }
+
+    fn value_length(&mut self) -> usize {
+        let names = [
             "OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT",
             "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT",
         ];
-        let length = self.first(&lengths, "a whole number from 0", |value| value.parse().ok());
-        SpanLimitSettings {
-            value_length: length.unwrap_or(DEFAULT_VALUE_LENGTH_LIMIT),
-            attributes,
-            events: self.count(&["OTEL_SPAN_EVENT_COUNT_LIMIT"], 128),
-            links: self.count(&["OTEL_SPAN_LINK_COUNT_LIMIT"], 128),
-            event_attributes: self.count(&["OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT"], 128),
-            link_attributes: self.count(&["OTEL_LINK_ATTRIBUTE_COUNT_LIMIT"], 128),
-        }
+        self.count(&names).unwrap_or(DEFAULT_VALUE_LENGTH_LIMIT)
     }
 
     fn batch(&mut self) -> BatchSettings {
@@ -453,6 +434,7 @@ impl<'a> EnvironmentReader<'a> {
             certificate: self.file("CERTIFICATE"),
             client_certificate: self.file("CLIENT_CERTIFICATE"),
             client_key: self.file("CLIENT_KEY"),
+            headers: self.headers(),
         }
     }
 

@@ -6,23 +6,24 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use opentelemetry_otlp::{Compression, Protocol};
+use opentelemetry_sdk::trace::{Sampler, SpanLimits};
 
 use crate::metrics::ExemplarFilter;
 
 /// Everything the environment says about traces.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct TraceSettings {
     /// Where spans go; nothing is traced when that is nowhere.
     pub(crate) exporters: Vec<ExporterSettings>,
     pub(crate) transport: TransportSettings,
-    /// Extra headers for the collector of the process; values are marked sensitive, so that Debug hides them.
-    pub(crate) headers: HeaderMap,
     /// Which traces are kept, where the AttacherConfig does not say.
-    pub(crate) sampler: SamplerSettings,
+    pub(crate) sampler: Sampler,
     /// Whether outgoing calls carry `traceparent` (`OTEL_PROPAGATORS`). Baggage is accepted and sends nothing, as this
     /// program never has any.
     pub(crate) propagates: bool,
-    pub(crate) limits: SpanLimitSettings,
+    pub(crate) limits: SpanLimits,
+    /// Bytes of one string value.
+    pub(crate) value_length: usize,
     /// Limits of the queue between spans and exporters.
     pub(crate) batch: BatchSettings,
     /// Attributes of the resource, the later ones of the environment already merged in.
@@ -55,35 +56,8 @@ pub(crate) struct TransportSettings {
     pub(crate) certificate: Option<PathBuf>,
     pub(crate) client_certificate: Option<PathBuf>,
     pub(crate) client_key: Option<PathBuf>,
-}
-
-/// Head sampling of a root span.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum RootSampler {
-    AlwaysOn,
-    AlwaysOff,
-    /// Keep this share (0 to 1) of the traces, decided from the trace id.
-    Ratio(f64),
-}
-
-/// `OTEL_TRACES_SAMPLER` and its argument.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct SamplerSettings {
-    /// Decision for a span without a parent, and for all spans when `parent_based` is off.
-    pub(crate) root: RootSampler,
-    /// Whether a span follows its parent's decision.
-    pub(crate) parent_based: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SpanLimitSettings {
-    /// Bytes of one string value.
-    pub(crate) value_length: usize,
-    pub(crate) attributes: u32,
-    pub(crate) events: u32,
-    pub(crate) links: u32,
-    pub(crate) event_attributes: u32,
-    pub(crate) link_attributes: u32,
+    /// Extra headers; values are marked sensitive, so that Debug hides them.
+    pub(crate) headers: HeaderMap,
 }
 
 /// Limits of the queue between spans and exporters (`OTEL_BSP_*`).

@@ -19,10 +19,15 @@ fn otlp(parsed: &ParsedEnvironment) -> &OtlpSettings {
     }
 }
 
-const KEEP_ALL: SamplerSettings = SamplerSettings {
-    root: RootSampler::AlwaysOn,
-    parent_based: true,
-};
+fn following(root: Sampler) -> Sampler {
+    Sampler::ParentBased(Box::new(root))
+}
+
+/// The types of the SDK can be compared by this alone.
+fn shown(settings: &impl std::fmt::Debug) -> String {
+    format!("{settings:?}")
+}
+
 const ENDPOINT: (&str, &str) = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318");
 
 #[test]
@@ -37,18 +42,18 @@ fn an_empty_environment_means_the_documented_defaults_and_no_tracing() {
             certificate: None,
             client_certificate: None,
             client_key: None,
+            headers: HeaderMap::new(),
         },
-        headers: HeaderMap::new(),
-        sampler: KEEP_ALL,
+        sampler: following(Sampler::AlwaysOn),
         propagates: true,
-        limits: SpanLimitSettings {
-            value_length: 4096,
-            attributes: 128,
-            events: 128,
-            links: 128,
-            event_attributes: 128,
-            link_attributes: 128,
+        limits: SpanLimits {
+            max_attributes_per_span: 128,
+            max_events_per_span: 128,
+            max_links_per_span: 128,
+            max_attributes_per_event: 128,
+            max_attributes_per_link: 128,
         },
+        value_length: 4096,
         batch: BatchSettings {
             schedule_delay: Duration::from_secs(5),
             export_timeout: Duration::from_secs(30),
@@ -62,7 +67,7 @@ fn an_empty_environment_means_the_documented_defaults_and_no_tracing() {
         exemplars: ExemplarFilter::TraceBased,
         sdk_log_level: None,
     };
-    assert_eq!(parsed.settings, expected);
+    assert_eq!(shown(&parsed.settings), shown(&expected));
 }
 
 /// The variables of a short form: `G` for the general endpoint, `S` for the signal's, `P` and `I` for the protocol and
@@ -177,7 +182,7 @@ fn exporter_table() {
 
 #[test]
 fn sampler_table() {
-    use RootSampler::{AlwaysOff, AlwaysOn, Ratio};
+    use Sampler::{AlwaysOff, AlwaysOn, TraceIdRatioBased as Ratio};
     for (name, argument, root, parent_based, warnings) in [
         ("always_on", "", AlwaysOn, false, 0),
         ("ALWAYS_OFF", "", AlwaysOff, false, 0),
@@ -191,18 +196,15 @@ fn sampler_table() {
         ("parentbased_traceidratio", "half", Ratio(1.0), true, 1),
     ] {
         let parsed = settings(&[("OTEL_TRACES_SAMPLER", name), ("OTEL_TRACES_SAMPLER_ARG", argument)]);
-        assert_eq!(
-            parsed.settings.sampler,
-            SamplerSettings { root, parent_based },
-            "{name} {argument}"
-        );
+        let wanted = if parent_based { following(root) } else { root };
+        assert_eq!(shown(&parsed.settings.sampler), shown(&wanted), "{name} {argument}");
         assert_eq!(parsed.warnings.len(), warnings, "{name} {argument}");
     }
     for (name, warnings) in [("", 0), ("xray", 1), ("parentbased_jaeger_remote", 1), ("on", 1)] {
         let parsed = settings(&[("OTEL_TRACES_SAMPLER", name)]);
         assert_eq!(
-            (parsed.settings.sampler, parsed.warnings.len()),
-            (KEEP_ALL, warnings),
+            (shown(&parsed.settings.sampler), parsed.warnings.len()),
+            (shown(&following(AlwaysOn)), warnings),
             "{name}"
         );
     }
@@ -266,9 +268,9 @@ fn limit_table() {
     ];
     for (pairs, length, attributes, warnings) in cases {
         let parsed = settings(pairs);
-        let limits = parsed.settings.limits;
+        let attribute_limit = parsed.settings.limits.max_attributes_per_span;
         assert_eq!(
-            (limits.value_length, limits.attributes, parsed.warnings.len()),
+            (parsed.settings.value_length, attribute_limit, parsed.warnings.len()),
             (*length, *attributes, *warnings),
             "{pairs:?}"
         );
@@ -282,10 +284,10 @@ fn limit_table() {
     let limits = parsed.settings.limits;
     assert_eq!(
         (
-            limits.events,
-            limits.links,
-            limits.event_attributes,
-            limits.link_attributes
+            limits.max_events_per_span,
+            limits.max_links_per_span,
+            limits.max_attributes_per_event,
+            limits.max_attributes_per_link
         ),
         (1, 2, 3, 4)
     );
@@ -406,8 +408,11 @@ fn headers_are_decoded_and_never_shown() {
         ENDPOINT,
         ("OTEL_EXPORTER_OTLP_HEADERS", &format!("authorization={secret},x=1")),
     ]);
-    assert_eq!(parsed.settings.headers["authorization"], "Bearer s3cr3t-canary");
-    assert_eq!(parsed.settings.headers["x"], "1");
+    assert_eq!(
+        parsed.settings.transport.headers["authorization"],
+        "Bearer s3cr3t-canary"
+    );
+    assert_eq!(parsed.settings.transport.headers["x"], "1");
     assert!(!format!("{parsed:?}").contains("s3cr3t-canary"));
     let broken = settings(&[
         ENDPOINT,
@@ -567,20 +572,26 @@ fn the_document_tells_of_every_variable_in_order() {
             "OTEL_BSP_MAX_EXPORT_BATCH_SIZE",
             defaults.batch.max_batch_size.to_string(),
         ),
+        ("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", defaults.value_length.to_string()),
         (
-            "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT",
-            defaults.limits.value_length.to_string(),
+            "OTEL_ATTRIBUTE_COUNT_LIMIT",
+            defaults.limits.max_attributes_per_span.to_string(),
         ),
-        ("OTEL_ATTRIBUTE_COUNT_LIMIT", defaults.limits.attributes.to_string()),
-        ("OTEL_SPAN_EVENT_COUNT_LIMIT", defaults.limits.events.to_string()),
-        ("OTEL_SPAN_LINK_COUNT_LIMIT", defaults.limits.links.to_string()),
+        (
+            "OTEL_SPAN_EVENT_COUNT_LIMIT",
+            defaults.limits.max_events_per_span.to_string(),
+        ),
+        (
+            "OTEL_SPAN_LINK_COUNT_LIMIT",
+            defaults.limits.max_links_per_span.to_string(),
+        ),
         (
             "OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT",
-            defaults.limits.event_attributes.to_string(),
+            defaults.limits.max_attributes_per_event.to_string(),
         ),
         (
             "OTEL_LINK_ATTRIBUTE_COUNT_LIMIT",
-            defaults.limits.link_attributes.to_string(),
+            defaults.limits.max_attributes_per_link.to_string(),
         ),
         ("OTEL_SERVICE_NAME", defaults.resource["service.name"].clone()),
     ] {
