@@ -10,7 +10,7 @@ use tracing::{error, warn};
 
 use super::SharedParts;
 use crate::supervisor::Shutdown;
-use crate::telemetry::{FlushOutcome, SHUTDOWN_CAP};
+use crate::telemetry::SHUTDOWN_CAP;
 
 /// What is left of the grace period when calls that still run are cancelled: time to release the Leases and to export traces. A call
 /// that runs until the process is killed would keep the Lease from the other replicas until it expires.
@@ -83,7 +83,7 @@ pub(super) async fn close(parts: SharedParts, mut next_signal: impl AsyncFnMut()
     let cap = left.clamp(MIN_CLOSE_TIMEOUT, SHUTDOWN_CAP);
     let ended = async { tokio::join!(timeout(cap, servers.ended()), guard.shutdown(cap)) };
     tokio::select! {
-        (_overdue, flushed) = ended => if let FlushOutcome::Lost(spans) = flushed {
+        (_overdue, spans) = ended => if spans > 0 {
             warn!(spans, "spans were lost at the end");
         },
         () = next_signal() => warn!("another stop signal received; exiting before all spans were exported"),

@@ -65,10 +65,10 @@ const PUBLIC_COLLECTOR: Terms = Terms {
 /// Why an exporter cannot be built. The texts hold file names and reasons, no contents.
 #[derive(Debug, Error)]
 enum ExporterError {
-    #[error("cannot read {path}: {source}")]
-    File { path: String, source: std::io::Error },
-    #[error("{path} {problem}")]
-    Pem { path: String, problem: pem::PemError },
+    #[error("cannot read {0}: {1}")]
+    File(String, std::io::Error),
+    #[error("{0} {1}")]
+    Pem(String, pem::PemError),
     /// Certificate and key do not go together.
     #[error("the key in {0} is not that of the first certificate in {1}")]
     Mismatch(String, String),
@@ -384,18 +384,12 @@ fn tls_config(settings: &TransportSettings) -> Result<ClientConfig, ExporterErro
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, ExporterError> {
-    std::fs::read(path).map_err(|source| ExporterError::File {
-        path: path.display().to_string(),
-        source,
-    })
+    std::fs::read(path).map_err(|error| ExporterError::File(path.display().to_string(), error))
 }
 
 /// What is wrong with the text of this file.
 fn bad(path: &Path, problem: pem::PemError) -> ExporterError {
-    ExporterError::Pem {
-        path: path.display().to_string(),
-        problem,
-    }
+    ExporterError::Pem(path.display().to_string(), problem)
 }
 
 /// Trusts the certificates of the settings; without any, those of the system are trusted.

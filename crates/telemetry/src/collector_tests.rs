@@ -72,7 +72,7 @@ async fn tls_files_are_read_for_all_transports() {
             ..good.clone()
         };
         assert!(
-            matches!(build(protocol, missing), Err(ExporterError::File { .. })),
+            matches!(build(protocol, missing), Err(ExporterError::File(..))),
             "{protocol:?}"
         );
         let half = TransportSettings {
@@ -95,7 +95,7 @@ async fn tls_files_are_read_for_all_transports() {
     };
     assert!(matches!(
         build(Protocol::HttpBinary, no_roots),
-        Err(ExporterError::Pem { .. })
+        Err(ExporterError::Pem(..))
     ));
 }
 

@@ -36,7 +36,7 @@ pub use lifecycle::TraceIdentity;
 pub use logs::{LogError, LogFormat, LogOptions};
 pub use metrics::Metrics;
 pub use opentelemetry::trace::{SpanContext, SpanKind, TraceId};
-pub use pipeline::{FlushOutcome, TelemetryGuard};
+pub use pipeline::TelemetryGuard;
 pub use redact::Redaction;
 use span_counts::SpanCounters;
 pub use trace::{Span, SpanOptions, Tracer};

@@ -27,15 +27,6 @@ use super::trace::Tracer;
 /// What a caller allows on top of the cap for the export thread to answer.
 const ANSWER_SLACK: Duration = Duration::from_millis(250);
 
-/// What became of the spans during a shutdown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FlushOutcome {
-    /// Every span that had ended was handed to the exporters.
-    Flushed,
-    /// The cap was reached first, or exports failed: this many spans were lost during the call.
-    Lost(u64),
-}
-
 /// Owns the export thread. Keep it until everything that makes spans has stopped, then call
 /// [`TelemetryGuard::shutdown`]; a guard that is only dropped loses the spans not exported yet.
 #[derive(Debug)]
@@ -48,23 +39,16 @@ pub struct TelemetryGuard {
 impl TelemetryGuard {
     /// Starts the pipeline, if there is one. When it cannot be started, a warning is logged and the tracer does nothing.
     pub(super) fn start(settings: &TraceSettings, counters: Arc<SpanCounters>) -> (Tracer, Self) {
-        let none = |counters| {
-            let pipeline = None;
-            (Tracer::disabled(), Self { pipeline, counters })
-        };
-        if settings.exporters.is_empty() {
-            return none(counters);
-        }
-        match Pipeline::start(settings, &counters) {
-            Ok((tracer, pipeline)) => {
-                let pipeline = Some(pipeline);
-                (tracer, Self { pipeline, counters })
-            }
-            Err(error) => {
+        let wanted = Some(settings).filter(|settings| !settings.exporters.is_empty());
+        let started = wanted.map(|settings| Pipeline::start(settings, &counters)).transpose();
+        let (tracer, pipeline) = started
+            .inspect_err(|error| {
                 tracing::warn!("cannot start the export thread for traces: {error}; tracing is off");
-                none(counters)
-            }
-        }
+            })
+            .ok()
+            .flatten()
+            .unzip();
+        (tracer.unwrap_or(Tracer::disabled()), Self { pipeline, counters })
     }
 
     /// Resolves when the export thread has ended though nobody closed the pipeline; never without one.
@@ -83,8 +67,9 @@ impl TelemetryGuard {
     }
 
     /// Stops taking spans, exports those that have ended, and stops the export thread, all within `cap` (see
-    /// `SHUTDOWN_CAP`). Only awaits, so that it is safe on any runtime.
-    pub async fn shutdown(mut self, cap: Duration) -> FlushOutcome {
+    /// `SHUTDOWN_CAP`). Answers how many spans were lost meanwhile, as the cap was reached first or exports failed. Only awaits, so that
+    /// it is safe on any runtime.
+    pub async fn shutdown(mut self, cap: Duration) -> u64 {
         let before = self.counters.read();
         self.close(cap);
         if let Some(pipeline) = self.pipeline.take() {
@@ -92,10 +77,7 @@ impl TelemetryGuard {
             drop(tokio::time::timeout(cap + ANSWER_SLACK, pipeline.finished).await);
         }
         let after = self.counters.read();
-        match lost(&after) - lost(&before) + after.open() {
-            0 => FlushOutcome::Flushed,
-            lost => FlushOutcome::Lost(lost),
-        }
+        lost(&after) - lost(&before) + after.open()
     }
 
     /// Refuses new spans, and stops the thread within `cap`. Returns at once.

@@ -20,13 +20,13 @@ impl SamplingRatio {
     /// same ratio picks the same traces.
     pub fn samples_trace(self, trace_id: TraceId) -> bool {
         let ratio = f64::from(self.0) / f64::from(MILLION);
-        let kind = SpanKind::Internal;
-        is_sampled(&Sampler::TraceIdRatioBased(ratio).should_sample(None, trace_id, "", &kind, &[], &[]))
+        samples(&Sampler::TraceIdRatioBased(ratio), trace_id)
     }
 }
 
-/// Whether the spans are to be exported.
-pub(super) fn is_sampled(result: &SamplingResult) -> bool {
+/// Whether the spans of a trace of this id are to be exported.
+pub(super) fn samples(sampler: &Sampler, trace_id: TraceId) -> bool {
+    let result = sampler.should_sample(None, trace_id, "", &SpanKind::Internal, &[], &[]);
     matches!(result.decision, SamplingDecision::RecordAndSample)
 }
 

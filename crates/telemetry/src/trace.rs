@@ -12,7 +12,7 @@ use opentelemetry::trace::{
     Link, Span as _, SpanBuilder, SpanContext, SpanKind, Status, TraceContextExt, TraceId, Tracer as _,
 };
 use opentelemetry::{Context, KeyValue};
-use opentelemetry_sdk::trace::{Sampler, SdkTracer, ShouldSample as _, Span as SdkSpan};
+use opentelemetry_sdk::trace::{Sampler, SdkTracer, Span as SdkSpan};
 
 use super::attribute::{AttrValue, Attribute, clean};
 use super::exemplar::SpanIds;
@@ -20,7 +20,7 @@ use super::ids::FixedIds;
 use super::lifecycle::TraceIdentity;
 use super::names::{attr, error_type};
 use super::redact::Redaction;
-use super::share::{PresetDecision, SamplingRatio, is_sampled};
+use super::share::{PresetDecision, SamplingRatio, samples};
 use super::w3c;
 
 /// The status of what a panic ended.
@@ -158,11 +158,7 @@ impl Tracer {
         let Some(shared) = &self.shared else { return false };
         match self.share {
             Some(share) => share.samples_trace(trace_id),
-            None => is_sampled(
-                &shared
-                    .sampler
-                    .should_sample(None, trace_id, "", &SpanKind::Internal, &[], &[]),
-            ),
+            None => samples(&shared.sampler, trace_id),
         }
     }
 

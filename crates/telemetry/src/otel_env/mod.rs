@@ -200,17 +200,14 @@ impl<'a> EnvironmentReader<'a> {
     }
 
     /// The entries of a list that are `known`, in lower case; each other one costs a warning.
-    fn list(&mut self, name: &str, known: &[&str], expected: &str) -> Option<Vec<String>> {
-        let entries = self
-            .text(name)?
-            .split(',')
-            .map(|entry| entry.trim().to_ascii_lowercase());
-        let entries = entries.filter(|entry| !entry.is_empty());
+    fn list(&mut self, name: &str, known: &[&str], expected: &str) -> Vec<String> {
+        let entries = self.text(name).unwrap_or_default().split(',').map(str::trim);
+        let entries = entries.filter(|entry| !entry.is_empty()).map(str::to_ascii_lowercase);
         let (entries, unknown): (Vec<_>, Vec<_>) = entries.partition(|entry| known.contains(&entry.as_str()));
         for _unknown in unknown {
             self.warn(name, expected);
         }
-        Some(entries)
+        entries
     }
 
     fn warn_about_other_signals(&mut self) {
@@ -230,8 +227,7 @@ impl<'a> EnvironmentReader<'a> {
             return Vec::new();
         }
         let known = ["otlp", "console", "otlp/stdout", "none"];
-        let asked = self.list("OTEL_TRACES_EXPORTER", &known, "expected otlp, console or none");
-        let mut asked = asked.unwrap_or_default();
+        let mut asked = self.list("OTEL_TRACES_EXPORTER", &known, "expected otlp, console or none");
         // What is not known is ignored, and nothing that is left is nothing that is set.
         let is_set = !asked.is_empty();
         if !is_set {
@@ -286,7 +282,6 @@ impl<'a> EnvironmentReader<'a> {
     fn propagates(&mut self) -> bool {
         let known = ["tracecontext", "baggage", "none"];
         let entries = self.list("OTEL_PROPAGATORS", &known, "expected tracecontext, baggage or none");
-        let entries = entries.unwrap_or_default();
         let has = |name: &str| entries.iter().any(|entry| entry == name);
         // A value of which nothing can be used counts as unset.
         entries.is_empty() || (has("tracecontext") && !has("none"))
