@@ -19,32 +19,25 @@ const BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";
 
 /// What is wrong with a PEM text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the variants are")]
 pub enum PemError {
-    /// It was pasted without its line ends.
     #[error("has lost its line ends: BEGIN, the data and END each need lines of their own")]
     OneLine,
-    /// There is no such item in it.
     #[error("holds no {0} in PEM form")]
     Missing(&'static str),
-    /// An END line is missing.
     #[error("is cut off: an END line is missing")]
     CutOff,
-    /// A BEGIN line is wrong.
     #[error("has a BEGIN line that cannot be read")]
     Begin,
-    /// The data is not base64.
     #[error("is not base64 between BEGIN and END")]
     Base64,
-    /// Anything else.
     #[error("is not PEM")]
     NotPem,
     /// None of its certificates is one, or the one that has to be.
     #[error("holds no certificate that can be read")]
     NoCertificate,
-    /// A private key with a passphrase, which nobody is there to type.
     #[error("is encrypted: store the key without a passphrase")]
     Encrypted,
-    /// A private key of another kind, or a broken one.
     #[error("is not an RSA, ECDSA or Ed25519 key that can be used")]
     Key,
 }

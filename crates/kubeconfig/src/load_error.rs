@@ -15,6 +15,7 @@ use crate::server::ServerError;
 
 /// Why a kubeconfig cannot be used. Neither it nor its sources quote a value.
 #[derive(Debug, Error)]
+#[allow(missing_docs, reason = "the messages say what the variants are")]
 pub enum LoadError {
     /// These files cannot be used, for a reason that quotes names of files, contexts and clusters at most.
     #[error("kubeconfig {0}: {1}")]
@@ -25,10 +26,8 @@ pub enum LoadError {
     /// One file has two entries of a name in this list, as client-go refuses it, too.
     #[error("kubeconfig {0}: {1} has the name {2} twice: remove one of the two")]
     Twice(String, &'static str, String),
-    /// The API server of these files cannot be asked.
     #[error("server in kubeconfig {0} {1}")]
     Server(String, #[source] ServerError),
-    /// The file with the token cannot be used.
     #[error("tokenFile {path} of the kubeconfig: {1}", path = .0.display())]
     TokenFile(PathBuf, #[source] std::io::Error),
 }
@@ -45,23 +44,19 @@ impl LoadError {
 
 /// What is wrong with a value, in the place of an error of kube that quotes it.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the messages say what the variants are")]
 pub enum ValueError {
-    /// It is no YAML, or a value has another type than its field.
     #[error("failed to parse kubeconfig YAML{0}")]
     Syntax(Place),
-    /// The data of this field is not base64.
     #[error("{0} is not base64")]
     Base64(&'static str),
-    /// The CA data is none.
     #[error("certificate-authority has no certificates in PEM form")]
     NoCertificates,
     /// The credential plugin, or another command that gives a token, failed.
     #[error("the command that gives credentials ended with {0}")]
     Command(ExitStatus),
-    /// The same gave nothing that can be used.
     #[error("the command that gives credentials printed none that can be read")]
     Printed,
-    /// The proxy cannot be used.
     #[error("proxy-url of the kubeconfig, or HTTPS_PROXY, names a proxy, and none of its kind is supported")]
     Proxy,
 }

@@ -20,14 +20,12 @@ const NAMESPACE: &str = "POD_NAMESPACE";
 
 /// Why the cluster of a pod is not known.
 #[derive(Debug, Error)]
+#[allow(missing_docs, reason = "the messages say what the variants are")]
 pub enum PodError {
-    /// A variable of the environment that the kubelet sets.
     #[error("{0} is not set")]
     Unset(&'static str),
-    /// The two variables make no URL.
     #[error("the address of KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT {0}")]
     Address(#[source] ServerError),
-    /// The service account has no token here.
     #[error("{path}: {1}", path = .0.display())]
     Token(PathBuf, #[source] std::io::Error),
 }

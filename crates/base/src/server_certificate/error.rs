@@ -31,42 +31,20 @@ pub struct ServerCertificateError {
 /// What is wrong with the certificate of a server, or with one above it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CertificateProblem {
-    /// It is for other names.
-    Name {
-        /// The name that was looked for.
-        name: String,
-        /// The names in the certificate.
-        presented: String,
-    },
-    /// No trusted certificate has signed it.
-    UnknownIssuer {
-        /// Who has, as far as the certificates say.
-        issuer: String,
-    },
-    /// A trusted certificate has signed it that can issue none for servers.
-    Issuer {
-        /// Its name.
-        issuer: String,
-        /// Why it cannot.
-        problem: IssuerProblem,
-    },
-    /// It, or an intermediate CA, is too old.
-    Expired {
-        /// Since when.
-        at: Timestamp,
-    },
-    /// It, or an intermediate CA, is too new.
-    NotYetValid {
-        /// Until when.
-        at: Timestamp,
-    },
+    /// It is not for the name that was looked for, but for others.
+    Name(String, String),
+    /// No trusted certificate has signed it; who has, as far as the certificates say.
+    UnknownIssuer(String),
+    /// The trusted certificate of this name has signed it, and can issue none for servers.
+    Issuer(String, IssuerProblem),
+    /// It, or an intermediate CA, is too old: since when.
+    Expired(Timestamp),
+    /// It, or an intermediate CA, is too new: until when.
+    NotYetValid(Timestamp),
     /// It, or an intermediate CA, is not for servers.
     Usage,
-    /// Its RSA key is too short.
-    ShortKey {
-        /// The size of the key.
-        bits: usize,
-    },
+    /// Its RSA key is too short: of so many bits.
+    ShortKey(usize),
     /// A key or signature of a kind that is not supported.
     Algorithm,
     /// Anything else.
@@ -75,26 +53,20 @@ pub enum CertificateProblem {
 
 /// Why a trusted certificate can issue none for servers.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the messages say what the variants are")]
 pub enum IssuerProblem {
-    /// It is too old.
     #[error("expired: put the new certificate of the CA there")]
     Expired,
-    /// It is too new.
     #[error("is not valid yet: compare the clocks of the machines")]
     NotYetValid,
-    /// It is no CA.
     #[error("is no CA (its basic constraints lack CA:TRUE): put the certificate of a CA there")]
     NotCa,
-    /// It may not sign certificates.
     #[error("may not sign certificates (its key usage lacks keyCertSign): put the certificate of a CA there")]
     NotSigner,
-    /// It may sign, but not for servers.
     #[error("is not a CA for servers (its extended key usage lacks serverAuth)")]
     Usage,
-    /// What it says of itself is not understood.
     #[error("has an unknown critical extension, or cannot be read")]
     Unreadable,
-    /// Its RSA key is too short.
     #[error("has an RSA key of less than 2048 bits")]
     ShortKey,
 }
@@ -125,25 +97,28 @@ impl fmt::Display for ServerCertificateError {
         } = self.terms;
         write!(formatter, "the certificate of {server}")?;
         match &self.problem {
-            Problem::Name { name, presented } => write!(
+            Problem::Name(name, presented) => write!(
                 formatter,
                 " is not for {name}, only for {presented}: {rename}, or add the name to the certificate"
             ),
-            Problem::UnknownIssuer { issuer } => write!(
+            Problem::UnknownIssuer(issuer) => write!(
                 formatter,
-                " is not signed by {trusted}: add the certificate of its issuer ({issuer}) to {trusted}"
+                " is not signed by {trusted}: add the certificate of its issuer (\"{issuer}\") to {trusted}"
             ),
-            Problem::Issuer { issuer, problem } => {
-                write!(formatter, " is signed by {issuer}, which is in {trusted} but {problem}")
+            Problem::Issuer(issuer, problem) => {
+                write!(
+                    formatter,
+                    " is signed by \"{issuer}\", which is in {trusted} but {problem}"
+                )
             }
-            Problem::Expired { at } => write!(formatter, ", or of an intermediate CA, expired at {at}: renew it"),
-            Problem::NotYetValid { at } => write!(
+            Problem::Expired(at) => write!(formatter, ", or of an intermediate CA, expired at {at}: renew it"),
+            Problem::NotYetValid(at) => write!(
                 formatter,
                 ", or of an intermediate CA, is not valid before {at}: compare the clocks of the machines"
             ),
             Problem::Usage => formatter
                 .write_str(", or of an intermediate CA, is not for servers: its extended key usage lacks serverAuth"),
-            Problem::ShortKey { bits } => write!(formatter, " has an RSA key of {bits} bits: at least 2048 are needed"),
+            Problem::ShortKey(bits) => write!(formatter, " has an RSA key of {bits} bits: at least 2048 are needed"),
             Problem::Algorithm => formatter.write_str(
                 ", or of a CA, has a key or signature of an unsupported kind: RSA of 2048 to 8192 bits, ECDSA with \
                  P-256, P-384 or P-521, and Ed25519 are supported, with SHA-256 or stronger",

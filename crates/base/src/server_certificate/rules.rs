@@ -36,7 +36,7 @@ pub fn verify(
     let parsed = parse(server);
     check_name(&certificate, parsed.as_ref(), name)?;
     if let Some(bits) = parsed.as_ref().and_then(short_key) {
-        return Err(CertificateProblem::ShortKey { bits });
+        return Err(CertificateProblem::ShortKey(bits));
     }
     if trusted.contains(server) {
         return check_trusted_itself(parsed.as_ref(), now);
@@ -77,10 +77,7 @@ fn check_name(
         names if names.is_empty() => "no name (there is no subjectAltName)".to_owned(),
         names => names.join(", "),
     };
-    Err(CertificateProblem::Name {
-        name: name.to_str().into_owned(),
-        presented,
-    })
+    Err(CertificateProblem::Name(name.to_str().into_owned(), presented))
 }
 
 /// The names and addresses that a certificate is for.
@@ -105,16 +102,12 @@ fn check_trusted_itself(parsed: Option<&X509Certificate<'_>>, now: UnixTime) -> 
     let parsed = parsed.ok_or(CertificateProblem::Invalid(webpki::Error::BadDer))?;
     let (from, to, now) = validity(parsed, now);
     if now < from {
-        return Err(CertificateProblem::NotYetValid { at: moment(from) });
+        return Err(CertificateProblem::NotYetValid(moment(from)));
     }
     if now > to {
-        return Err(CertificateProblem::Expired { at: moment(to) });
+        return Err(CertificateProblem::Expired(moment(to)));
     }
-    if is_for_servers(parsed) {
-        Ok(())
-    } else {
-        Err(CertificateProblem::Usage)
-    }
+    is_for_servers(parsed).then_some(()).ok_or(CertificateProblem::Usage)
 }
 
 /// The trusted certificates, by what they are good for.
@@ -162,11 +155,8 @@ impl<'a> Issuers<'a> {
 
     /// What Go asks of a path beyond what webpki does.
     fn check(&self, path: &VerifiedPath<'_>) -> Result<(), webpki::Error> {
-        let anchor = self
-            .anchors
-            .iter()
-            .position(|anchor| std::ptr::eq(anchor, path.anchor()));
-        let depth = anchor.and_then(|anchor| self.depths[anchor]);
+        let mut known = self.anchors.iter().zip(&self.depths);
+        let depth = known.find_map(|(anchor, depth)| depth.filter(|_| std::ptr::eq(anchor, path.anchor())));
         let between = path.intermediate_certificates().count();
         if depth.is_some_and(|depth| usize::try_from(depth).is_ok_and(|depth| between > depth)) {
             return Err(webpki::Error::PathLenConstraintViolated);
@@ -190,12 +180,8 @@ impl<'a> Issuers<'a> {
     ) -> CertificateProblem {
         use webpki::Error as E;
         match error {
-            E::CertExpired { not_after, .. } => CertificateProblem::Expired {
-                at: moment(not_after.as_secs()),
-            },
-            E::CertNotValidYet { not_before, .. } => CertificateProblem::NotYetValid {
-                at: moment(not_before.as_secs()),
-            },
+            E::CertExpired { not_after, .. } => CertificateProblem::Expired(moment(not_after.as_secs())),
+            E::CertNotValidYet { not_before, .. } => CertificateProblem::NotYetValid(moment(not_before.as_secs())),
             E::RequiredEkuNotFoundContext(_) => CertificateProblem::Usage,
             E::UnsupportedSignatureAlgorithmContext(_) | E::UnsupportedSignatureAlgorithmForPublicKeyContext(_) => {
                 CertificateProblem::Algorithm
@@ -209,15 +195,10 @@ impl<'a> Issuers<'a> {
                     Some((below, self.others.iter().find(is_issuer)?.1))
                 });
                 match (found, chain().last()) {
-                    (Some((below, problem)), _) => CertificateProblem::Issuer {
-                        issuer: format!("\"{}\"", below.issuer()),
-                        problem,
-                    },
+                    (Some((below, problem)), _) => CertificateProblem::Issuer(below.issuer().to_string(), problem),
                     // The signature is wrong where a CA was made again under its former name; which one of a chain, nothing says.
                     (None, Some(last)) if error == E::UnknownIssuer || is_signature && sent.is_empty() => {
-                        CertificateProblem::UnknownIssuer {
-                            issuer: format!("\"{}\"", last.issuer()),
-                        }
+                        CertificateProblem::UnknownIssuer(last.issuer().to_string())
                     }
                     _ => CertificateProblem::Invalid(error),
                 }

@@ -11,62 +11,45 @@ use crate::pem::PemError;
 /// Why there is no client, or no newer client certificate or token. Never quotes a key, a token, what a plugin printed, or the
 /// URL of a proxy, which may hold a password.
 #[derive(Debug, Error)]
+#[allow(missing_docs, reason = "the messages say what the variants are")]
 pub enum ConnectError {
-    /// The kubeconfig cannot be used.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// Neither a kubeconfig nor a service account was found.
     #[error("no cluster is configured: give --kubeconfig FILE, or run inside a pod with a service account ({0})")]
     NoConfiguration(PodError),
-    /// No kubeconfig was given, and there is no service account.
     #[error("not inside a pod with a service account, and no --kubeconfig FILE is given ({0})")]
     NotInPod(PodError),
-    /// No request can be sent to the URL of the cluster.
     #[error("the URL of the cluster {0}")]
     Url(ServerError),
-    /// The file that a field of the kubeconfig names cannot be read.
     #[error("{0} {1}: {2}")]
     File(&'static str, String, #[source] io::Error),
-    /// The data of a field is not base64.
     #[error("{0}-data of the kubeconfig is not base64")]
     Base64(&'static str),
-    /// The kubeconfig has no CA data, and the system none either.
     #[error(
         "there is no CA data, and there are no certificates of public CAs: set certificate-authority or \
          certificate-authority-data in the kubeconfig, or mount ca.crt of the service account"
     )]
     NoSystemAuthorities,
-    /// There is a client certificate without its key.
     #[error("the kubeconfig has client-certificate but no client-key: a client certificate needs both")]
     NoKey,
-    /// The CA data, the client certificate or its key, as the field has it, cannot be used; with what is wrong.
     #[error("{0} of the kubeconfig {1}")]
     Pem(&'static str, PemError),
-    /// The key is another certificate's.
     #[error("client-key of the kubeconfig is not the key of the first certificate in client-certificate")]
     Mismatch,
-    /// Nothing says which credential plugin to run.
     #[error("exec of the kubeconfig has no command")]
     NoCommand,
-    /// The credential plugin of this command cannot be run.
     #[error("credential plugin {0}: {1}")]
     PluginStart(String, #[source] io::Error),
-    /// The credential plugin of this command gives nothing.
     #[error("credential plugin {0} {1}")]
     Plugin(String, PluginProblem),
-    /// TLS cannot be set up.
     #[error("cannot set up TLS: {0}")]
     Protocol(rustls::Error),
-    /// The field or variable that has the proxy says something else.
     #[error("{0} is not the URL of a proxy: write it as http://HOST:PORT")]
     ProxyUrl(&'static str),
-    /// The field or variable names a proxy of another kind.
     #[error("{0} has an unsupported scheme: must be http, https or socks5")]
     ProxyScheme(&'static str),
-    /// The name for the certificate of the API server cannot be used.
     #[error("tls-server-name of the kubeconfig is neither a host name nor an IP address")]
     ServerName,
-    /// Credentials for this API server cannot be set up.
     #[error("cannot set up the connection to {0}: {1}")]
     Setup(String, #[source] Box<kube::Error>),
     /// The same, for a reason that kube would quote values with.

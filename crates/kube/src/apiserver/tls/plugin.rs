@@ -33,20 +33,16 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Why a credential plugin gives nothing. Never quotes what it printed.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the messages say what the variants are")]
 pub enum PluginProblem {
-    /// It took longer than it may.
     #[error("did not end within {} s and was stopped", RUN_TIMEOUT.as_secs())]
     TimedOut,
-    /// It failed.
     #[error("ended with {0}")]
     Failed(ExitStatus),
-    /// It printed something else.
     #[error("printed no ExecCredential with a status")]
     Unreadable,
-    /// The status has nothing.
     #[error("gave neither a token nor a client certificate with its key")]
     Nothing,
-    /// The status has one half.
     #[error("gave only one of a client certificate and its key")]
     Half,
 }
