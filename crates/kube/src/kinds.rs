@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::{Event, Namespace};
+use k8s_openapi::api::storage::v1::{CSIDriver, CSIStorageCapacity};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube_derive::Resource;
@@ -14,11 +15,13 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::api::AttacherConfigObject;
+use crate::api::names::{CAPACITY_DRIVER_LABEL, CAPACITY_MANAGER_LABEL};
 pub use crate::objects::ResourceVersion;
 use crate::objects::{
     Attachment, Claim, CsiNode, CsiNodeWire, NodeLabels, NodeLabelsWire, PersistentVolumeClaimWire,
-    PersistentVolumeWire, StorageClass, StorageClassWire, Volume, VolumeAttachmentWire, slim,
+    PersistentVolumeWire, StorageClass, StorageClassWire, Volume, VolumeAttachmentWire, labels_only, slim,
 };
+use csi_attacher_model::provision::CapacityManager;
 
 /// A kind of object, as it comes over the wire. Its group, version and kind are those of [`Resource`].
 pub trait Kind: Resource<DynamicType = ()> + DeserializeOwned {
@@ -91,6 +94,8 @@ kind!(AttacherConfigObject, "attacherconfigs");
 kind!(LeaseWire, "leases");
 kind!(EventWire, "events");
 kind!(Namespace, "namespaces");
+kind!(CsiDriverWire, "csidrivers");
+kind!(CapacityWire, "csistoragecapacities");
 
 /// A Lease whose times may be any: a [`Timestamp`] ends 26 hours before those of Go do. Who holds it shows by changes of its record alone, so
 /// that a time which cannot be read, and is the latest here, must keep nobody from taking it.
@@ -136,4 +141,73 @@ impl From<LeaseWire> for Lease {
 pub struct EventWire {
     #[serde(default, deserialize_with = "slim")]
     metadata: ObjectMeta,
+}
+
+/// A CSIDriver as it comes over the wire.
+#[derive(Deserialize, Resource)]
+#[resource(inherit = CSIDriver, crates(kube_core = "::kube::core"))]
+pub struct CsiDriverWire {
+    #[serde(default, deserialize_with = "slim")]
+    metadata: ObjectMeta,
+    #[serde(default)]
+    spec: CsiDriverSpecWire,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct CsiDriverSpecWire {
+    attach_required: Option<bool>,
+    storage_capacity: Option<bool>,
+}
+
+impl CsiDriverWire {
+    /// Whether kube-scheduler goes by the CSIStorageCapacities of the driver.
+    pub fn is_scheduled_by_capacity(&self) -> bool {
+        self.spec.storage_capacity == Some(true)
+    }
+}
+
+/// The part of a CSIDriver that is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CsiDriver {
+    /// `metadata.uid`.
+    pub uid: Box<str>,
+    /// `spec.attachRequired`; true where the object does not say, as the API server has it.
+    pub attach_required: bool,
+}
+
+impl From<CsiDriverWire> for CsiDriver {
+    fn from(wire: CsiDriverWire) -> Self {
+        Self {
+            uid: wire.metadata.uid.unwrap_or_default().into(),
+            attach_required: wire.spec.attach_required.unwrap_or(true),
+        }
+    }
+}
+
+/// A CSIStorageCapacity as it comes over the wire: its name and its labels.
+#[derive(Deserialize, Resource)]
+#[resource(inherit = CSIStorageCapacity, crates(kube_core = "::kube::core"))]
+pub struct CapacityWire {
+    #[serde(default, deserialize_with = "labels_only")]
+    metadata: ObjectMeta,
+}
+
+impl From<CapacityWire> for CapacityManager {
+    fn from(wire: CapacityWire) -> Self {
+        let ObjectMeta {
+            name,
+            namespace,
+            labels,
+            ..
+        } = wire.metadata;
+        let mut labels = labels.unwrap_or_default();
+        let mut label = |key: &str| labels.remove(key).unwrap_or_default().into();
+        Self {
+            namespace: namespace.unwrap_or_default().into(),
+            name: name.unwrap_or_default().into(),
+            driver: label(CAPACITY_DRIVER_LABEL),
+            managed_by: label(CAPACITY_MANAGER_LABEL),
+        }
+    }
 }

@@ -15,7 +15,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 
 use super::flow::slots::SlotKind;
-use super::refusal::AnswerError;
+use super::refusal::foreign;
 use crate::decide::plain;
 use crate::kinds::Kind;
 use crate::objects::SecretReference;
@@ -217,7 +217,7 @@ impl<'n> About<'n> {
         if is_refused && parsed.kind.as_deref() != Some("Status") {
             return ApiError {
                 kind: ApiErrorKind::Unknown,
-                message: AnswerError::new(status, headers, words.as_deref()).to_string(),
+                message: foreign(status, headers, words.as_deref()),
                 ..error
             };
         }
@@ -252,12 +252,11 @@ impl<'n> About<'n> {
     /// needs nothing.
     fn says_it_is_gone(&self, status: &MetaStatusWire) -> bool {
         let is = |value: &Option<String>, wanted: &str| value.as_deref().unwrap_or_default() == wanted;
-        let needed = match (self.names.name, self.names.namespace) {
+        let (name, plural, group) = match (self.names.name, self.names.namespace) {
             (Some(name), _) => (name, self.plural, &*self.group),
             (None, Some(namespace)) => (namespace, Namespace::PLURAL, ""),
             (None, None) => return false,
         };
-        let (name, plural, group) = needed;
         let Some(details) = &status.details else { return false };
         is(&status.kind, "Status")
             && is(&status.status, "Failure")
@@ -292,10 +291,7 @@ impl<'n> About<'n> {
             return Ok(());
         }
         let message = format!("the answer is not about {self}; check what is between the operator and the API server");
-        Err(ApiError {
-            status: Some(status.as_u16()),
-            ..ApiError::garbled(message)
-        })
+        Err(garbled(status, message))
     }
 }
 
@@ -332,6 +328,10 @@ pub(super) fn unreadable(status: StatusCode, error: &serde_json::Error) -> ApiEr
         error.line(),
         error.column()
     );
+    garbled(status, message)
+}
+
+fn garbled(status: StatusCode, message: String) -> ApiError {
     ApiError {
         status: Some(status.as_u16()),
         ..ApiError::garbled(message)

@@ -4,12 +4,10 @@
 //! retries by itself; a write that timed out may have happened, and only the caller can look.
 
 mod answer;
-mod capacity;
 mod cluster;
 mod connect;
 mod connect_error;
 mod connection;
-mod csi_driver;
 mod flow;
 mod list_watch;
 mod pages;
@@ -25,7 +23,6 @@ mod token;
 pub(crate) mod tests;
 
 pub use answer::ObjectName;
-pub use capacity::CapacityWire;
 pub use cluster::{load_config, load_pod_config};
 #[cfg(test)]
 pub(crate) use connect::over;
@@ -33,9 +30,10 @@ pub use connect::{WatchConnection, connect, connect_counted};
 pub use connect_error::ConnectError;
 pub use connection::{WATCHES_DEAD_AFTER, is_unprocessed};
 pub use csi_attacher_model::answer::{ApiError, ApiErrorKind, Returned};
-pub use csi_driver::{CsiDriver, CsiDriverWire};
 pub use flow::slots::{RequestSlots, SlotLimits};
 pub use flow::throttle::{RateLimit, Throttle};
 pub use requests::{RequestDeadlines, Requests};
 pub use secret_data::{HeldSecret, SecretData, SecretWire};
 pub use secret_poll::{MAX_PAUSE, SecretEvent, pause_after};
+
+pub use crate::kinds::{CapacityWire, CsiDriver, CsiDriverWire};

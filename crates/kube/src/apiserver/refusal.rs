@@ -11,7 +11,6 @@ use http_body_util::Full;
 use hyper::body::{Body as HttpBody, Bytes};
 use kube::core::Status;
 use serde_json::json;
-use thiserror::Error;
 use tokio::time::timeout;
 use tower::BoxError;
 
@@ -25,29 +24,19 @@ const MAX_BODY: usize = 64 << 10;
 /// After its head the rest of a refusal may take so long. What it says counts without it.
 pub(super) const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// An answer that is neither a success nor a refusal of the API server.
-#[derive(Debug, Error, PartialEq, Eq)]
-pub(super) enum AnswerError {
-    /// The header `Location` may hold credentials: its host alone is told.
-    #[error("the answer {0} leads to the host {1}; check what is between the operator and the API server")]
-    Redirect(StatusCode, String),
-    /// With what it says in words, if that may be told.
-    #[error("the answer is {0}{1}; check what is between the operator and the API server")]
-    Status(StatusCode, String),
-}
-
-impl AnswerError {
-    /// The words of a redirect may hold credentials, as its header does.
-    pub fn new(status: StatusCode, headers: &HeaderMap, words: Option<&str>) -> Self {
-        if status.is_client_error() {
-            let words = words.map(|words| format!(" ({words})"));
-            return Self::Status(status, words.unwrap_or_default());
-        }
+/// What is told of an answer that is neither a success nor a refusal of the API server, with its words. A redirect has them in its header
+/// `Location` and its body, and may hold credentials there: its host alone is told.
+pub(super) fn foreign(status: StatusCode, headers: &HeaderMap, words: Option<&str>) -> String {
+    let told = if status.is_client_error() {
+        let words = words.map(|words| format!(" ({words})"));
+        format!("is {status}{}", words.unwrap_or_default())
+    } else {
         match redirect_host(headers) {
-            Some(host) => Self::Redirect(status, host),
-            None => Self::Status(status, String::new()),
+            Some(host) => format!("{status} leads to the host {host}"),
+            None => format!("is {status}"),
         }
-    }
+    };
+    format!("the answer {told}; check what is between the operator and the API server")
 }
 
 /// The same answer with a body that is a Status and has a code: that of the API server, or one that says the same as the number of HTTP.
@@ -59,7 +48,7 @@ where
     let (mut head, body) = answer.into_parts();
     let status = head.status;
     if !status.is_client_error() && !status.is_server_error() {
-        return Err(AnswerError::new(status, &head.headers, None).into());
+        return Err(foreign(status, &head.headers, None).into());
     }
     let read = timeout(BODY_TIMEOUT, read_beginning(body, MAX_BODY)).await;
     // One that breaks off or does not end has its number all the same.
