@@ -23,7 +23,9 @@ use tracing::info;
 use super::answer::unanswered;
 use super::connection::{CountedByCaller, RetryOf, copy};
 use super::flow::retry_after::{RequestKind, RetryAfterGate, page_retry_after, retry_after};
-use super::pages::{KnownLists, MAX_OBJECT, PageContent, ReadBody, content_of, limit_of, parameter, read, with_limit};
+use super::pages::{
+    KnownLists, MAX_OBJECT, PageContent, content_of, limit_of, most_bytes, parameter, read_beginning, with_limit,
+};
 use super::refusal::refusal;
 use super::requests::{KIND_OF_METADATA_LIST, METADATA_LIST, METADATA_ONLY};
 use crate::error_chain;
@@ -52,16 +54,14 @@ impl WatchStarts {
     /// Waits for the turn of a watch, which counts when it comes: one that is given up before has not begun. Each Lease that is taken has
     /// everything listed anew, and ends the watches before, also those that wait here.
     async fn wait(&self, kind: &RequestKind) {
-        while let Err(later) = self.try_begin(kind) {
+        let try_begin = || {
+            let (mut all, now) = (self.0.lock(), Instant::now());
+            all.retain(|_, starts| !starts.is_over(now));
+            all.entry(kind.clone()).or_default().try_count(now)
+        };
+        while let Err(later) = try_begin() {
             sleep_until(later).await;
         }
-    }
-
-    fn try_begin(&self, kind: &RequestKind) -> Result<(), Instant> {
-        let mut all = self.0.lock();
-        let now = Instant::now();
-        all.retain(|_, starts| !starts.is_over(now));
-        all.entry(kind.clone()).or_default().try_count(now)
     }
 }
 
@@ -116,24 +116,9 @@ fn selector(request: &Request<Body>) -> &str {
     parameter(request.uri(), "fieldSelector").unwrap_or_default()
 }
 
-/// How long a watch is to last.
-fn lasts(request: &Request<Body>) -> Option<Duration> {
-    let seconds = parameter(request.uri(), "timeoutSeconds")?.parse().ok()?;
-    Some(Duration::from_secs(seconds))
-}
-
 /// Whether only the metadata is asked for of the objects of a collection. A Node has tens of KiB, and its status changes all the time.
 fn is_metadata_only(path: &str) -> bool {
     path == NodeLabelsWire::url_path(&(), None)
-}
-
-/// Asks for metadata only (Kubernetes API, "Alternate representations of resources").
-fn ask_for_metadata(request: &mut Request<Body>, reads: CollectionRead) {
-    let accepted = match reads {
-        CollectionRead::List => METADATA_LIST,
-        CollectionRead::Watch => METADATA_ONLY,
-    };
-    request.headers_mut().insert(ACCEPT, HeaderValue::from_static(accepted));
 }
 
 /// Refuses a list of another kind: the answer to another request would make all objects of this kind look gone.
@@ -194,7 +179,7 @@ where
         let mut tries_left = if is_further { PAGE_TRIES } else { 1 };
         // One object is asked for by who wants to know the version only.
         if !is_further && limit_of(request.uri()) > Some(1) && self.known.takes_whole(kind) {
-            request = with_limit(&request, 0)?;
+            request = with_limit(&request, Some(0))?;
         }
         loop {
             tries_left -= 1;
@@ -222,7 +207,7 @@ where
     async fn answer(
         &mut self,
         kind: &RequestKind,
-        mut request: Request<Body>,
+        request: Request<Body>,
         rule: RetryAfterRule,
     ) -> Result<Response<Full<Bytes>>, BoxError> {
         let wanted = limit_of(request.uri());
@@ -236,29 +221,24 @@ where
             poll_fn(|context| self.inner.poll_ready(context))
                 .await
                 .map_err(Into::into)?;
-            if let Some(limit) = limit {
-                request = with_limit(&request, limit)?;
-            }
-            let again = limit.map(|limit| with_limit(&request, limit)).transpose()?;
-            let response = self.inner.call(request).await.map_err(Into::into)?;
+            let sent = with_limit(&request, limit)?;
+            let response = self.inner.call(sent).await.map_err(Into::into)?;
             self.record(kind, &response, rule);
             if !response.status().is_success() {
                 return refusal(response).await;
             }
             // A page is read as a whole anyway.
             let (head, body) = response.into_parts();
-            let body = match (read(body, limit).await?, again, limit) {
-                (ReadBody::Complete(body), ..) => body,
-                (ReadBody::TooLarge(most), Some(again), Some(objects)) if objects > 1 => {
-                    self.known.learn(kind, most, objects);
-                    limit = Some(self.known.limit(kind, objects / 4));
-                    request = again;
-                    continue;
-                }
-                (ReadBody::TooLarge(most), ..) => {
+            let most = most_bytes(limit);
+            let (body, is_all) = read_beginning(body, most).await?;
+            if !is_all {
+                let Some(objects) = limit.filter(|objects| *objects > 1) else {
                     return Err(format!("the answer has more than {} MiB", most >> 20).into());
-                }
-            };
+                };
+                self.known.learn(kind, most, objects);
+                limit = Some(self.known.limit(kind, objects / 4));
+                continue;
+            }
             if let Some(content) = content_of(&body).await {
                 check_list(kind, &content)?;
                 if is_followed {
@@ -393,10 +373,15 @@ where
         // A list and the watch that follows it are of one kind: they read the same.
         let kind = RequestKind::from(request.uri().path().to_owned());
         if is_metadata_only(&kind) {
-            ask_for_metadata(&mut request, reads);
+            // Kubernetes API, "Alternate representations of resources".
+            let accepted = match reads {
+                CollectionRead::List => METADATA_LIST,
+                CollectionRead::Watch => METADATA_ONLY,
+            };
+            request.headers_mut().insert(ACCEPT, HeaderValue::from_static(accepted));
         }
         let selected = RequestKind::from(format!("{kind} {}", selector(&request)));
-        let lasts = lasts(&request);
+        let lasts = parameter(request.uri(), "timeoutSeconds").and_then(|seconds| seconds.parse::<u64>().ok());
         // Single objects are watched for themselves.
         let whole = reads == CollectionRead::Watch && selector(&request).is_empty();
         if whole {
@@ -414,7 +399,7 @@ where
             if whole && response.status().is_success() {
                 service.answers.accepted(&kind);
             }
-            let ends = lasts.map(|lasts| Instant::now() + lasts.saturating_sub(EARLY));
+            let ends = lasts.map(|seconds| Instant::now() + Duration::from_secs(seconds).saturating_sub(EARLY));
             Ok(response.map(|body| match body {
                 Either::Left(events) => {
                     let inner = Box::pin(events);

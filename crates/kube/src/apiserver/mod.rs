@@ -17,7 +17,6 @@ mod requests;
 mod secret_data;
 mod secret_poll;
 mod tls;
-mod token;
 
 #[cfg(test)]
 pub(crate) mod tests;

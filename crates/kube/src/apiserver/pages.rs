@@ -73,28 +73,13 @@ impl KnownLists {
     }
 }
 
-/// A body that was read as a whole.
-pub(super) enum ReadBody {
-    Complete(Bytes),
-    /// It has more than so many bytes.
-    TooLarge(usize),
-}
-
-/// Reads a page of at most so many objects, or a list as a whole, as long as it is not too large.
-pub(super) async fn read<B>(body: B, limit: Option<usize>) -> Result<ReadBody, BoxError>
-where
-    B: HttpBody<Data = Bytes>,
-    B::Error: Into<BoxError>,
-{
-    let most = match limit {
+/// How many bytes are read of a page of at most so many objects, or of a list as a whole.
+pub(super) fn most_bytes(limit: Option<usize>) -> usize {
+    match limit {
         None => MAX_WHOLE,
         Some(1) => MAX_OBJECT,
         Some(_) => MAX_PAGE,
-    };
-    Ok(match read_beginning(body, most).await? {
-        (body, true) => ReadBody::Complete(body),
-        (_, false) => ReadBody::TooLarge(most),
-    })
+    }
 }
 
 /// Reads at most so many bytes; and whether that is all.
@@ -128,8 +113,10 @@ pub(super) fn limit_of(uri: &Uri) -> Option<usize> {
     parameter(uri, "limit")?.parse().ok().filter(|limit| *limit > 0)
 }
 
-/// The same list, with another number of objects at a time; 0 is all of them.
-pub(super) fn with_limit(request: &Request<Body>, limit: usize) -> Result<Request<Body>, BoxError> {
+/// The same list; with another number of objects at a time, of which 0 is all of them.
+pub(super) fn with_limit(request: &Request<Body>, limit: Option<usize>) -> Result<Request<Body>, BoxError> {
+    let mut same = copy(request).ok_or("a list cannot be asked for again")?;
+    let Some(limit) = limit else { return Ok(same) };
     let query = request.uri().query().unwrap_or_default();
     let pairs = query.split('&').map(|pair| {
         if pair.starts_with("limit=") {
@@ -141,7 +128,6 @@ pub(super) fn with_limit(request: &Request<Body>, limit: usize) -> Result<Reques
     let query = pairs.collect::<Vec<_>>().join("&");
     let mut parts = request.uri().clone().into_parts();
     parts.path_and_query = Some(format!("{}?{query}", request.uri().path()).parse()?);
-    let mut same = copy(request).ok_or("a list cannot be asked for again")?;
     *same.uri_mut() = Uri::from_parts(parts)?;
     Ok(same)
 }
@@ -204,11 +190,11 @@ mod tests {
         let request = |uri: &str| Request::get(uri).header("accept", "json").body(Body::empty()).unwrap();
         let list = request("/api/v1/pods?&limit=500&continue=a%3D%3D");
         assert_eq!(limit_of(list.uri()), Some(500));
-        let smaller = with_limit(&list, 7).unwrap();
+        let smaller = with_limit(&list, Some(7)).unwrap();
         assert_eq!(smaller.uri(), "/api/v1/pods?&limit=7&continue=a%3D%3D");
         assert_eq!(smaller.headers(), list.headers());
         assert_eq!(limit_of(request("/api/v1/pods?watch=true").uri()), None);
-        assert_eq!(limit_of(with_limit(&list, 0).unwrap().uri()), None, "all of them");
+        assert_eq!(limit_of(with_limit(&list, Some(0)).unwrap().uri()), None, "all of them");
     }
 
     #[test]

@@ -1,4 +1,6 @@
-//! As whom we come: the client certificate and its key, which are read again when they are files, and the token, of a file or a plugin.
+//! As whom we come: the client certificate and its key, which are read again when they are files, and the bearer token, of a file or a
+//! credential plugin (`exec`). Where the token comes from is asked again in time, and after the API server has refused it, but not with
+//! each request.
 //!
 //! An API server looks at the certificate of a connection with each request, so that one which ends makes every request of
 //! the connection fail. Whoever renews the files does so before: the connection is replaced as soon as they hold another
@@ -10,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aws_lc_rs::digest::{Context, SHA256};
+use csi_attacher_kubeconfig::{LastToken, TokenError, TokenFile};
 use http::HeaderValue;
 use kube::config::AuthInfo;
 use parking_lot::Mutex;
@@ -24,7 +27,6 @@ use super::Provider;
 use super::plugin::{Plugin, PluginAnswer};
 use super::source::Source;
 use crate::apiserver::connect_error::ConnectError;
-use crate::apiserver::token::Token;
 use crate::pem::{self, IdentityError};
 
 /// As whom the requests of a connection come: its client certificate and their token, if there are any that can be refreshed.
@@ -77,7 +79,7 @@ impl Identity {
     pub(super) fn new(auth: &AuthInfo, provider: &Provider) -> Result<Self, ConnectError> {
         let mut identity = Self {
             certificate: ClientIdentity::of_kubeconfig(auth, provider)?.map(Arc::new),
-            token: auth.token_file.as_deref().map(Token::of_file),
+            token: auth.token_file.as_deref().map(TokenFile::new).map(Token::File),
         };
         let is_known = identity.certificate.is_some() || has_other_credentials(auth);
         let Some(exec) = auth.exec.as_ref().filter(|_| !is_known) else {
@@ -262,4 +264,50 @@ fn load((certificate, key): &(Vec<u8>, Vec<u8>), provider: &Provider) -> Result<
         IdentityError::Key(problem) => ConnectError::Pem(KEY, problem),
         IdentityError::Mismatch => ConnectError::Mismatch,
     })
+}
+
+/// A token that can be refreshed. It cannot be printed. Clones share it.
+#[derive(Clone)]
+enum Token {
+    File(TokenFile),
+    /// The plugin, and what it gave last.
+    Plugin(Plugin, Arc<Mutex<LastToken>>),
+}
+
+impl Token {
+    /// The token that this plugin has given.
+    fn of_plugin(plugin: Plugin, token: String) -> Self {
+        let mut last = LastToken::default();
+        last.take(Ok(token));
+        Self::Plugin(plugin, Arc::new(Mutex::new(last)))
+    }
+
+    /// The value of `Authorization`. The one that there was stays while no other is to be had.
+    fn header(&self) -> Option<HeaderValue> {
+        match self {
+            Self::File(file) => file.header(),
+            Self::Plugin(plugin, last) => {
+                let known = last.lock();
+                if known.is_doubtful() || plugin.ends_soon() {
+                    let last = last.clone();
+                    plugin.run_again(move |answer| last.lock().take(token_of(answer)));
+                }
+                known.header()
+            }
+        }
+    }
+
+    /// The API server refused the token: there may be another one already.
+    fn refused(&self) {
+        match self {
+            Self::File(file) => file.refused(),
+            Self::Plugin(_, last) => last.lock().refuse(),
+        }
+    }
+}
+
+/// The token that a plugin gave.
+fn token_of(answer: Result<PluginAnswer, ConnectError>) -> Result<String, TokenError> {
+    let answer = answer.map_err(|error| TokenError::Plugin(error.into()))?;
+    answer.token.ok_or(TokenError::Missing)
 }

@@ -25,7 +25,6 @@ use error::API_SERVER;
 pub(super) use error::explain;
 pub(super) use identity::Identity;
 pub use plugin::PluginProblem;
-pub(super) use plugin::{Plugin, PluginAnswer};
 pub(super) use source::Source;
 use trust::CaData;
 pub(super) use trust::pem_of;
