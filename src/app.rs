@@ -135,10 +135,7 @@ struct Observability {
 pub async fn run(options: ProcessOptions, mode: Mode) -> Result<ExitCode, StartError> {
     // First of all: the kernel drops a SIGTERM that the first process of a container has no handler for.
     let mut signals = Signals::new().map_err(StartError::Signals)?;
-    let (telemetry, guard) = Telemetry::init(&telemetry::TelemetryOptions {
-        log: options.log.clone(),
-        environment: telemetry::otel_env::process_environment(),
-    })?;
+    let (telemetry, guard) = Telemetry::init(&telemetry::otel_env::process_environment(), &options.log)?;
     match start(&options, mode, (telemetry, guard), &mut signals).await {
         // A filter may leave it out, and then it would be told nowhere.
         Err(error) if tracing::enabled!(tracing::Level::ERROR) => {

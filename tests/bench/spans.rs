@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use csi_attacher_telemetry::logs::LogOptions;
 use csi_attacher_telemetry::names::{attr, span};
-use csi_attacher_telemetry::{SpanKind, SpanOptions, Telemetry, TelemetryOptions, Tracer};
+use csi_attacher_telemetry::{SpanKind, SpanOptions, Telemetry, Tracer};
 use serde::{Deserialize, Serialize};
 
 use crate::process;
@@ -41,14 +41,11 @@ pub async fn measure() -> Result<Micro> {
         ("OTEL_EXPORTER_OTLP_ENDPOINT".to_owned(), receiver.endpoint()),
         ("OTEL_EXPORTER_OTLP_PROTOCOL".to_owned(), "grpc".to_owned()),
     ]);
-    let options = TelemetryOptions {
-        environment,
-        log: LogOptions {
-            level: "off".to_owned(),
-            ..LogOptions::default()
-        },
+    let log = LogOptions {
+        level: "off".to_owned(),
+        ..LogOptions::default()
     };
-    let (telemetry, guard) = Telemetry::init(&options).map_err(|error| Error::Other(error.to_string()))?;
+    let (telemetry, guard) = Telemetry::init(&environment, &log).map_err(|error| Error::Other(error.to_string()))?;
     let tracer = telemetry.tracer.clone();
     let tenth = ENABLED / 10;
     timed(&tracer, tenth);

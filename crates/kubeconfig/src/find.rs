@@ -131,17 +131,12 @@ impl Found {
             Ok(is_added) => is_added.unwrap_or_default(),
             Err(source) => return Err(LoadError::Server(self.files, source)),
         };
-        let Self {
-            kubeconfig,
-            context,
-            files,
-        } = self;
         let options = KubeConfigOptions {
-            context,
+            context: self.context,
             ..KubeConfigOptions::default()
         };
-        let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
-        let mut config = config.map_err(|source| LoadError::new(files, source))?;
+        let config = Config::from_custom_kubeconfig(self.kubeconfig, &options).await;
+        let mut config = config.map_err(|source| LoadError::new(self.files, source))?;
         if is_guessed {
             warn!("server of the kubeconfig has no scheme: taking http without credentials; put https:// before it");
             config.auth_info = without_credentials(config.auth_info);

@@ -11,7 +11,7 @@ mod settle;
 mod token;
 
 pub use find::{Found, find};
-pub use load_error::{LoadError, Place, ValueError};
+pub use load_error::{LoadError, ValueError};
 pub use pod::{PodError, pod_config};
 pub use server::{ServerError, check_server};
 pub use token::{LastToken, TokenError, TokenFile};

@@ -3,7 +3,6 @@
 //! Must not let a value through. Errors of kube quote: the lines around a mistake in YAML, the wrong character of base64, a whole line of PEM, all
 //! that a credential plugin printed, and the URL of a proxy with its password.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 
@@ -46,8 +45,9 @@ impl LoadError {
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the messages say what the variants are")]
 pub enum ValueError {
-    #[error("failed to parse kubeconfig YAML{0}")]
-    Syntax(Place),
+    /// The line and column are not always known.
+    #[error("failed to parse kubeconfig YAML{}", .0.map(place).unwrap_or_default())]
+    Syntax(Option<(u64, u64)>),
     #[error("{0} is not base64")]
     Base64(&'static str),
     #[error("certificate-authority has no certificates in PEM form")]
@@ -84,7 +84,7 @@ impl ValueError {
         match error {
             Parse(error) => {
                 let place = error.location().map(|place| (place.line(), place.column()));
-                Some(Self::Syntax(Place(place)))
+                Some(Self::Syntax(place))
             }
             ParseCertificates(_) => Some(Self::NoCertificates),
             LoadCertificateAuthority(DecodeBase64(_)) => Some(Self::Base64("certificate-authority-data")),
@@ -105,17 +105,8 @@ impl ValueError {
     }
 }
 
-/// The line and column at which a text cannot be parsed, if they are known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place(Option<(u64, u64)>);
-
-impl fmt::Display for Place {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some((line, column)) => write!(formatter, " at line {line}, column {column}"),
-            None => Ok(()),
-        }
-    }
+fn place((line, column): (u64, u64)) -> String {
+    format!(" at line {line}, column {column}")
 }
 
 #[cfg(test)]

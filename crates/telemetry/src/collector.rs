@@ -27,6 +27,7 @@ use thiserror::Error;
 use tokio::time::Instant;
 use tonic::metadata::MetadataMap;
 use tonic::transport::{Channel, Endpoint};
+use tower::BoxError;
 use tower::util::ServiceExt as _;
 
 use super::batch::ExportError;
@@ -40,8 +41,6 @@ const SDK_HEADERS: [&str; 4] = ["content-type", "content-encoding", "user-agent"
 
 /// Why there is no gRPC.
 const NO_HTTP2: &str = "the collector does not agree on HTTP/2 (ALPN h2): it speaks no gRPC at this port";
-
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// How long a retry waits at first, and at most unless the collector asks for more. It is the time of a batch that ends retries.
 const INITIAL_BACKOFF: Duration = Duration::from_millis(500);

@@ -47,15 +47,6 @@ use otel_env::Environment;
 /// Longest time [`TelemetryGuard::shutdown`] should be given.
 pub const SHUTDOWN_CAP: Duration = Duration::from_secs(3);
 
-/// What [`Telemetry::init`] needs.
-#[derive(Clone, Default)]
-pub struct TelemetryOptions {
-    /// Variables that configure traces ([`otel_env::process_environment`] in production).
-    pub environment: Environment,
-    /// Logging settings.
-    pub log: LogOptions,
-}
-
 /// The three signals. A clone is a few reference counts.
 #[derive(Clone, Debug)]
 pub struct Telemetry {
@@ -66,13 +57,14 @@ pub struct Telemetry {
 }
 
 impl Telemetry {
-    /// Installs the log subscriber and starts the trace pipeline of the process, if there is one.
+    /// Installs the log subscriber and starts the trace pipeline of the process, if there is one. Traces are configured by the variables of
+    /// `environment` ([`otel_env::process_environment`] in production).
     ///
     /// Fails only when logging cannot be set up. Unusable `OTEL_*` values, or an exporter that cannot be built, are logged
     /// as warnings and leave the rest working.
-    pub fn init(options: &TelemetryOptions) -> Result<(Self, TelemetryGuard), LogError> {
-        let parsed = otel_env::parse(&options.environment, env!("CARGO_PKG_VERSION"));
-        logs::install(&options.log, parsed.settings.sdk_log_level.as_deref())?;
+    pub fn init(environment: &Environment, log: &LogOptions) -> Result<(Self, TelemetryGuard), LogError> {
+        let parsed = otel_env::parse(environment, env!("CARGO_PKG_VERSION"));
+        logs::install(log, parsed.settings.sdk_log_level.as_deref())?;
         for warning in &parsed.warnings {
             tracing::warn!("{warning}");
         }

@@ -314,14 +314,12 @@ impl Span {
     /// Writes this span into the headers of an outgoing request, or the metadata of a gRPC one, as `OTEL_PROPAGATORS` asks. Nothing
     /// when disabled.
     pub fn inject(&self, headers: &mut HeaderMap) {
-        let Some(active) = &self.0 else { return };
-        let Some(context) = self.context().filter(|_| active.shared.propagates) else {
-            return;
-        };
-        let Ok(parent) = HeaderValue::try_from(w3c::traceparent(context)) else {
-            return;
-        };
-        headers.insert(TRACEPARENT, parent);
+        if self.0.as_ref().is_some_and(|active| active.shared.propagates)
+            && let Some(context) = self.context()
+            && let Ok(parent) = HeaderValue::try_from(w3c::traceparent(context))
+        {
+            headers.insert(TRACEPARENT, parent);
+        }
     }
 
     /// Ends the span now.

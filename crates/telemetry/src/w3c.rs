@@ -12,23 +12,10 @@ const LENGTH: usize = 55;
 
 /// Reads a `traceparent`; none where it is not one. Nothing but the sampled bit is taken from the flags.
 pub fn parse(traceparent: &str) -> Option<SpanContext> {
-    let (trace_id, span_id, flags) = fields(traceparent)?;
-    let flags = TraceFlags::default().with_sampled(flags & 1 == 1);
-    Some(SpanContext::new(trace_id, span_id, flags, true, TraceState::NONE))
-}
-
-/// The text of a context; the opposite of [`parse`].
-pub fn traceparent(context: &SpanContext) -> String {
-    let (trace, span, flags) = (context.trace_id(), context.span_id(), context.trace_flags().to_u8());
-    format!("00-{trace:032x}-{span:016x}-{flags:02x}")
-}
-
-fn fields(text: &str) -> Option<(TraceId, SpanId, u8)> {
-    let bytes = text.as_bytes();
-    if bytes.len() < LENGTH || bytes.len() > MAX_BYTES {
+    if traceparent.len() > MAX_BYTES {
         return None;
     }
-    let (known, more) = text.split_at_checked(LENGTH)?;
+    let (known, more) = traceparent.split_at_checked(LENGTH)?;
     let mut parts = known.split('-');
     let mut next = |length: usize| parts.next().filter(|part| part.len() == length && is_lower_hex(part));
     let version = next(2)?;
@@ -39,7 +26,15 @@ fn fields(text: &str) -> Option<(TraceId, SpanId, u8)> {
     let trace = u128::from_str_radix(next(32)?, 16).ok().filter(|id| *id != 0)?;
     let span = u64::from_str_radix(next(16)?, 16).ok().filter(|id| *id != 0)?;
     let flags = u8::from_str_radix(next(2)?, 16).ok()?;
-    Some((TraceId::from(trace), SpanId::from(span), flags))
+    let flags = TraceFlags::default().with_sampled(flags & 1 == 1);
+    let (trace, span) = (TraceId::from(trace), SpanId::from(span));
+    Some(SpanContext::new(trace, span, flags, true, TraceState::NONE))
+}
+
+/// The text of a context; the opposite of [`parse`].
+pub fn traceparent(context: &SpanContext) -> String {
+    let (trace, span, flags) = (context.trace_id(), context.span_id(), context.trace_flags().to_u8());
+    format!("00-{trace:032x}-{span:016x}-{flags:02x}")
 }
 
 fn is_lower_hex(text: &str) -> bool {
