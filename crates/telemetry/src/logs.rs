@@ -54,13 +54,8 @@ pub enum LogFormat {
 #[derive(Debug, Error)]
 pub enum LogError {
     /// The level string is not `<level>` or a list of `<target>=<level>` directives, with commas between.
-    #[error("log level {level:?} is not understood: {reason}")]
-    Level {
-        /// What was asked for.
-        level: String,
-        /// What is wrong with it.
-        reason: String,
-    },
+    #[error("log level {0:?} is not understood: {1}")]
+    Level(String, String),
     /// Another subscriber is installed already.
     #[error("another log subscriber is installed: {0}")]
     Installed(#[from] tracing_subscriber::util::TryInitError),
@@ -171,10 +166,7 @@ where
 
 /// The filter for a level string: ceilings first, then what was asked for, then what may not be lifted.
 pub fn filter(options: &LogOptions, sdk_level: Option<&str>) -> Result<EnvFilter, LogError> {
-    let refuse = |reason: String| LogError::Level {
-        level: options.level.clone(),
-        reason,
-    };
+    let refuse = |reason: String| LogError::Level(options.level.clone(), reason);
     let asked = options.level.split(',').map(str::trim);
     let asked: Vec<String> = asked.filter(|directive| !directive.is_empty()).map(with_warn).collect();
     if asked.is_empty() {

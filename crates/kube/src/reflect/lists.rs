@@ -60,6 +60,9 @@ struct ListsState {
     doubts: Window<1, DOUBT_INTERVAL>,
 }
 
+/// When a list began: the number of that moment, and the same by the clock.
+type Began = (u64, Option<Instant>);
+
 /// When one kind was listed.
 #[derive(Clone, Debug, Default)]
 struct KindState {
@@ -70,13 +73,9 @@ struct KindState {
     /// Why it cannot be watched: an error came, and since then no event.
     failure: Option<String>,
     /// When the newest list began.
-    list_began: u64,
-    /// The same, by the clock.
-    list_began_at: Option<Instant>,
+    list_began: Began,
     /// When the last complete list began.
-    complete: u64,
-    /// The same, by the clock.
-    complete_at: Option<Instant>,
+    complete: Began,
     /// When its watch broke last.
     broke: u64,
     /// A list of another kind that begins after this moment shows all that belongs to what is known of this kind. It is the end of the own
@@ -88,12 +87,12 @@ struct KindState {
 impl KindState {
     /// Whether a list is asked for and not complete. The watch before it has ended.
     fn comes_in(&self) -> bool {
-        self.list_began > self.complete
+        self.list_began.0 > self.complete.0
     }
 
     /// Whether a complete list began after this moment, and the watch has not broken since.
     fn is_listed_after(&self, moment: u64) -> bool {
-        self.complete > moment.max(self.broke)
+        self.complete.0 > moment.max(self.broke)
     }
 }
 
@@ -265,7 +264,7 @@ impl Lists {
     /// known before their kind is listed as well.
     pub fn is_as_new(&self, others: &str, kind: &str) -> bool {
         let state = self.0.state.read();
-        state.of(kind).known_from <= state.of(others).complete
+        state.of(kind).known_from <= state.of(others).complete.0
     }
 
     /// Whether the watch of a kind works: then what is known of the kind is only as old as the watch is slow.
@@ -294,15 +293,15 @@ impl Lists {
     /// Whether what is known of a kind is what the API server had at this moment, or newer: its watch works, or a list of it began after
     /// that, whether its watch has broken since or not.
     pub fn is_known_since<K: WatchedKind>(&self, moment: Option<u64>) -> bool {
-        let is_listed = |moment| self.0.state.read().of(K::PLURAL).complete > moment;
+        let is_listed = |moment| self.0.state.read().of(K::PLURAL).complete.0 > moment;
         self.is_of_one_state() && (self.is_watched::<K>() || moment.is_some_and(is_listed))
     }
 
     /// Whether a complete list of a kind began after this moment, and lately. Its watch may have broken since: for kinds whose watch breaks
     /// each time, while lists work. For what may be a little old.
     pub fn is_listed_lately(&self, kind: &str, moment: u64) -> bool {
-        let kind = self.0.state.read().of(kind);
-        kind.complete > moment && kind.complete_at.is_some_and(|began| began.elapsed() <= MAX_LIST_AGE)
+        let (number, began) = self.0.state.read().of(kind).complete;
+        number > moment && began.is_some_and(|began| began.elapsed() <= MAX_LIST_AGE)
     }
 
     /// Where the connection of the watches records which of them the API server has answered.
@@ -353,7 +352,7 @@ impl Lists {
         let (now, asked) = (state.now(), state.asked);
         if let Some(kind) = state.kinds.get_mut(kind) {
             let follows_a_break = kind.round >= Some(round) || kind.broke > asked;
-            (kind.list_began, kind.list_began_at) = (now, Some(Instant::now()));
+            kind.list_began = (now, Some(Instant::now()));
             kind.known_from = if follows_a_break { u64::MAX } else { asked };
         }
     }
@@ -369,7 +368,6 @@ impl Lists {
         let now = self.now();
         self.change(kind, |kind| {
             (kind.round, kind.complete) = (Some(round), kind.list_began);
-            kind.complete_at = kind.list_began_at;
             kind.known_from = kind.known_from.min(now);
             kind.failure = None;
         });

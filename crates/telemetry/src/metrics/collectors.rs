@@ -118,30 +118,29 @@ impl ProcessTimes {
     }
 }
 
+/// What follows this key in its line.
+fn after<'t>(text: &'t str, key: &str) -> Option<&'t str> {
+    text.lines().find_map(|line| line.strip_prefix(key)).map(str::trim)
+}
+
 /// The boot time in seconds since the epoch, from `/proc/stat`.
 fn boot_time(stat: &str) -> Option<f64> {
-    stat.lines()
-        .find_map(|line| line.strip_prefix("btime "))?
-        .trim()
-        .parse()
-        .ok()
+    after(stat, "btime ")?.parse().ok()
 }
 
 /// A value of `/proc/self/status` in bytes; the kernel's kB are 1024 bytes.
 fn kib(status: &str, key: &str) -> Option<i64> {
-    let line = status.lines().find_map(|line| line.strip_prefix(key))?;
-    line.trim()
-        .strip_suffix("kB")?
-        .trim()
-        .parse::<i64>()
-        .ok()?
-        .checked_mul(1024)
+    let number = after(status, key)?.strip_suffix("kB")?.trim();
+    number.parse::<i64>().ok()?.checked_mul(1024)
 }
 
 /// The soft limit of open files, from `/proc/self/limits`; none when there is no limit.
 fn most_files(limits: &str) -> Option<i64> {
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
-    line.split_ascii_whitespace().next()?.parse().ok()
+    after(limits, "Max open files")?
+        .split_ascii_whitespace()
+        .next()?
+        .parse()
+        .ok()
 }
 
 #[cfg(test)]

@@ -1,10 +1,15 @@
-//! Those of one driver that wait for a slot: a line for each kind of request, and in it one for each node.
+//! Those of one driver that wait for a slot: a line for each kind of request, and in it one for each node, which take turns.
 
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::node_lines::NodeLines;
-use super::slots::SlotKind;
+use super::slots::{RequestSlot, SlotKind};
+
+/// Who waits, and gets the slot by this.
+pub(super) type Waiting = oneshot::Sender<RequestSlot>;
 
 /// A line that was passed over so often by others of its driver is next.
 const PASSED_OVER: u64 = 15;
@@ -27,33 +32,22 @@ pub(super) struct Turn {
 }
 
 /// The lines of one driver.
-#[derive(Debug)]
-pub(super) struct DriverLines<T> {
+#[derive(Debug, Default)]
+pub(super) struct DriverLines {
     turn: Turn,
     /// How many slots its lines were given.
     granted: u64,
-    lines: Vec<(Line, Turn, NodeLines<T>)>,
+    lines: Vec<(Line, Turn, NodeLines)>,
     /// When it was logged that its requests wait.
     pub logged_at: Option<Instant>,
 }
 
-impl<T> Default for DriverLines<T> {
-    fn default() -> Self {
-        Self {
-            turn: Turn::default(),
-            granted: 0,
-            lines: Vec::new(),
-            logged_at: None,
-        }
-    }
-}
-
-impl<T> DriverLines<T> {
-    fn find(&self, line: Line) -> Option<&(Line, Turn, NodeLines<T>)> {
+impl DriverLines {
+    fn find(&self, line: Line) -> Option<&(Line, Turn, NodeLines)> {
         self.lines.iter().find(|(known, ..)| *known == line)
     }
 
-    fn find_mut(&mut self, line: Line) -> &mut (Line, Turn, NodeLines<T>) {
+    fn find_mut(&mut self, line: Line) -> &mut (Line, Turn, NodeLines) {
         let known = self.lines.iter().position(|(known, ..)| *known == line);
         let at = known.unwrap_or_else(|| {
             self.lines.push((line, Turn::default(), NodeLines::default()));
@@ -81,11 +75,11 @@ impl<T> DriverLines<T> {
         self.turn.running == 0 || (running == 0 && !line.can_wait)
     }
 
-    pub fn push(&mut self, line: Line, node: Option<&Arc<str>>, waiting: T) {
+    pub fn push(&mut self, line: Line, node: Option<&Arc<str>>, waiting: Waiting) {
         self.find_mut(line).2.push(node, waiting);
     }
 
-    pub fn pop(&mut self, line: Line) -> Option<T> {
+    pub fn pop(&mut self, line: Line) -> Option<Waiting> {
         self.find_mut(line).2.pop()
     }
 
@@ -121,5 +115,66 @@ impl<T> DriverLines<T> {
             Some(((!is_first, self.turn, !passed_over, line.can_wait, *turn), *line))
         });
         turns.min_by_key(|(order, _)| *order)
+    }
+}
+
+/// A line for each node. One that is about no node has a turn of its own, so that it waits for no more than one of each node.
+#[derive(Debug, Default)]
+struct NodeLines {
+    /// None of the lines is empty.
+    lines: HashMap<Arc<str>, VecDeque<Waiting>>,
+    turns: VecDeque<NodeTurn>,
+    len: usize,
+}
+
+/// Whose turn it is.
+#[derive(Debug)]
+enum NodeTurn {
+    /// That of the first in the line of this node.
+    Node(Arc<str>),
+    /// That of one that is about no node.
+    Single(Waiting),
+}
+
+impl NodeLines {
+    fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Puts one at the end of its node's line.
+    fn push(&mut self, node: Option<&Arc<str>>, waiting: Waiting) {
+        self.len += 1;
+        let Some(node) = node else {
+            return self.turns.push_back(NodeTurn::Single(waiting));
+        };
+        match self.lines.entry(node.clone()) {
+            Entry::Occupied(line) => line.into_mut().push_back(waiting),
+            Entry::Vacant(line) => {
+                line.insert(VecDeque::from([waiting]));
+                self.turns.push_back(NodeTurn::Node(node.clone()));
+            }
+        }
+    }
+
+    /// Takes the one whose turn it is; the next turn of its node comes after those of all others.
+    fn pop(&mut self) -> Option<Waiting> {
+        let turn = self.turns.pop_front()?;
+        self.len = self.len.saturating_sub(1);
+        let node = match turn {
+            NodeTurn::Node(node) => node,
+            NodeTurn::Single(waiting) => return Some(waiting),
+        };
+        let line = self.lines.get_mut(&node)?;
+        let first = line.pop_front();
+        if line.is_empty() {
+            self.lines.remove(&node);
+        } else {
+            self.turns.push_back(NodeTurn::Node(node));
+        }
+        first
     }
 }

@@ -3,7 +3,6 @@
 
 mod limit;
 mod lines;
-mod node_lines;
 pub(super) mod retry_after;
 pub(super) mod slots;
 pub(super) mod throttle;

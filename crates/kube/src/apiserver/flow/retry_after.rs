@@ -94,18 +94,12 @@ impl RetryAfterGate {
 /// The time that an answer asks to wait, [`MAX_WAIT`] at most: nobody who reads it has to think of times without end. Only 429 and
 /// 503 mean that for requests of the same kind (RFC 9110, 10.2.3).
 pub(in crate::apiserver) fn retry_after(status: u16, headers: &HeaderMap) -> Option<Duration> {
-    if status != 429 && status != 503 {
-        return None;
-    }
-    header_time(headers)
+    header_time(headers).filter(|_| matches!(status, 429 | 503))
 }
 
 /// As [`retry_after`], for further pages of a list: client-go asks for these again after any error of the server that says when.
 pub(in crate::apiserver) fn page_retry_after(status: u16, headers: &HeaderMap) -> Option<Duration> {
-    if status != 429 && status < 500 {
-        return None;
-    }
-    header_time(headers)
+    header_time(headers).filter(|_| status == 429 || status >= 500)
 }
 
 fn header_time(headers: &HeaderMap) -> Option<Duration> {

@@ -22,7 +22,7 @@ pub(in crate::apiserver) use super::limit::SlotAnswer;
 pub use super::limit::SlotLimits;
 
 use super::limit::AdaptiveLimit;
-use super::lines::{DriverLines, Line};
+use super::lines::{DriverLines, Line, Waiting};
 
 /// A kind of request that other kinds do not wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -59,7 +59,7 @@ pub(super) struct RequestSlotsState {
     kinds: HashMap<SlotKind, usize>,
     /// Kinds of drivers that have requests in flight.
     pub lines_running: usize,
-    pub drivers: HashMap<Arc<str>, DriverLines<oneshot::Sender<RequestSlot>>>,
+    pub drivers: HashMap<Arc<str>, DriverLines>,
     /// How many slots were given, for the order between drivers that have equally many requests in flight.
     granted: u64,
 }
@@ -232,7 +232,7 @@ impl RequestSlotsState {
     }
 
     /// The next one in line for which there is a slot.
-    fn next(&mut self) -> Option<(Arc<str>, Line, oneshot::Sender<RequestSlot>)> {
+    fn next(&mut self) -> Option<(Arc<str>, Line, Waiting)> {
         let limit = self.limit.now();
         let next = self.drivers.iter().filter_map(|(driver, lines)| {
             let (order, line) = lines.next(|kind| self.has_slot(limit, kind))?;
