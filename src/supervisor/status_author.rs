@@ -34,8 +34,8 @@ impl From<&LeaderState> for DriverLeader {
             LeaderState::Leading(_) => Self::Ours,
             LeaderState::Unknown => Self::Unknown,
             _ if state.replica().is_some() => Self::Other,
-            LeaderState::OwnHeld { .. } | LeaderState::HeldForAnother => Self::Next,
-            LeaderState::Observing { .. } | LeaderState::Waiting { .. } | LeaderState::Lost => Self::Nobody,
+            LeaderState::OwnHeld(..) | LeaderState::HeldForAnother => Self::Next,
+            LeaderState::Observing(_) | LeaderState::Waiting(_) | LeaderState::Lost => Self::Nobody,
         }
     }
 }

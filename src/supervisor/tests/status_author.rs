@@ -129,23 +129,20 @@ fn only_a_holder_that_reports_is_another_leader() {
             namesake: false,
         })
     };
-    let own_held = |reports| LeaderState::OwnHeld {
-        namespace: "sidecars".to_owned(),
-        holder: held(reports),
-    };
+    let own_held = |reports| LeaderState::OwnHeld("sidecars".to_owned(), held(reports));
     let (rules, clock) = (LeaseRules::default(), Clock::default());
     let term = Term::new(rules, clock.clone(), LeaseTimings::default(), clock.now());
     let rows = [
         (LeaderState::Leading(term), Ours),
         (LeaderState::Unknown, Unknown),
-        (LeaderState::Observing { holder: held(true) }, Other),
-        (LeaderState::Observing { holder: held(false) }, Nobody),
-        (LeaderState::Observing { holder: None }, Nobody),
+        (LeaderState::Observing(held(true)), Other),
+        (LeaderState::Observing(held(false)), Nobody),
+        (LeaderState::Observing(None), Nobody),
         // Of two AttacherConfigs of one driver, one is refused.
         (LeaderState::HeldForAnother, Next),
-        (LeaderState::Waiting { holder: held(true) }, Other),
-        (LeaderState::Waiting { holder: held(false) }, Nobody),
-        (LeaderState::Waiting { holder: None }, Nobody),
+        (LeaderState::Waiting(held(true)), Other),
+        (LeaderState::Waiting(held(false)), Nobody),
+        (LeaderState::Waiting(None), Nobody),
         (own_held(false), Next),
         // A former release, or one of another namespace, which may lead under that Lease.
         (own_held(true), Other),

@@ -81,11 +81,8 @@ impl ObservedRecord {
 /// What to do about the Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseAction {
-    /// It belongs to another, at least until this time.
-    Wait {
-        /// When it ends if it is not renewed.
-        until: Instant,
-    },
+    /// It belongs to another, at least until this time, at which it ends if it is not renewed.
+    Wait(Instant),
     /// There is none: create it with this record.
     Create(LeaderElectionRecord),
     /// It is free, or ours: write this record over the one that is known.
@@ -204,7 +201,7 @@ impl ElectionState {
             return LeaseAction::Write(self.renewal(clock, record));
         }
         if !record.holder.is_empty() && until > now {
-            return LeaseAction::Wait { until };
+            return LeaseAction::Wait(until);
         }
         if !known.exists {
             return LeaseAction::Create(self.first_record(clock, holds));

@@ -203,8 +203,7 @@ impl LeaderElector {
         self.show(if is_ours && self.member == Membership::Own {
             LeaderState::HeldForAnother
         } else {
-            let holder = self.other_holder();
-            LeaderState::Observing { holder }
+            LeaderState::Observing(self.other_holder())
         });
     }
 
@@ -212,8 +211,7 @@ impl LeaderElector {
     fn show_waiting(&self) {
         let may_run = self.term.as_ref().is_some_and(Term::may_run);
         if !may_run || self.shown.borrow().state != LeaderState::Lost {
-            let holder = self.other_holder();
-            self.show(LeaderState::Waiting { holder });
+            self.show(LeaderState::Waiting(self.other_holder()));
         }
     }
 
@@ -225,7 +223,7 @@ impl LeaderElector {
     /// Who else holds the Lease, as far as known.
     fn other_holder(&self) -> Option<LeaseHolder> {
         let identity = self.election.holder()?.to_owned();
-        if identity == NEW_LEASE_HOLDER || !matches!(self.next(), LeaseAction::Wait { .. }) {
+        if identity == NEW_LEASE_HOLDER || !matches!(self.next(), LeaseAction::Wait(_)) {
             return None;
         }
         // One of our own name may be a sidecar, which leaves our note on the Lease.
@@ -250,7 +248,7 @@ impl LeaderElector {
         let timing = &self.config.timing;
         let usual = Instant::now() + timing.lease_duration;
         let wanted = match self.next() {
-            LeaseAction::Wait { until } => until.min(usual),
+            LeaseAction::Wait(until) => until.min(usual),
             _ if self.election.has_looked() => usual,
             _ => Instant::now() + timing.retry_period,
         };
@@ -313,7 +311,7 @@ impl LeaderElector {
     /// take it with, or until when to wait.
     fn step(&mut self) -> Result<LeaderElectionRecord, Instant> {
         let record = match self.next() {
-            LeaseAction::Wait { until } => {
+            LeaseAction::Wait(until) => {
                 self.share = None;
                 return Err(until);
             }

@@ -209,11 +209,8 @@ impl LeaseGroup {
         match state {
             LeaderState::Lost => LeaderState::Lost,
             state if !competes => state.clone(),
-            _ if seen[OWN].state.term().is_none() => LeaderState::Waiting { holder },
-            _ => LeaderState::OwnHeld {
-                namespace: namespace.clone(),
-                holder,
-            },
+            _ if seen[OWN].state.term().is_none() => LeaderState::Waiting(holder),
+            _ => LeaderState::OwnHeld(namespace.clone(), holder),
         }
     }
 

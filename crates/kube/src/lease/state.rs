@@ -23,25 +23,14 @@ pub enum LeaderState {
     /// It does not compete, and has not seen the Lease yet.
     #[default]
     Unknown,
-    /// It does not compete; another holds the Lease, or nobody.
-    Observing {
-        /// Who holds it.
-        holder: Option<LeaseHolder>,
-    },
+    /// It does not compete; who holds the Lease, if anybody else does.
+    Observing(Option<LeaseHolder>),
     /// It does not compete, and another candidate of this process holds the Lease, or did so before the process started again.
     HeldForAnother,
-    /// It competes and does not hold the Lease; another does, if known.
-    Waiting {
-        /// Who holds it.
-        holder: Option<LeaseHolder>,
-    },
-    /// It holds the own Lease, so that no other replica here competes, and waits for one of the others.
-    OwnHeld {
-        /// Namespace of the Lease that is waited for.
-        namespace: String,
-        /// Who holds that.
-        holder: Option<LeaseHolder>,
-    },
+    /// It competes and does not hold the Lease; who does, if known.
+    Waiting(Option<LeaseHolder>),
+    /// It holds the own Lease, so that no other replica here competes, and waits for the one in this namespace; who holds that, if known.
+    OwnHeld(String, Option<LeaseHolder>),
     /// It holds the Lease, in this term.
     Leading(Term),
     /// It did hold the Lease, and can no longer be sure of it or knows that another one has it.
@@ -51,13 +40,13 @@ pub enum LeaderState {
 impl LeaderState {
     /// Whether the candidate competes for the Lease, or holds it.
     pub(super) fn competes(&self) -> bool {
-        !matches!(self, Self::Unknown | Self::Observing { .. } | Self::HeldForAnother)
+        !matches!(self, Self::Unknown | Self::Observing(_) | Self::HeldForAnother)
     }
 
     /// Who holds the Lease that is watched or waited for, if another does.
     pub fn holder(&self) -> Option<&LeaseHolder> {
         match self {
-            Self::Observing { holder } | Self::Waiting { holder } | Self::OwnHeld { holder, .. } => holder.as_ref(),
+            Self::Observing(holder) | Self::Waiting(holder) | Self::OwnHeld(_, holder) => holder.as_ref(),
             Self::Unknown | Self::HeldForAnother | Self::Leading(_) | Self::Lost => None,
         }
     }
@@ -71,7 +60,7 @@ impl LeaderState {
     /// Namespace of the Lease that is waited for, if that is known.
     pub fn namespace(&self) -> Option<&str> {
         match self {
-            Self::OwnHeld { namespace, .. } => Some(namespace),
+            Self::OwnHeld(namespace, _) => Some(namespace),
             _ => self.holder().map(|holder| &*holder.namespace),
         }
     }

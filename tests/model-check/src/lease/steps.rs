@@ -220,7 +220,7 @@ impl LeaseWorld {
         let next = election.next(now, wall, holds || mistakes);
         let mut record = match (renewed, next) {
             (Some(record), _) | (None, LeaseAction::Create(record) | LeaseAction::Write(record)) => record,
-            (None, LeaseAction::Wait { .. }) => return None,
+            (None, LeaseAction::Wait(_)) => return None,
         };
         let creates = candidate.known == Some(None);
         if self.setting.flaw == CREATOR_OF_IDLE && creates && !holds && state.claimed {
@@ -261,7 +261,7 @@ impl LeaseWorld {
         candidate.election = self.changed(candidate.election, |election| election.observe(record, now));
         candidate.known = Some(version);
         let election = self.elections.get(candidate.election);
-        let waits = matches!(election.next(now, wall, holds), LeaseAction::Wait { .. });
+        let waits = matches!(election.next(now, wall, holds), LeaseAction::Wait(_));
         if (version.is_some() && !election.is_ours(holds)) || waits {
             candidate.term = None;
         }

@@ -182,10 +182,10 @@ async fn an_observer_sees_who_holds_the_lease_and_writes_nothing() {
     let observer = world.observer("b");
     assert_eq!(observer.status(), CandidateStatus::default());
     observer.differs_from(&CandidateStatus::default()).await;
-    assert_eq!(state_of(&observer), LeaderState::Observing { holder: None });
+    assert_eq!(state_of(&observer), LeaderState::Observing(None));
     let sees = async |identity: Option<&str>, reports| {
         let holder = identity.map(|identity| held_by(identity, NAMESPACE, reports));
-        let (seen, mut follow) = (LeaderState::Observing { holder }, observer.subscribe());
+        let (seen, mut follow) = (LeaderState::Observing(holder), observer.subscribe());
         let wait = follow.wait_for(|status| status.state == seen);
         timeout(seconds(60), wait).await.expect("it sees that").unwrap();
     };
@@ -218,7 +218,7 @@ async fn an_observer_sees_that_another_candidate_of_its_process_holds_the_lease(
         drop(leader);
         pass(seconds(60)).await;
         for watching in [&observer, &rival] {
-            assert_eq!(state_of(watching), LeaderState::Observing { holder: None }, "{row}");
+            assert_eq!(state_of(watching), LeaderState::Observing(None), "{row}");
         }
     }
 }
@@ -230,14 +230,11 @@ async fn one_that_stands_down_goes_on_watching_and_comes_back() {
     candidate.start_acquiring();
     leads(&candidate).await;
     assert!(candidate.release().await);
-    assert_eq!(state_of(&candidate), LeaderState::Observing { holder: None });
+    assert_eq!(state_of(&candidate), LeaderState::Observing(None));
     assert_eq!(world.server.holder() + &world.master_status(), "");
     let other = world.leader("b").await;
     pass(seconds(20)).await;
-    assert!(matches!(
-        state_of(&candidate),
-        LeaderState::Observing { holder: Some(_) }
-    ));
+    assert!(matches!(state_of(&candidate), LeaderState::Observing(Some(_))));
     // Another candidate of the same process is not disturbed by one that only watches, nor by its end.
     let rival = world.observer("b");
     pass(seconds(1)).await;
@@ -249,7 +246,7 @@ async fn one_that_stands_down_goes_on_watching_and_comes_back() {
     candidate.start_acquiring();
     pass(seconds(60)).await;
     let holder = Some(held_by("b", NAMESPACE, true));
-    assert_eq!(state_of(&candidate), LeaderState::Waiting { holder });
+    assert_eq!(state_of(&candidate), LeaderState::Waiting(holder));
     other.release_and_stop().await;
     assert_eq!(world.spec().lease_duration_seconds, Some(1));
     // Without a watch it looks once in a retry period.

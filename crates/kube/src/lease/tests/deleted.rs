@@ -17,11 +17,7 @@ async fn who_creates_a_lease_waits_for_its_duration() {
         let first = world.candidate("a");
         pass(seconds(1)).await;
         assert_eq!(world.server.holder(), NEW_LEASE_HOLDER);
-        assert_eq!(
-            state_of(&first),
-            LeaderState::Waiting { holder: None },
-            "nobody holds it"
-        );
+        assert_eq!(state_of(&first), LeaderState::Waiting(None), "nobody holds it");
         let second = world.candidate("b");
         pass(seconds(4)).await;
         // One that starts again has to wait once more.

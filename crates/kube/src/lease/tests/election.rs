@@ -101,7 +101,7 @@ fn what_follows_from_a_record() {
 fn next(election: &ElectionState, now: Instant, holds: bool) -> String {
     let holder = election.holder().unwrap_or_default();
     match election.next(now, clock(50), holds) {
-        LeaseAction::Wait { until } => format!("wait {} s for {holder}", until.duration_since(now).as_secs()),
+        LeaseAction::Wait(until) => format!("wait {} s for {holder}", until.duration_since(now).as_secs()),
         LeaseAction::Create(record) => format!("create {} {}", record.holder, record.transitions),
         LeaseAction::Write(record) => format!("write {} {}", record.holder, record.transitions),
     }

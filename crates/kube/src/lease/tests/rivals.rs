@@ -88,7 +88,7 @@ async fn of_two_processes_of_one_name_at_most_one_leads() {
         namesake: true,
         ..held_by("a", NAMESPACE, false)
     });
-    assert_eq!(state_of(&first), LeaderState::Waiting { holder });
+    assert_eq!(state_of(&first), LeaderState::Waiting(holder));
     // It takes over as from anybody else.
     second.release_and_stop().await;
     leads(&first).await;
@@ -108,7 +108,7 @@ async fn a_namesake_is_told_when_it_renews_whatever_its_clock_says() {
     renew_at(1_000_000);
     not_leading(&candidate).await;
     pass(seconds(12)).await;
-    assert!(matches!(state_of(&candidate), LeaderState::Waiting { .. }) && !is_told());
+    assert!(matches!(state_of(&candidate), LeaderState::Waiting(_)) && !is_told());
     for second in [1_000_005, 1_000_010] {
         renew_at(second);
         pass(seconds(12)).await;

@@ -58,16 +58,13 @@ async fn nobody_serves_beside_a_sidecar_that_renews_its_lease() {
         pass(seconds(1)).await;
         assert!(!first.is_leader() && sidecar.is_leader());
     }
-    let state = LeaderState::OwnHeld {
-        namespace: NAMESPACE.to_owned(),
-        holder: Some(held_by("sidecar", NAMESPACE, false)),
-    };
+    let state = LeaderState::OwnHeld(NAMESPACE.to_owned(), Some(held_by("sidecar", NAMESPACE, false)));
     assert_eq!(state_of(&first), state, "and shows for whom");
     let second = replica(&world, "b");
     pass(seconds(60)).await;
     assert_eq!(state_of(&first), state, "and the other one shows the first");
     let holder = Some(held_by("a", OWN, true));
-    assert_eq!(state_of(&second), LeaderState::Waiting { holder });
+    assert_eq!(state_of(&second), LeaderState::Waiting(holder));
     drop(second);
     sidecar.release_and_stop().await;
     takes(0..=6_000, leads(&first)).await;
