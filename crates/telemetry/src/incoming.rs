@@ -30,20 +30,13 @@ pub fn contexts<'a>(
             .annotations
             .iter()
             .filter(|key| *key != names::TRACEPARENT_ANNOTATION);
-        for key in keys {
-            let Some(text) = annotations.get(key) else {
-                continue;
-            };
+        for text in keys.filter_map(|key| annotations.get(key)) {
             let context = w3c::parse(text);
             metrics.trace_context_extracted(kind, if context.is_some() { "success" } else { "invalid" });
-            let is_new = |context: &SpanContext| {
-                let same = |other: &SpanContext| {
-                    other.trace_id() == context.trace_id() && other.span_id() == context.span_id()
-                };
-                !found.iter().any(same)
-            };
-            if let Some(context) = context.filter(is_new)
+            let ids = |context: &SpanContext| (context.trace_id(), context.span_id());
+            if let Some(context) = context
                 && found.len() < MAX_CONTEXTS
+                && !found.iter().any(|known| ids(known) == ids(&context))
             {
                 found.push(context);
             }

@@ -28,7 +28,7 @@ use crate::telemetry::Metrics;
 const MAX_WAITING: usize = 1024;
 
 /// Takes occurrences; cheap to clone.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct EventRecorder {
     waiting: Option<mpsc::Sender<NewEvent>>,
     metrics: Metrics,
@@ -53,10 +53,7 @@ impl EventRecorder {
 
     /// A recorder whose events are not written.
     pub fn disabled() -> Self {
-        Self {
-            waiting: None,
-            metrics: Metrics::default(),
-        }
+        Self::default()
     }
 
     /// Records what happened, now or never: when too much is waiting, it is dropped and counted.

@@ -84,7 +84,7 @@ impl EventEntry {
 type EventKey = (Box<str>, &'static str, EventType, Box<str>);
 
 /// What was written, and about what.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct EventSeries {
     instance: String,
     pub entries: HashMap<EventKey, EventEntry>,
@@ -96,9 +96,7 @@ impl EventSeries {
     pub fn new(instance: String) -> Self {
         Self {
             instance,
-            entries: HashMap::new(),
-            budgets: HashMap::new(),
-            number: 0,
+            ..Self::default()
         }
     }
 
@@ -159,14 +157,10 @@ impl EventSeries {
         self.number += 1;
         // As client-go names them: the object's name and a number that nobody else will think of.
         let unique = i128::from(self.number) + occurrence.at.as_nanosecond();
-        let namespace = if subject.namespace.is_empty() {
-            "default"
-        } else {
-            &*subject.namespace
-        };
+        let namespace = Some(&*subject.namespace).filter(|namespace| !namespace.is_empty());
         EventEntry {
             name: format!("{}.{unique:x}", short(&subject.name)).into(),
-            namespace: namespace.into(),
+            namespace: namespace.unwrap_or("default").into(),
             driver: occurrence.driver.clone(),
             note,
             traceparent: occurrence.traceparent.clone(),

@@ -66,10 +66,10 @@ pub(super) struct RequestSlotsState {
 
 /// The permission to have a request in flight, until it is dropped.
 #[derive(Debug)]
-pub(in crate::apiserver) struct RequestSlot {
+pub(in crate::apiserver) struct RequestSlot(
     /// Taken when the slot is given back.
-    held: Option<HeldSlot>,
-}
+    Option<HeldSlot>,
+);
 
 #[derive(Debug)]
 struct HeldSlot {
@@ -106,7 +106,7 @@ impl RequestSlots {
         loop {
             match timeout(LONG_WAIT, &mut receiver).await {
                 Ok(Ok(mut slot)) => {
-                    if let Some(held) = &mut slot.held {
+                    if let Some(held) = &mut slot.0 {
                         held.since = Instant::now();
                     }
                     return slot;
@@ -137,15 +137,13 @@ impl RequestSlots {
 
     fn take(&self, state: &mut RequestSlotsState, driver: &Arc<str>, line: Line) -> RequestSlot {
         let few = state.take(driver, line);
-        RequestSlot {
-            held: Some(HeldSlot {
-                slots: self.clone(),
-                driver: driver.clone(),
-                line,
-                few,
-                since: Instant::now(),
-            }),
-        }
+        RequestSlot(Some(HeldSlot {
+            slots: self.clone(),
+            driver: driver.clone(),
+            line,
+            few,
+            since: Instant::now(),
+        }))
     }
 
     /// Gives slots to those in line while there are some.
@@ -154,7 +152,7 @@ impl RequestSlots {
             let slot = self.take(state, &driver, line);
             if let Err(mut unused) = sender.send(slot) {
                 // The request was given up meanwhile. Dropping the slot would come back here while the lock is held.
-                unused.held = None;
+                unused.0 = None;
                 state.give_back(&driver, line);
             }
         }
@@ -191,11 +189,8 @@ impl RequestSlotsState {
     }
 
     fn may_take(&self, driver: &Arc<str>, line: Line) -> bool {
-        let is_first = self
-            .drivers
-            .get(driver)
-            .is_some_and(|lines| lines.is_first_in_flight(line));
-        is_first || self.has_slot(self.limit.now(), line.kind)
+        let lines = self.drivers.get(driver);
+        lines.is_some_and(|lines| lines.is_first_in_flight(line)) || self.has_slot(self.limit.now(), line.kind)
     }
 
     /// Counts a request that is sent; whether only few are in flight with it.
@@ -226,11 +221,6 @@ impl RequestSlotsState {
         }
     }
 
-    /// Whether anybody is in line. All of them wait for the limit.
-    fn is_anybody_waiting(&self) -> bool {
-        self.drivers.values().any(|lines| lines.all_waiting() > 0)
-    }
-
     /// The next one in line for which there is a slot.
     fn next(&mut self) -> Option<(Arc<str>, Line, Waiting)> {
         let limit = self.limit.now();
@@ -252,9 +242,10 @@ impl RequestSlot {
     }
 
     fn give_back(&mut self, answer: SlotAnswer) {
-        let Some(held) = self.held.take() else { return };
+        let Some(held) = self.0.take() else { return };
         let mut state = held.slots.0.lock();
-        let is_wanted = state.is_anybody_waiting();
+        // All who are in line wait for the limit.
+        let is_wanted = state.drivers.values().any(|lines| lines.all_waiting() > 0);
         state
             .limit
             .record(held.line.kind, held.since.elapsed(), answer, held.few, is_wanted);

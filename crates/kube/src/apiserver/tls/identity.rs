@@ -32,7 +32,8 @@ use crate::pem::{self, IdentityError};
 /// As whom the requests of a connection come: its client certificate and their token, if there are any that can be refreshed.
 #[derive(Clone, Default)]
 pub(crate) struct Identity {
-    certificate: Option<Arc<ClientIdentity>>,
+    /// Handshakes ask for it.
+    pub(super) certificate: Option<Arc<ClientIdentity>>,
     token: Option<Token>,
 }
 
@@ -93,11 +94,6 @@ impl Identity {
             identity.token = answer.token.map(|token| Token::of_plugin(plugin, token));
         }
         Ok(identity)
-    }
-
-    /// The client certificate, for handshakes.
-    pub(super) fn certificate(&self) -> Option<Arc<ClientIdentity>> {
-        self.certificate.clone()
     }
 
     /// Which client certificate there is.

@@ -39,8 +39,8 @@ pub(super) fn client_config(config: &Config) -> Result<(ClientConfig, Identity),
         .map_err(ConnectError::Protocol)?
         .dangerous()
         .with_custom_certificate_verifier(verifier);
-    let mut tls = match identity.certificate() {
-        Some(certificate) => builder.with_client_cert_resolver(certificate),
+    let mut tls = match &identity.certificate {
+        Some(certificate) => builder.with_client_cert_resolver(certificate.clone()),
         None => builder.with_no_client_auth(),
     };
     // A resumed session is that of the certificates at its start, ours as well as the server's: Go's client resumes none.
