@@ -91,11 +91,6 @@ impl LeaderElectionHandle {
         self.status.has_changed().is_err()
     }
 
-    /// Whether it holds the Lease.
-    pub fn is_leader(&self) -> bool {
-        self.term().is_some()
-    }
-
     /// Resolves when it shows something else than `before`.
     pub async fn differs_from(&self, before: &CandidateStatus) {
         let mut status = self.status.clone();
