@@ -21,9 +21,9 @@ pub trait Tables: Sized {
         R::table_mut(self).start_list();
     }
 
-    /// A list of a kind is complete: what is not `seen` is gone.
-    fn finish_list<R: CachedKind<Self>>(&mut self, seen: &ListedNames) -> Vec<Self::Change> {
-        let unseen = R::table_mut(self).finish_list(seen);
+    /// A list of a kind, of this version, is complete: what is not `seen` is gone.
+    fn finish_list<R: CachedKind<Self>>(&mut self, seen: &ListedNames, version: ResourceVersion) -> Vec<Self::Change> {
+        let unseen = R::table_mut(self).finish_list(seen, version);
         let dropped = unseen.iter().filter_map(|record| {
             let gone = R::table_mut(self).drop_unseen(record.name(), record.uid())?;
             Some(R::relink(self, Some(&gone), None))
@@ -141,11 +141,7 @@ pub trait Sink: Clone + Send + Sync + 'static {
 
     /// A list of a kind is complete: what is not `seen` is gone, unless it is newer than the list, which has this version.
     fn finish_list<R: CachedKind<Self::Tables>>(&self, seen: &ListedNames, version: ResourceVersion) {
-        let changes = {
-            let mut tables = self.tables().write();
-            R::table_mut(&mut tables).set_list_version(version);
-            tables.finish_list::<R>(seen)
-        };
+        let changes = self.tables().write().finish_list::<R>(seen, version);
         for change in changes {
             self.dispatch(change);
         }

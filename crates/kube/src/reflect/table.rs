@@ -71,8 +71,6 @@ pub struct ObjectTable<R> {
     reported: ResourceVersion,
     /// The greatest version that the list which is coming in has shown.
     coming_in: ResourceVersion,
-    /// The version of that list, 0 while it is not known.
-    list_version: ResourceVersion,
     /// The last list that showed an older state of the API server than was known before.
     older_list: Option<u64>,
     /// The last of these lists that was reported: one list is one sign, however many objects show it.
@@ -136,7 +134,6 @@ impl<R> ObjectTable<R> {
             newest: ResourceVersion::default(),
             reported: ResourceVersion::default(),
             coming_in: ResourceVersion::default(),
-            list_version: ResourceVersion::default(),
             older_list: None,
             reported_list: None,
             shows_deleted: false,
@@ -298,20 +295,14 @@ impl<R: CacheRecord + PartialEq> ObjectTable<R> {
         self.list += 1;
         self.newest = ResourceVersion::default();
         self.coming_in = ResourceVersion::default();
-        self.list_version = ResourceVersion::default();
     }
 
-    /// Sets the version of the list that is coming in, from which the watch that follows begins. 0 when it is no number.
-    pub fn set_list_version(&mut self, version: ResourceVersion) {
-        self.list_version = version;
-    }
-
-    /// The version from which the watch reports everything that follows the list; none when it is not known, or is smaller than versions
-    /// that were seen: then the API server went back to an older state, and what is known from before says nothing.
-    fn reported_from(&self) -> Option<ResourceVersion> {
-        let is_known = self.list_version != ResourceVersion::default();
-        let is_newest = self.list_version >= self.reported.max(self.coming_in);
-        (is_known && is_newest).then_some(self.list_version)
+    /// The version from which the watch reports everything that follows a list of this version; none when it is not known, or is smaller than
+    /// versions that were seen: then the API server went back to an older state, and what is known from before says nothing.
+    fn reported_from(&self, list: ResourceVersion) -> Option<ResourceVersion> {
+        let is_known = list != ResourceVersion::default();
+        let is_newest = list >= self.reported.max(self.coming_in);
+        (is_known && is_newest).then_some(list)
     }
 
     /// Whether the list that comes in shows that the API server went back to an older state; true once for each list.
@@ -321,9 +312,10 @@ impl<R: CacheRecord + PartialEq> ObjectTable<R> {
     }
 
     /// The records that a complete list did not show, by name: they were deleted while nobody watched. One that came in since the list began
-    /// is not among them if it is newer than the list: its end is reported.
-    pub fn finish_list(&mut self, seen: &HashSet<Arc<str>>) -> Vec<Arc<R>> {
-        let reported_from = self.reported_from();
+    /// is not among them if it is newer than the list: its end is reported. The list has this version, from which the watch that follows
+    /// begins; 0 when it is no number.
+    pub fn finish_list(&mut self, seen: &HashSet<Arc<str>>, version: ResourceVersion) -> Vec<Arc<R>> {
+        let reported_from = self.reported_from(version);
         self.listed = true;
         // A list that was cut off did not show all objects up to its greatest version, and counts for nothing here.
         self.reported = self.coming_in;

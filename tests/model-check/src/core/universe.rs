@@ -14,7 +14,7 @@ use csi_attacher_model::decide::{
     self, Capabilities, DriverFacts, Failure, OwnedVolumeOnNode, Policy, ReleaseWithoutCall, Snapshot, VolumeOnNode,
     Write,
 };
-use csi_attacher_model::objects::{Attachment, CsiNode, StringMap, Volume};
+use csi_attacher_model::objects::{Attachment, CsiNode, ResourceVersion, StringMap, Volume};
 use jiff::Timestamp;
 
 use super::machine::{Advance, Glance, Machine};
@@ -367,7 +367,7 @@ fn list<R: CachedKind<Index>>(cache: &mut Index, records: Vec<R>) -> Vec<CacheCh
     let mut changes: Vec<_> = shown
         .filter_map(|record| cache.take_copy(record, Origin::List))
         .collect();
-    changes.extend(cache.finish_list::<R>(&seen));
+    changes.extend(cache.finish_list::<R>(&seen, ResourceVersion::default()));
     changes
 }
 

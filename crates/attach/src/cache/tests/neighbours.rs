@@ -73,8 +73,8 @@ fn a_volume_that_is_gone_is_known_by_the_note() {
     }
     seen.apply(with_handle("pv2", 1, "h"));
     seen.remove::<Volume>("pv2", "pv2-uid");
-    started.finish_list::<Volume>(&std::iter::once("pv1".into()).collect());
-    started.finish_list::<Attachment>(&["a".into(), "b".into()].into());
+    started.finish_list::<Volume>(&std::iter::once("pv1".into()).collect(), ResourceVersion(0));
+    started.finish_list::<Attachment>(&["a".into(), "b".into()].into(), ResourceVersion(0));
     for index in [seen, started] {
         assert_eq!(names(&index.snapshot("a").unwrap().neighbours.here), ["b"]);
     }

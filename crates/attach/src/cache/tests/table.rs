@@ -107,10 +107,10 @@ fn a_tombstone_outlives_the_list_it_fell_into() {
     table.start_list();
     table.mark_deleted("a", "1");
     // The list was made before our write: it may show the object, on this page or not.
-    table.finish_list(&seen(&[]));
+    table.finish_list(&seen(&[]), ResourceVersion(0));
     assert_eq!(table.tombstones(), 1);
     table.start_list();
-    table.finish_list(&seen(&[]));
+    table.finish_list(&seen(&[]), ResourceVersion(0));
     assert_eq!(
         table.tombstones(),
         0,
@@ -126,7 +126,7 @@ fn a_list_that_began_after_the_tombstone_and_shows_the_object_proves_that_it_exi
     table.mark_deleted("a", "1");
     // This list began before the tombstone; so did the watch that goes on meanwhile.
     assert!(table.take_copy(of("a", "1", 2), Origin::List).is_none());
-    table.finish_list(&seen(&["a"]));
+    table.finish_list(&seen(&["a"]), ResourceVersion(0));
     assert!(table.take_copy(of("a", "1", 3), Origin::Watch).is_none());
     assert_eq!(table.tombstones(), 1);
     table.start_list();
@@ -136,7 +136,7 @@ fn a_list_that_began_after_the_tombstone_and_shows_the_object_proves_that_it_exi
     );
     assert!(table.take_copy(of("a", "1", 2), Origin::List).is_some());
     assert_eq!((version(&table, "a"), table.tombstones()), (Some(2), 0));
-    table.finish_list(&seen(&["a"]));
+    table.finish_list(&seen(&["a"]), ResourceVersion(0));
     assert!(table.take_copy(of("a", "1", 4), Origin::Watch).is_some());
 }
 
@@ -152,7 +152,7 @@ fn a_list_counts_whatever_its_versions_unless_a_copy_came_in_since_it_began() {
         );
         assert_eq!((version(&table, "a"), table.newest().0), (Some(older), older));
         assert!(table.take_copy(of("a", uid, older), Origin::Watch).is_none());
-        table.finish_list(&seen(&["a"]));
+        table.finish_list(&seen(&["a"]), ResourceVersion(0));
         assert!(table.take_copy(of("a", uid, older - 1), Origin::Watch).is_none());
     }
     table.start_list();
@@ -178,7 +178,7 @@ fn what_ends_while_it_is_read_is_not_taken_in() {
     let read = table.start_read(&name);
     table.remove("b", "b-uid");
     table.start_list();
-    table.finish_list(&seen(&["a"]));
+    table.finish_list(&seen(&["a"]), ResourceVersion(0));
     assert!(table.finish_read(read, copy), "that was about others");
     let read = table.start_read(&name);
     table.remove("a", "a-uid");
@@ -187,15 +187,13 @@ fn what_ends_while_it_is_read_is_not_taken_in() {
     for (list, is_taken) in [(0, false), (10, true), (11, false), (12, false)] {
         let read = table.start_read(&name);
         table.start_list();
-        table.set_list_version(ResourceVersion(list));
-        table.finish_list(&seen(&["b"]));
+        table.finish_list(&seen(&["b"]), ResourceVersion(list));
         assert_eq!(table.finish_read(read, copy), is_taken, "list {list}");
     }
     // The watch that follows the list has told the end.
     let read = table.start_read(&name);
     table.start_list();
-    table.set_list_version(ResourceVersion(10));
-    table.finish_list(&seen(&["b"]));
+    table.finish_list(&seen(&["b"]), ResourceVersion(10));
     table.remove("a", "a-uid");
     assert!(!table.finish_read(read, copy));
 }
@@ -219,8 +217,7 @@ fn what_is_newer_than_the_list_it_came_in_with_stays_for_the_watch_that_follows(
     ] {
         let mut table = ObjectTable::default();
         let gone = |table: &mut ObjectTable<Attachment>, names: &[&str]| -> Vec<String> {
-            table.set_list_version(ResourceVersion(list));
-            let gone = table.finish_list(&seen(names));
+            let gone = table.finish_list(&seen(names), ResourceVersion(list));
             gone.iter().map(|record| record.name.to_string()).collect()
         };
         table.start_list();
@@ -255,7 +252,7 @@ fn a_list_tells_what_is_gone_by_what_it_does_not_show() {
     table.start_list();
     table.take_copy(attachment("b", 1), Origin::Watch);
     let mut gone: Vec<_> = table
-        .finish_list(&seen(&["b"]))
+        .finish_list(&seen(&["b"]), ResourceVersion(0))
         .iter()
         .map(|record| record.name.to_string())
         .collect();
