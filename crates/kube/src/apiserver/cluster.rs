@@ -16,7 +16,7 @@ use tracing::warn;
 
 use super::connect_error::ConnectError;
 use super::proxy;
-use super::tls::{Source, pem_of};
+use super::tls::{Source, pem_of, read_authorities};
 use crate::pem;
 
 const AUTHORITY: &str = "certificate-authority";
@@ -49,15 +49,12 @@ fn from_pod(mut config: Config) -> Result<Config, ConnectError> {
 /// Reads the CA data of the service account. As client-go does, a pod goes on with the public CAs where there is none.
 fn settle_pod_authorities(config: &mut Config) {
     let Some(file) = &config.root_cert_file else { return };
-    let problem = match std::fs::read(file).map(|text| pem::authorities(&text)) {
-        Ok(Ok(found)) => {
-            config.root_cert = Some(found.iter().map(|certificate| certificate.to_vec()).collect());
-            return;
+    match read_authorities(file) {
+        Ok(found) => config.root_cert = Some(found.iter().map(|certificate| certificate.to_vec()).collect()),
+        Err(problem) => {
+            warn!(path = %file.display(), %problem, "no CA data of the service account: trusting the public CAs until there is");
         }
-        Ok(Err(problem)) => format!("it {problem}"),
-        Err(error) => error.to_string(),
-    };
-    warn!(path = %file.display(), %problem, "no CA data of the service account: trusting the public CAs until there is");
+    }
 }
 
 async fn from_kubeconfig(mut found: Found) -> Result<Config, ConnectError> {

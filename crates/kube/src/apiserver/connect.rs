@@ -77,11 +77,7 @@ pub fn connect_counted(
 }
 
 fn pings(watches: Option<&WatchConnection>) -> Pings {
-    if watches.is_some() {
-        Pings::WATCHES
-    } else {
-        Pings::REQUESTS
-    }
+    watches.map_or(Pings::REQUESTS, |_| Pings::WATCHES)
 }
 
 /// As [`connect_counted`], over connections of this kind, which are made with that client certificate.

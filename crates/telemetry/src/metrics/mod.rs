@@ -44,9 +44,8 @@ pub const PROMETHEUS_CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=ut
 pub struct Metrics(Arc<MetricsInner>);
 
 struct MetricsInner {
-    registry: Registry,
-    /// One scrape at a time: each holds the whole text.
-    scrape: Mutex<()>,
+    /// Locked for one scrape at a time: each holds the whole text.
+    registry: Mutex<Registry>,
     families: Families,
     exemplars: ExemplarFilter,
     classes: KnownClasses,
@@ -91,8 +90,7 @@ impl Metrics {
         let version = labels([("version", env!("CARGO_PKG_VERSION"))]);
         families.build_info.with(version, |gauge| gauge.set(1));
         Self(Arc::new(MetricsInner {
-            registry,
-            scrape: Mutex::new(()),
+            registry: Mutex::new(registry),
             families,
             exemplars,
             classes: KnownClasses::default(),
@@ -101,10 +99,9 @@ impl Metrics {
 
     /// The exposition in OpenMetrics 1.0 ([`OPENMETRICS_CONTENT_TYPE`]).
     pub fn encode_openmetrics(&self) -> String {
-        let _one = self.0.scrape.lock();
         let mut text = String::new();
         // Writing to a String cannot fail; an encoder's own error must not take the endpoint away.
-        if encode(&mut text, &self.0.registry).is_err() {
+        if encode(&mut text, &self.0.registry.lock()).is_err() {
             tracing::error!("metrics could not be encoded completely");
         }
         text

@@ -27,7 +27,7 @@ pub(super) use identity::Identity;
 pub use plugin::PluginProblem;
 pub(super) use source::Source;
 use trust::CaData;
-pub(super) use trust::pem_of;
+pub(super) use trust::{pem_of, read_authorities};
 
 /// How TLS is spoken to this API server, and as whom we come.
 pub(super) fn client_config(config: &Config) -> Result<(ClientConfig, Identity), ConnectError> {

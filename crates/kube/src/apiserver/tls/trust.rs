@@ -53,15 +53,18 @@ impl CaData {
     }
 }
 
+/// What is to be trusted by this file; else what is wrong.
+pub(in crate::apiserver) fn read_authorities(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let text = std::fs::read(path).map_err(|error| error.to_string())?;
+    pem::authorities(&text).map_err(|problem| format!("it {problem}"))
+}
+
 /// What is in the file now; what was in it before, if there is nothing now.
 fn read_again(path: &Path, trusted: &Mutex<TrustedCertificates>) {
-    let text = std::fs::read(path).map_err(|error| error.to_string());
-    let found = text.and_then(|text| pem::authorities(&text).map_err(|problem| format!("it {problem}")));
-    let found = match found {
+    let found = match read_authorities(path) {
         Ok(found) => found,
         Err(error) => {
-            warn!(path = %path.display(), %error, "cannot read the CA data again; keeping what was read before");
-            return;
+            return warn!(path = %path.display(), %error, "cannot read the CA data again; keeping what was read before");
         }
     };
     let mut known = trusted.lock();
