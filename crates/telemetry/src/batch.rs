@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
+use futures::future::OptionFuture;
 use opentelemetry::Context;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{Span, SpanData, SpanProcessor};
@@ -252,15 +253,9 @@ async fn export(
 /// Resolves when a deadline was set and has passed.
 async fn passed(deadline: &mut watch::Receiver<Option<Instant>>) {
     loop {
-        let set = *deadline.borrow_and_update();
-        let due = async {
-            match set {
-                Some(deadline) => tokio::time::sleep_until(deadline).await,
-                None => std::future::pending().await,
-            }
-        };
+        let due = deadline.borrow_and_update().map(tokio::time::sleep_until);
         tokio::select! {
-            () = due => return,
+            Some(()) = OptionFuture::from(due) => return,
             // The sender lives in the queue, which outlives this call.
             _sooner = deadline.changed() => {}
         }

@@ -112,30 +112,22 @@ impl Pipeline {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let exporters = Exporters::new(settings, &resource);
         let queue = SpanQueue::new(settings.batch, Arc::clone(counters));
-        let finished = spawn_export_thread(runtime, Arc::clone(&queue), exporters)?;
+        let (sender, finished) = oneshot::channel();
+        let exported = Arc::clone(&queue);
+        std::thread::Builder::new()
+            .name("span-export".to_owned())
+            .spawn(move || {
+                // Whatever the exporter's own HTTP stack would trace is suppressed on this thread.
+                let _suppressed = Context::enter_telemetry_suppressed_scope();
+                runtime.block_on(batch::run(exported, exporters));
+                // The receiver is gone when nobody waits for the end.
+                sender.send(()).ok();
+                // A name lookup that hangs must not hold the thread.
+                runtime.shutdown_background();
+            })?;
         let tracer = tracer(settings, resource, Arc::clone(&queue));
         Ok((tracer, Self { queue, finished }))
     }
-}
-
-fn spawn_export_thread(
-    runtime: tokio::runtime::Runtime,
-    queue: Arc<SpanQueue>,
-    exporters: Exporters,
-) -> std::io::Result<oneshot::Receiver<()>> {
-    let (sender, finished) = oneshot::channel();
-    std::thread::Builder::new()
-        .name("span-export".to_owned())
-        .spawn(move || {
-            // Whatever the exporter's own HTTP stack would trace is suppressed on this thread.
-            let _suppressed = Context::enter_telemetry_suppressed_scope();
-            runtime.block_on(batch::run(queue, exporters));
-            // The receiver is gone when nobody waits for the end.
-            sender.send(()).ok();
-            // A name lookup that hangs must not hold the thread.
-            runtime.shutdown_background();
-        })?;
-    Ok(finished)
 }
 
 fn resource(settings: &TraceSettings) -> Resource {

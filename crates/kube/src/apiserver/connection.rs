@@ -146,12 +146,9 @@ struct SharedConnection<C> {
     streams: Arc<Streams>,
 }
 
-/// What the requests over one connection share.
+/// What the requests over one connection share: how many answers of 5xx came since the last one that was none.
 #[derive(Debug, Default)]
-struct Streams {
-    /// How many answers of 5xx came since the last one that was none.
-    server_errors: AtomicUsize,
-}
+struct Streams(AtomicUsize);
 
 impl Streams {
     /// Takes in the status of an answer: whether another API server is to be asked. What one refuses with another status it has decided.
@@ -160,11 +157,9 @@ impl Streams {
             StatusCode::UNAUTHORIZED => true,
             // Who has too much to do is neither in order nor out of order.
             StatusCode::TOO_MANY_REQUESTS => false,
-            _ if status.is_server_error() => {
-                self.server_errors.fetch_add(1, Ordering::Relaxed) + 1 >= MAX_SERVER_ERRORS
-            }
+            _ if status.is_server_error() => self.0.fetch_add(1, Ordering::Relaxed) + 1 >= MAX_SERVER_ERRORS,
             _ => {
-                self.server_errors.store(0, Ordering::Relaxed);
+                self.0.store(0, Ordering::Relaxed);
                 false
             }
         }

@@ -25,7 +25,7 @@ const SPREAD: Duration = Duration::from_millis(50);
 pub fn with_backoff<K: Send + 'static>(
     events: impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send,
 ) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send {
-    let last = Arc::new(Mutex::new(LastEvent::Object));
+    let last = Arc::new(Mutex::new(LastEvent::Other));
     let backoff = WatchBackoff {
         usual: watcher::DefaultBackoff::default(),
         last: last.clone(),
@@ -36,9 +36,8 @@ pub fn with_backoff<K: Send + 'static>(
         .inspect(move |event| {
             *last.lock() = match event {
                 Ok(watcher::Event::Init) => LastEvent::Announcement,
-                Ok(_) => LastEvent::Object,
                 Err(error) if breaks(error) => LastEvent::Break,
-                Err(_) => LastEvent::RetryLater,
+                Ok(_) | Err(_) => LastEvent::Other,
             }
         })
         .backoff(backoff)
@@ -49,9 +48,9 @@ pub fn with_backoff<K: Send + 'static>(
 enum LastEvent {
     /// That it is going to ask for a list.
     Announcement,
-    Object,
     Break,
-    RetryLater,
+    /// An object, or that it is to begin later.
+    Other,
 }
 
 /// The usual pauses, which the announcement of a list does not reset.

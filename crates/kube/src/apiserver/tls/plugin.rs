@@ -83,11 +83,8 @@ impl Plugin {
             at: Instant::now(),
             expires: answer.expires,
         };
-        let runs = PluginRuns {
-            exec: exec.clone(),
-            last: Mutex::new(last),
-        };
-        Ok((Self(Arc::new(runs)), answer))
+        let (exec, last) = (exec.clone(), Mutex::new(last));
+        Ok((Self(Arc::new(PluginRuns { exec, last })), answer))
     }
 
     /// Whether what is in use ends soon, as the plugin has said.
