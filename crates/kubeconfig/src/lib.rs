@@ -12,6 +12,6 @@ mod token;
 
 pub use find::{Found, find};
 pub use load_error::{LoadError, ValueError};
-pub use pod::{PodError, pod_config};
+pub use pod::{PodError, pod_config, pod_namespace};
 pub use server::{ServerError, check_server};
 pub use token::{LastToken, TokenError, TokenFile};

@@ -48,16 +48,21 @@ fn config_of(variable: impl Fn(&str) -> Option<String>, folder: &Path) -> Result
     let mut config = Config::new(url);
     config.auth_info.token_file = Some(token.display().to_string());
     config.root_cert_file = Some(folder.join("ca.crt"));
-    let file = std::fs::read_to_string(folder.join("namespace")).unwrap_or_default();
-    let variable = variable(NAMESPACE).unwrap_or_default();
-    let namespace = [&variable, &file]
-        .map(|text| text.trim())
-        .into_iter()
-        .find(|name| !name.is_empty());
-    if let Some(namespace) = namespace {
-        namespace.clone_into(&mut config.default_namespace);
+    if let Some(namespace) = namespace_of(variable, folder) {
+        config.default_namespace = namespace;
     }
     Ok(config)
+}
+
+/// The namespace of the pod that this process runs in; none if it is in none.
+pub fn pod_namespace() -> Option<String> {
+    namespace_of(|name| env::var(name).ok(), Path::new(FOLDER))
+}
+
+fn namespace_of(variable: impl Fn(&str) -> Option<String>, folder: &Path) -> Option<String> {
+    let filled = |text: String| Some(text.trim().to_owned()).filter(|name| !name.is_empty());
+    let file = || std::fs::read_to_string(folder.join("namespace")).ok();
+    variable(NAMESPACE).and_then(filled).or_else(|| file().and_then(filled))
 }
 
 fn url(host: &str, port: &str) -> Result<Uri, ServerError> {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use csi_attacher_kubeconfig::pod_namespace;
 use kube::Client;
 
 use super::clock::Clock;
@@ -53,7 +54,7 @@ impl LeaderElections {
     pub fn config_for(&self, namespace: &str, timing: LeaseTimings) -> LeaderElectionConfig {
         LeaderElectionConfig {
             shared: self.clone(),
-            namespace: settings::namespace(namespace),
+            namespace: settings::namespace(namespace, pod_namespace),
             others: Vec::new(),
             timing,
         }

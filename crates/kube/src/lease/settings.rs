@@ -4,9 +4,6 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-/// Where the namespace of a pod with a service account is found.
-const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
-const LAST_RESORT: &str = "default";
 /// client-go asks for so much between retry period and renew deadline.
 const JITTER: f64 = 1.2;
 
@@ -78,16 +75,9 @@ impl LeaseTimings {
 }
 
 /// The namespace for Leases by the sidecar's rule: what is asked for, else that of the pod, else "default".
-pub(super) fn namespace(asked_for: &str) -> String {
-    let variable = std::env::var("POD_NAMESPACE").ok();
-    let file = || std::fs::read_to_string(NAMESPACE_FILE).ok();
-    first_of(asked_for, variable, file)
-}
-
-pub(super) fn first_of(asked_for: &str, variable: Option<String>, file: impl FnOnce() -> Option<String>) -> String {
-    let used = |text: String| Some(text.trim().to_owned()).filter(|text| !text.is_empty());
-    let found = used(asked_for.to_owned()).or_else(|| variable.and_then(used));
-    found
-        .or_else(|| file().and_then(used))
-        .unwrap_or_else(|| LAST_RESORT.to_owned())
+pub(super) fn namespace(asked_for: &str, of_pod: impl FnOnce() -> Option<String>) -> String {
+    match asked_for.trim() {
+        "" => of_pod().unwrap_or_else(|| "default".to_owned()),
+        name => name.to_owned(),
+    }
 }

@@ -1,4 +1,4 @@
-use super::super::settings::first_of;
+use super::super::settings::namespace;
 use super::super::{LeaseTimings, LeaseTimingsError};
 use super::seconds;
 use std::time::Duration;
@@ -32,15 +32,12 @@ fn times_must_leave_room_for_a_second_try_and_for_the_end() {
 
 #[test]
 fn the_namespace_is_found_in_the_order_of_the_sidecar() {
-    let text = |text: &str| Some(text.to_owned());
-    let rows = [
-        ("asked", text("variable"), text("file"), "asked"),
-        ("", text("variable"), text("file"), "variable"),
-        ("", text(""), text("file\n"), "file"),
-        ("", None, text("file"), "file"),
-        ("", None, None, "default"),
-    ];
-    for (asked, variable, file, expected) in rows {
-        assert_eq!(first_of(asked, variable, || file), expected);
+    for (asked, of_pod, expected) in [
+        ("asked", Some("pod"), "asked"),
+        ("", Some("pod"), "pod"),
+        (" ", Some("pod"), "pod"),
+        ("", None, "default"),
+    ] {
+        assert_eq!(namespace(asked, || of_pod.map(str::to_owned)), expected);
     }
 }
