@@ -198,10 +198,9 @@ impl<'n> About<'n> {
         }
     }
 
-    /// What the answer of a request that failed with this status means. Only here a 404 becomes [`ApiErrorKind::NotFound`]: when it is
-    /// the API server's word that this very object is gone, or the namespace of one that is to be made. What else no server takes, a redirect
-    /// among it, or what this client may not do or wrote from a stale copy, counts only as the API server's word, too: webhooks and policies
-    /// speak by its Status.
+    /// What the answer of a request that failed with this status means. Only here a 404 becomes [`ApiErrorKind::NotFound`]. What else no
+    /// server takes, a redirect among it, or what this client may not do or wrote from a stale copy, counts only as the API server's word,
+    /// too: webhooks and policies speak by its Status.
     pub fn classify_failure(&self, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> ApiError {
         let parsed: MetaStatusWire = serde_json::from_slice(body).unwrap_or_default();
         let words = parsed.words().map(plain);

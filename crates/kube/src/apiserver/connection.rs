@@ -3,8 +3,7 @@
 //! When a load balancer dies or a network is cut, no FIN arrives: packets are lost and the connection looks open. Three
 //! things detect that: HTTP/2 pings, also on an idle connection, so that a watch ends with an error; a request that was
 //! cancelled before the end of its answer, after which the next request uses a new connection, because a proxy may answer pings
-//! and nothing else; and a timeout for connecting. A new client certificate makes a new connection too, as an API server looks at that of a
-//! connection with each request. Certificate and token are read again after an answer 401, be they of files or of a plugin.
+//! and nothing else; and a timeout for connecting. A new client certificate makes a new connection too (`tls::identity`).
 //!
 //! Where several API servers have one address, one of them may answer pings, and every request with 401 or 5xx. A load balancer chooses
 //! once for each connection, so that only a new one leads to another API server.

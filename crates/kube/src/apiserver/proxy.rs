@@ -136,12 +136,8 @@ pub(super) fn dialer(tcp: HttpConnector, proxy: Option<&Uri>, tls: &ClientConfig
     };
     let authority = format!("{host}:{}", port_of(proxy));
     let scheme = proxy.scheme_str().unwrap_or_default();
-    let address = Uri::builder()
-        .scheme(if scheme == "https" { Scheme::HTTPS } else { Scheme::HTTP })
-        .authority(authority.as_str())
-        .path_and_query("/")
-        .build()
-        .unwrap_or_default();
+    let spoken = if scheme == "https" { "https" } else { "http" };
+    let address = format!("{spoken}://{authority}/").parse::<Uri>().unwrap_or_default();
     let user = proxy.authority().and_then(credentials);
     match scheme {
         "socks5" | "socks5h" => {

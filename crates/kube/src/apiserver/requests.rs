@@ -136,9 +136,7 @@ impl Requests {
         self.with_flow(|flow| flow.limits.process = Some(throttle))
     }
 
-    /// The same requests, of which only so many are in flight at a time as the API server answers without making them wait.
-    /// Those of one driver ([`Requests::for_driver`]) do not wait for the many of another; those that are for none do not
-    /// count. The wait is not part of a request's deadline.
+    /// The same requests, each with a slot if it is for a driver ([`Requests::for_driver`]). The wait is not part of its deadline.
     #[must_use]
     pub fn with_slots(self, slots: RequestSlots) -> Self {
         self.with_flow(|flow| flow.slots = Some(slots))

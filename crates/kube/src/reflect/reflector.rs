@@ -89,10 +89,7 @@ where
     }
 }
 
-/// Keeps the cache in step with the API server until the future is dropped.
-///
-/// A watch that ends is resumed, one that breaks or expires is listed anew; errors are retried with backoff and shown on
-/// `check`.
+/// Keeps the cache in step with the API server until the future is dropped. Errors are retried with backoff and shown on `check`.
 pub async fn reflect<K, S: Sink>(client: Client, sink: S, check: CheckHandle)
 where
     K: WatchedKind<Record: CachedKind<S::Tables>>,
