@@ -23,9 +23,8 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::Provider;
 use super::plugin::{Plugin, PluginAnswer};
-use super::source::Source;
+use super::{Provider, Source};
 use crate::apiserver::connect_error::ConnectError;
 use crate::pem::{self, IdentityError};
 

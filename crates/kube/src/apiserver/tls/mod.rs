@@ -5,14 +5,16 @@
 mod error;
 mod identity;
 mod plugin;
-mod source;
 mod trust;
 
 #[cfg(test)]
 mod tests;
 
+use std::fs;
+use std::path::PathBuf;
 use std::sync::Arc;
 
+use base64::Engine as _;
 use kube::Config;
 use rustls::ClientConfig;
 use rustls::client::Resumption;
@@ -25,7 +27,6 @@ use error::API_SERVER;
 pub(super) use error::explain;
 pub(super) use identity::Identity;
 pub use plugin::PluginProblem;
-pub(super) use source::Source;
 use trust::CaData;
 pub(super) use trust::{pem_of, read_authorities};
 
@@ -50,3 +51,34 @@ pub(super) fn client_config(config: &Config) -> Result<(ClientConfig, Identity),
 
 /// The algorithms and keys of all TLS of this process.
 type Provider = Arc<CryptoProvider>;
+
+/// Where certificates or keys are that a field of a kubeconfig names.
+pub(super) enum Source {
+    File(PathBuf),
+    Data(Vec<u8>),
+}
+
+impl Source {
+    /// As in client-go, what stands in the kubeconfig itself goes before a file.
+    pub fn new(field: &'static str, data: Option<&str>, file: Option<&str>) -> Result<Option<Self>, ConnectError> {
+        match (data.unwrap_or_default(), file.unwrap_or_default()) {
+            ("", "") => Ok(None),
+            ("", file) => Ok(Some(Self::File(PathBuf::from(file)))),
+            (data, _) => {
+                let decoded = base64::engine::general_purpose::STANDARD.decode(data);
+                let decoded = decoded.map_err(|_| ConnectError::Base64(field))?;
+                Ok(Some(Self::Data(decoded)))
+            }
+        }
+    }
+
+    pub fn read(&self, field: &'static str) -> Result<Vec<u8>, ConnectError> {
+        match self {
+            Self::Data(text) => Ok(text.clone()),
+            Self::File(path) => {
+                let text = fs::read(path);
+                text.map_err(|error| ConnectError::File(field, path.display().to_string(), error))
+            }
+        }
+    }
+}
