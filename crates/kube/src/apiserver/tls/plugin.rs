@@ -58,11 +58,9 @@ pub(in crate::apiserver) struct PluginAnswer {
 
 /// A plugin that can be run again: not while it runs, and not within a rest after that. Clones are one.
 #[derive(Clone)]
-pub(in crate::apiserver) struct Plugin(Arc<PluginRuns>);
-
-struct PluginRuns {
-    exec: ExecConfig,
-    last: Mutex<LastRun>,
+pub(in crate::apiserver) struct Plugin {
+    exec: Arc<ExecConfig>,
+    last: Arc<Mutex<LastRun>>,
 }
 
 /// The last run, whether it has ended or not.
@@ -83,20 +81,20 @@ impl Plugin {
             at: Instant::now(),
             expires: answer.expires,
         };
-        let (exec, last) = (exec.clone(), Mutex::new(last));
-        Ok((Self(Arc::new(PluginRuns { exec, last })), answer))
+        let (exec, last) = (Arc::new(exec.clone()), Arc::new(Mutex::new(last)));
+        Ok((Self { exec, last }, answer))
     }
 
     /// Whether what is in use ends soon, as the plugin has said.
     pub fn ends_soon(&self) -> bool {
         let ends = |expires: Timestamp| expires.duration_since(Timestamp::now()) <= EXPIRY_MARGIN;
-        self.0.last.lock().expires.is_some_and(ends)
+        self.last.lock().expires.is_some_and(ends)
     }
 
     /// Runs the plugin in a thread of its own, as it may take long. What comes of that is given to `take`, which says
     /// whether it is in use from then on. Nothing is done while it runs, nor within its rest.
     pub fn run_again(&self, take: impl FnOnce(Result<PluginAnswer, ConnectError>) -> bool + Send + 'static) {
-        let mut last = self.0.last.lock();
+        let mut last = self.last.lock();
         if last.is_running || last.at.elapsed() < MIN_RUN_INTERVAL {
             return;
         }
@@ -112,10 +110,10 @@ impl Plugin {
     }
 
     fn run_and_give(&self, take: impl FnOnce(Result<PluginAnswer, ConnectError>) -> bool) {
-        let answer = run(&self.0.exec);
+        let answer = run(&self.exec);
         let expires = answer.as_ref().ok().and_then(|answer| answer.expires);
         let is_in_use = take(answer);
-        let mut last = self.0.last.lock();
+        let mut last = self.last.lock();
         (last.is_running, last.at) = (false, Instant::now());
         if is_in_use {
             last.expires = expires;
@@ -259,7 +257,7 @@ mod tests {
         };
         plugin.run_again(asks(true));
         assert!(given.recv_timeout(Duration::from_millis(200)).is_err(), "it rests");
-        let rested = || plugin.0.last.lock().at = Instant::now().checked_sub(MIN_RUN_INTERVAL).unwrap();
+        let rested = || plugin.last.lock().at = Instant::now().checked_sub(MIN_RUN_INTERVAL).unwrap();
         rested();
         plugin.run_again(move |_| {
             goes.recv().unwrap();
@@ -269,7 +267,7 @@ mod tests {
         plugin.run_again(asks(true));
         assert!(given.recv_timeout(Duration::from_millis(200)).is_err(), "it runs");
         go.send(()).unwrap();
-        while plugin.0.last.lock().is_running {
+        while plugin.last.lock().is_running {
             thread::sleep(LOOK_INTERVAL);
         }
         rested();
