@@ -256,7 +256,7 @@ impl<'a> EnvironmentReader<'a> {
 
     fn sampler(&mut self) -> Sampler {
         const NAME: &str = "OTEL_TRACES_SAMPLER";
-        let following = |root| Sampler::ParentBased(Box::new(root));
+        let following = |root: Sampler| Sampler::ParentBased(Box::new(root));
         let Some(chosen) = self.text(NAME).map(str::to_ascii_lowercase) else {
             return following(Sampler::AlwaysOn);
         };
