@@ -103,13 +103,17 @@ pub fn parse(environment: &Environment, service_version: &str) -> ParsedEnvironm
         warnings: Vec::new(),
     };
     reader.warn_about_other_signals();
+    // Warnings stand in this order.
+    let (exporters, transport) = (reader.exporters(), reader.transport());
+    let (sampler, propagates) = (reader.sampler(), reader.propagates());
+    let (limits, value_length) = reader.limits();
     let settings = TraceSettings {
-        exporters: reader.exporters(),
-        transport: reader.transport(),
-        sampler: reader.sampler(),
-        propagates: reader.propagates(),
-        limits: reader.limits(),
-        value_length: reader.value_length(),
+        exporters,
+        transport,
+        sampler,
+        propagates,
+        limits,
+        value_length,
         batch: reader.batch(),
         resource: reader.resource(service_version),
         exemplars: reader.exemplars(),
@@ -287,27 +291,25 @@ impl<'a> EnvironmentReader<'a> {
         entries.is_empty() || (has("tracecontext") && !has("none"))
     }
 
-    fn limits(&mut self) -> SpanLimits {
-        let attributes = ["OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "OTEL_ATTRIBUTE_COUNT_LIMIT"];
-        SpanLimits {
-            max_attributes_per_span: self.limit(&attributes),
+    /// How much a span may have, and how many bytes one string value.
+    fn limits(&mut self) -> (SpanLimits, usize) {
+        let max_attributes_per_span = self.limit(&["OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "OTEL_ATTRIBUTE_COUNT_LIMIT"]);
+        let value_length = self.count(&[
+            "OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT",
+            "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT",
+        ]);
+        let limits = SpanLimits {
+            max_attributes_per_span,
             max_events_per_span: self.limit(&["OTEL_SPAN_EVENT_COUNT_LIMIT"]),
             max_links_per_span: self.limit(&["OTEL_SPAN_LINK_COUNT_LIMIT"]),
             max_attributes_per_event: self.limit(&["OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT"]),
             max_attributes_per_link: self.limit(&["OTEL_LINK_ATTRIBUTE_COUNT_LIMIT"]),
-        }
+        };
+        (limits, value_length.unwrap_or(DEFAULT_VALUE_LENGTH_LIMIT))
     }
 
     fn limit(&mut self, names: &[&str]) -> u32 {
         self.count(names).unwrap_or(128)
-    }
-
-    fn value_length(&mut self) -> usize {
-        let names = [
-            "OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT",
-            "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT",
-        ];
-        self.count(&names).unwrap_or(DEFAULT_VALUE_LENGTH_LIMIT)
     }
 
     fn batch(&mut self) -> BatchSettings {
