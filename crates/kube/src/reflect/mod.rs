@@ -6,7 +6,6 @@
 //! Must not know what the objects are about.
 
 mod lists;
-mod recovery;
 mod reflector;
 mod sink;
 mod table;
@@ -15,9 +14,8 @@ mod watch_error;
 
 pub use crate::kinds::{CacheRecord, Kind, ResourceVersion, WatchedKind};
 pub use lists::Lists;
-pub use recovery::{FailedWatch, RECOVERED};
 pub use reflector::{COMPARE_INTERVAL, ListedNames, apply, compare, follow, follow_from_list, from_lists, reflect};
 pub use sink::{CachedKind, Reading, Sink, Tables};
 pub use table::{ObjectTable, Origin, RecordChange, TableContent, TableRules};
-pub use watch_backoff::with_backoff;
+pub use watch_backoff::{FailedWatch, RECOVERED, with_backoff};
 pub use watch_error::{explain, is_missing_rule};

@@ -14,10 +14,9 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{info, warn};
 
-use super::recovery::FailedWatch;
 use super::sink::{CachedKind, Sink, Tables as _};
 use super::table::Origin;
-use super::watch_backoff::{Restarts, breaks, with_backoff};
+use super::watch_backoff::{FailedWatch, Restarts, breaks, with_backoff};
 use super::watch_error::explain;
 use crate::health::CheckHandle;
 use crate::kinds::{CacheRecord as _, WatchedKind};

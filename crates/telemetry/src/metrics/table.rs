@@ -19,7 +19,7 @@ use prometheus_client::registry::Registry;
 use tonic::Code;
 
 use super::family::{Labels, MetricFamily, Owner, to_i64};
-use super::series_roles::other_event_reasons;
+use super::provisioning::other_event_reasons;
 
 use super::{Metrics, SpanIds};
 use crate::names::{attaching_causes, code_camel_case};
