@@ -152,14 +152,6 @@ impl SpanProcessor for CountingSpanProcessor {
     }
 }
 
-/// What the export thread does next.
-enum ExportStep {
-    Idle,
-    Fill,
-    Export,
-    Stop,
-}
-
 /// The export thread's loop; returns after [`SpanQueue::close`] when the queue is empty or the deadline has passed.
 pub(super) async fn run(queue: Arc<SpanQueue>, mut sink: impl SpanSink) {
     let _rest = DropRest(&queue);
@@ -168,17 +160,21 @@ pub(super) async fn run(queue: Arc<SpanQueue>, mut sink: impl SpanSink) {
     let mut log = FailureLog::default();
     let mut batch_due = None;
     loop {
-        let is_due = match next_step(&queue) {
-            ExportStep::Stop => break,
-            ExportStep::Idle => {
+        let (spans, closed) = {
+            let state = queue.state.lock();
+            (state.spans.len(), state.closed)
+        };
+        let is_due = match spans {
+            0 if closed => break,
+            0 => {
                 queue.wake.notified().await;
                 false
             }
-            ExportStep::Fill => {
+            _ if closed || spans >= queue.settings.max_batch_size => true,
+            _ => {
                 let due = *batch_due.get_or_insert_with(|| Instant::now() + queue.settings.schedule_delay);
                 tokio::time::timeout_at(due, queue.wake.notified()).await.is_err()
             }
-            ExportStep::Export => true,
         };
         if is_due {
             batch_due = None;
@@ -203,19 +199,6 @@ impl Drop for DropRest<'_> {
         subtract(&queue.counters.queue_capacity, queue.settings.max_queue_size);
         state.spans = VecDeque::new();
     }
-}
-
-fn next_step(queue: &SpanQueue) -> ExportStep {
-    let state = queue.state.lock();
-    if state.spans.is_empty() {
-        return if state.closed {
-            ExportStep::Stop
-        } else {
-            ExportStep::Idle
-        };
-    }
-    let due = state.closed || state.spans.len() >= queue.settings.max_batch_size;
-    if due { ExportStep::Export } else { ExportStep::Fill }
 }
 
 async fn export(

@@ -67,7 +67,7 @@ pub const CALL_EXCEPTION: &str = "rpc.client.call.exception";
 
 /// Whose attempts fail for a cause.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum FailsFor {
+pub(crate) enum FailsFor {
     Attaching,
     Provisioning,
     Both,
@@ -115,18 +115,11 @@ const CAUSES: [(&str, &str, FailsFor); 32] = [
     (error_type::OTHER, "Other", Both),
 ];
 
-/// The names of the causes that attempts to attach or detach have.
-pub(crate) fn attaching_causes() -> impl Iterator<Item = &'static str> {
-    causes_but(Provisioning)
-}
-
-/// The names of the causes that attempts to provision or delete have.
-pub(crate) fn provisioning_causes() -> impl Iterator<Item = &'static str> {
-    causes_but(Attaching)
-}
-
-fn causes_but(others: FailsFor) -> impl Iterator<Item = &'static str> {
-    let causes = CAUSES.into_iter().filter(move |(.., fails_for)| *fails_for != others);
+/// The names of the causes that attempts of this role have.
+pub(crate) fn causes_of(role: FailsFor) -> impl Iterator<Item = &'static str> {
+    let causes = CAUSES
+        .into_iter()
+        .filter(move |(.., fails_for)| [role, Both].contains(fails_for));
     causes.map(|(_, name, _)| name)
 }
 

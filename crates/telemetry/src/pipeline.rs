@@ -22,7 +22,7 @@ use super::names;
 use super::otel_env::TraceSettings;
 use super::share::PresetSampler;
 use super::span_counts::{SpanCounters, SpanCounts};
-use super::trace::Tracer;
+use super::trace::{Tracer, TracerInner};
 
 /// What a caller allows on top of the cap for the export thread to answer.
 const ANSWER_SLACK: Duration = Duration::from_millis(250);
@@ -154,12 +154,12 @@ fn tracer(settings: &TraceSettings, resource: Resource, queue: Arc<SpanQueue>) -
         .with_version(env!("CARGO_PKG_VERSION"))
         .with_schema_url(names::SCHEMA_URL)
         .build();
-    Tracer::new(
-        provider.tracer_with_scope(scope),
+    Tracer::new(TracerInner {
+        tracer: provider.tracer_with_scope(scope),
         sampler,
-        settings.value_length,
-        settings.propagates,
-    )
+        value_limit: settings.value_length,
+        propagates: settings.propagates,
+    })
 }
 
 #[cfg(test)]

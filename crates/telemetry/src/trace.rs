@@ -40,12 +40,12 @@ pub struct Tracer {
 }
 
 #[derive(Debug)]
-struct TracerInner {
-    tracer: SdkTracer,
-    sampler: Sampler,
-    value_limit: usize,
+pub(super) struct TracerInner {
+    pub tracer: SdkTracer,
+    pub sampler: Sampler,
+    pub value_limit: usize,
     /// Whether requests carry `traceparent`.
-    propagates: bool,
+    pub propagates: bool,
 }
 
 /// One operation. Ended by [`Span::end`] or by being dropped, and exported exactly once.
@@ -102,15 +102,9 @@ impl SpanOptions<'_> {
 }
 
 impl Tracer {
-    pub(super) fn new(tracer: SdkTracer, sampler: Sampler, value_limit: usize, propagates: bool) -> Self {
-        let shared = Some(Arc::new(TracerInner {
-            tracer,
-            sampler,
-            value_limit,
-            propagates,
-        }));
+    pub(super) fn new(shared: TracerInner) -> Self {
         Self {
-            shared,
+            shared: Some(Arc::new(shared)),
             ..Self::disabled()
         }
     }

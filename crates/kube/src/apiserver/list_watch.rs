@@ -253,18 +253,20 @@ where
     }
 
     /// The answer to a watch: its events, or why it is refused.
-    async fn watch(
-        &mut self,
-        kind: &RequestKind,
-        request: Request<Body>,
-    ) -> Result<Response<Either<B, Full<Bytes>>>, BoxError> {
+    async fn watch(&mut self, kind: &RequestKind, request: Request<Body>) -> Result<Response<AnswerBody<B>>, BoxError> {
+        let lasts = parameter(request.uri(), "timeoutSeconds").and_then(|seconds| seconds.parse::<u64>().ok());
         let response = self.inner.call(request).await.map_err(Into::into)?;
         self.record(kind, &response, retry_after);
         if response.status().is_success() {
-            return Ok(response.map(Either::Left));
+            let ends = lasts.map(|seconds| Instant::now() + Duration::from_secs(seconds).saturating_sub(EARLY));
+            return Ok(response.map(|events| {
+                let inner = Box::pin(events);
+                Either::Left(Timely { inner, ends, event: 0 })
+            }));
         }
+        // It ends at once, and is not cut off.
         let refused = refusal(response).await?;
-        Ok(refused.map(Either::Right))
+        Ok(refused.map(|body| Either::Right(Either::Right(body))))
     }
 
     /// Takes in what an answer asks to wait.
@@ -381,7 +383,6 @@ where
             request.headers_mut().insert(ACCEPT, HeaderValue::from_static(accepted));
         }
         let selected = RequestKind::from(format!("{kind} {}", selector(&request)));
-        let lasts = parameter(request.uri(), "timeoutSeconds").and_then(|seconds| seconds.parse::<u64>().ok());
         // Single objects are watched for themselves.
         let whole = reads == CollectionRead::Watch && selector(&request).is_empty();
         if whole {
@@ -399,15 +400,7 @@ where
             if whole && response.status().is_success() {
                 service.answers.accepted(&kind);
             }
-            let ends = lasts.map(|seconds| Instant::now() + Duration::from_secs(seconds).saturating_sub(EARLY));
-            Ok(response.map(|body| match body {
-                Either::Left(events) => {
-                    let inner = Box::pin(events);
-                    Either::Left(Timely { inner, ends, event: 0 })
-                }
-                // It ends at once, and is not cut off.
-                Either::Right(refused) => Either::Right(Either::Right(refused)),
-            }))
+            Ok(response)
         })
     }
 }

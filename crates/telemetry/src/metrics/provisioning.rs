@@ -9,7 +9,7 @@ use prometheus_client::metrics::counter::Counter;
 use super::Metrics;
 use super::family::{Labels, Owner};
 use super::table::error_codes;
-use crate::names::{QUEUE_CLAIMS, QUEUE_UNSAVED_VOLUMES, QUEUE_VOLUMES, provisioning_causes};
+use crate::names::{FailsFor, QUEUE_CLAIMS, QUEUE_UNSAVED_VOLUMES, QUEUE_VOLUMES, causes_of};
 use csi_attacher_model::api::EventReason;
 use csi_attacher_model::api::condition::ConditionReason;
 use csi_attacher_model::findings::FindingKind;
@@ -37,7 +37,7 @@ impl Metrics {
         let ended = [("operation", operations()), ("outcome", vec!["succeeded"])];
         families.operation_time.start_at_zero(labels(), &ended);
         families.operation_attempts.start_at_zero(labels(), &ended);
-        let causes = error_codes().chain(provisioning_causes());
+        let causes = error_codes().chain(causes_of(FailsFor::Provisioning));
         let failed = [("operation", operations()), ("reason", causes.collect())];
         families.attempt_failed.start_at_zero(labels(), &failed);
         let reasons = event_reasons();

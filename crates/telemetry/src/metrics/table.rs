@@ -22,7 +22,7 @@ use super::family::{Labels, MetricFamily, Owner, to_i64};
 use super::provisioning::other_event_reasons;
 
 use super::{Metrics, SpanIds};
-use crate::names::{attaching_causes, code_camel_case};
+use crate::names::{FailsFor, causes_of, code_camel_case};
 use csi_attacher_model::api::condition::ConditionReason;
 
 /// Buckets of csi-lib-utils.
@@ -239,7 +239,7 @@ families! {
     Driver operation_attempts: histogram(ATTEMPTS)[operation in OPERATIONS, outcome in ["succeeded"]] start_at_zero
         "csi_attacher_operation_attempts", "Number of attempts of an attach, detach, provision or delete";
     /// An attempt of an operation failed. `reason` is the gRPC code, or what stood in the way.
-    Driver attempt_failed: counter[operation in OPERATIONS, reason in error_codes().chain(attaching_causes())] start_at_zero
+    Driver attempt_failed: counter[operation in OPERATIONS, reason in error_codes().chain(causes_of(FailsFor::Attaching))] start_at_zero
         "csi_attacher_attempt_failures", "Attempts to attach, detach, provision or delete that failed, by error.type as spans have it";
     /// Age of the driver's oldest operation that has not ended; zero when there is none.
     Driver oldest_pending: seconds[operation]
