@@ -53,7 +53,7 @@ impl EventWriter {
             let takes_more = !ended && sent.len() < NAMESPACES_AT_ONCE;
             let writes = tokio::select! {
                 Some(done) = sent.next() => {
-                    let next = lines.next(&done).or_else(|| ready.pop_front());
+                    let next = next_of(&mut lines, &done).or_else(|| ready.pop_front());
                     self.finish(done);
                     sent.extend(next.map(|write| self.send(write)));
                     continue;
@@ -65,11 +65,17 @@ impl EventWriter {
                 _ = tick.tick(), if takes_more => self.series.due(Instant::now()),
             };
             for write in writes {
-                match lines.add(write) {
-                    Added::First(write) if sent.len() >= NAMESPACES_AT_ONCE => ready.push_back(write),
-                    Added::First(write) => sent.push(self.send(write)),
-                    Added::Waits => {}
-                    Added::Dropped(write) => self.lost(&write, "dropped"),
+                match lines.get_mut(&write.namespace) {
+                    Some(line) if line.len() >= MAX_LINE => self.lost(&write, "dropped"),
+                    Some(line) => line.push_back(write),
+                    None => {
+                        lines.insert(write.namespace.clone(), VecDeque::new());
+                        if sent.len() >= NAMESPACES_AT_ONCE {
+                            ready.push_back(write);
+                        } else {
+                            sent.push(self.send(write));
+                        }
+                    }
                 }
             }
         }
@@ -147,40 +153,14 @@ pub(super) struct SentEvent {
 }
 
 /// What waits in each namespace of which an event is being written.
-#[derive(Default)]
-struct NamespaceLines(HashMap<Box<str>, VecDeque<EventWrite>>);
+type NamespaceLines = HashMap<Box<str>, VecDeque<EventWrite>>;
 
-/// What becomes of a write.
-enum Added {
-    /// Nothing is being written in its namespace.
-    First(EventWrite),
-    Waits,
-    /// Too much waits.
-    Dropped(EventWrite),
-}
-
-impl NamespaceLines {
-    fn add(&mut self, write: EventWrite) -> Added {
-        match self.0.get_mut(&write.namespace) {
-            Some(line) if line.len() >= MAX_LINE => Added::Dropped(write),
-            Some(line) => {
-                line.push_back(write);
-                Added::Waits
-            }
-            None => {
-                self.0.insert(write.namespace.clone(), VecDeque::new());
-                Added::First(write)
-            }
-        }
+/// The write that follows one that has ended.
+fn next_of(lines: &mut NamespaceLines, ended: &SentEvent) -> Option<EventWrite> {
+    let namespace = &ended.write.namespace;
+    let next = lines.get_mut(namespace)?.pop_front();
+    if next.is_none() {
+        lines.remove(namespace);
     }
-
-    /// The write that follows one that has ended.
-    fn next(&mut self, ended: &SentEvent) -> Option<EventWrite> {
-        let namespace = &ended.write.namespace;
-        let next = self.0.get_mut(namespace)?.pop_front();
-        if next.is_none() {
-            self.0.remove(namespace);
-        }
-        next
-    }
+    next
 }

@@ -378,19 +378,15 @@ impl<'a> EnvironmentReader<'a> {
 
     /// The collector that the environment names.
     fn otlp(&mut self) -> Option<OtlpSettings> {
-        let protocol = self.protocol();
-        let endpoint = self.endpoint(protocol)?;
-        Some(OtlpSettings { protocol, endpoint })
-    }
-
-    fn protocol(&mut self) -> Protocol {
         let choices = [
             ("grpc", Protocol::Grpc),
             ("http/protobuf", Protocol::HttpBinary),
             ("http/json", Protocol::HttpJson),
         ];
         let names = ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"];
-        self.choice(&names, &choices).unwrap_or(Protocol::HttpBinary)
+        let protocol = self.choice(&names, &choices).unwrap_or(Protocol::HttpBinary);
+        let endpoint = self.endpoint(protocol)?;
+        Some(OtlpSettings { protocol, endpoint })
     }
 
     /// The endpoint of the signal verbatim, or the general one with the signal path added for HTTP.
