@@ -8,15 +8,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::backwards::{attached, list, list_in, pv1, told, told_in};
+use super::backwards::{attached, bare_node, list, list_in, pv1, told, told_in};
+use super::follow::following_all;
 use super::{attachment_wire, served, volume_wire};
 use crate::apiserver::ApiErrorKind;
 use crate::cache::Store;
 use crate::objects::{
     Attachment, CsiNode, CsiNodeWire, PersistentVolumeWire, ResourceVersion, Volume, VolumeAttachmentWire,
 };
-use crate::reflect::{Sink as _, follow_from_list};
-use csi_attacher_base::health::Health;
+use crate::reflect::Sink as _;
 
 fn rounds(store: &Store) -> u64 {
     store.lists().round()
@@ -44,15 +44,9 @@ fn an_answer_that_is_ahead_of_the_watch_is_no_restore() {
     store.read::<Volume>(&"pv2".into()).apply(other.clone().into()).unwrap();
     let late = volume_wire(&json!({"name": "pv3", "uid": "r", "resourceVersion": "1065"}));
     list(&store, vec![pv1("1070"), other, late]);
-    let node = |name: &str, version: &str| -> CsiNodeWire {
-        let metadata = json!({"name": name, "uid": name, "resourceVersion": version});
-        serde_json::from_value(json!({"metadata": metadata, "spec": {"drivers": []}})).unwrap()
-    };
-    store
-        .read::<CsiNode>(&"n1".into())
-        .apply(node("n1", "1100").into())
-        .unwrap();
-    list(&store, vec![node("n1", "1100"), node("n2", "1095")]);
+    let reading = store.read::<CsiNode>(&"n1".into());
+    reading.apply(bare_node("n1", "1100").into()).unwrap();
+    list(&store, vec![bare_node("n1", "1100"), bare_node("n2", "1095")]);
     assert!(store.lists().is_of_one_state());
     assert_eq!(rounds(&store), 0, "nobody has a reason to list anything again");
 }
@@ -162,29 +156,15 @@ fn one_list_is_one_sign() {
 
 /// Follows all kinds; what each list of VolumeAttachments shows is older than what the one before has shown.
 fn ever_older(store: &Store) -> (AbortOnDropHandle<()>, Arc<AtomicUsize>) {
-    fn quick<K: Send + 'static>() -> stream::BoxStream<'static, kube::runtime::watcher::Result<Event<K>>> {
-        let events = stream::iter([Ok(Event::Init), Ok(Event::InitDone)]);
-        events.chain(stream::pending()).boxed()
-    }
     let lists = Arc::new(AtomicUsize::new(0));
     let begun = lists.clone();
     let older = move || {
         let number = begun.fetch_add(1, Ordering::Relaxed);
         let object = attached(1_000_000 - u64::try_from(number).unwrap());
         let events = stream::iter([Ok(Event::Init), Ok(Event::InitApply(object)), Ok(Event::InitDone)]);
-        events.chain(stream::pending()).boxed()
+        events.chain(stream::pending())
     };
-    let (health, store) = (Health::new(), store.clone());
-    let task = tokio::spawn(async move {
-        let check = |name: &str| health.check(name);
-        futures::future::join3(
-            follow_from_list::<VolumeAttachmentWire, _, _>(older, store.clone(), check("a")),
-            follow_from_list::<PersistentVolumeWire, _, _>(quick, store.clone(), check("v")),
-            follow_from_list::<CsiNodeWire, _, _>(quick, store.clone(), check("n")),
-        )
-        .await;
-    });
-    (AbortOnDropHandle::new(task), lists)
+    (following_all(store, older), lists)
 }
 
 /// Whoever always answers with something older does not cause lists without end, and keeps nobody from a list who takes a Lease.

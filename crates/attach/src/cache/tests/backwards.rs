@@ -53,6 +53,11 @@ pub(super) fn pv1(version: &str) -> PersistentVolumeWire {
     volume_wire(&json!({"name": "pv1", "uid": "p", "resourceVersion": version}))
 }
 
+pub(super) fn bare_node(name: &str, version: &str) -> CsiNodeWire {
+    let metadata = json!({"name": name, "uid": name, "resourceVersion": version});
+    serde_json::from_value(json!({"metadata": metadata, "spec": {"drivers": []}})).unwrap()
+}
+
 fn version(store: &Store) -> Option<u64> {
     store.attachment("a").map(|known| known.attachment.resource_version.0)
 }
@@ -74,12 +79,8 @@ fn a_list_takes_the_cache_back_to_where_the_api_server_is() {
     list(&store, vec![pv1("1040")]);
     list(&store, vec![pv1("870")]);
     assert_eq!(store.volume("pv1").unwrap().0.resource_version.0, 870);
-    let node = |version: &str| -> CsiNodeWire {
-        let metadata = json!({"name": "n1", "uid": "n", "resourceVersion": version});
-        serde_json::from_value(json!({"metadata": metadata, "spec": {"drivers": []}})).unwrap()
-    };
-    list(&store, vec![node("1030")]);
-    list(&store, vec![node("860")]);
+    list(&store, vec![bare_node("n1", "1030")]);
+    list(&store, vec![bare_node("n1", "860")]);
     assert_eq!(store.attachment("a").unwrap().node.unwrap().resource_version.0, 860);
 }
 
@@ -162,10 +163,8 @@ fn who_names_a_volume_is_known_once_attachments_are_listed_after_volumes() {
     told::<VolumeAttachmentWire>(&store, vec![Event::Init]);
     told::<PersistentVolumeWire>(&store, vec![Event::InitDone]);
     told(&store, vec![Event::InitApply(attached(5)), Event::InitDone]);
-    assert!(
-        !store.knows_who_names_volumes(),
-        "attachments may have been listed before"
-    );
+    // Attachments may have been listed before.
+    assert!(!store.knows_who_names_volumes());
     list(&store, vec![attached(5)]);
     assert!(store.knows_who_names_volumes());
     list(&store, vec![pv1("5")]);
@@ -200,19 +199,13 @@ fn volumes_that_are_listed_first_in_a_round_wait_for_the_attachments() {
     let round = asked(&store);
     list_in(round, &store, vec![attached(5)]);
     list_in(round, &store, vec![pv1("5")]);
-    assert!(
-        store.knows_who_names_volumes(),
-        "both began after the round was asked for"
-    );
+    assert!(store.knows_who_names_volumes(), "both began after it was asked for");
     // The API server may have gone back between the two lists.
     let round = asked(&store);
     list_in(round, &store, vec![attached(5)]);
     breaks(&store);
     list_in(round, &store, vec![pv1("5")]);
-    assert!(
-        !store.knows_who_names_volumes(),
-        "the attachments were listed before the break"
-    );
+    assert!(!store.knows_who_names_volumes(), "they were listed before the break");
     list_in(round, &store, vec![attached(5)]);
     assert!(store.knows_who_names_volumes());
 }

@@ -26,17 +26,12 @@ fn a_snapshot_joins_attachment_volume_and_node() {
     assert_eq!(full.volume.as_ref().map(|volume| &*volume.name), Some("pv1"));
     assert_eq!(full.node_entry(DRIVER), NodeEntry::Registered("id-1"));
     assert_eq!(full.node_entry("c.test"), NodeEntry::WithoutDriver);
-    let of_volume = WriteTarget::Volume("pv1".into());
-    assert_eq!(
-        (full.uid(&of_volume), full.version(&of_volume).map(|version| version.0)),
-        ("pv1-uid", Some(2))
-    );
-    assert_eq!((bare.uid(&of_volume), bare.version(&of_volume)), ("", None));
-    let of_status = WriteTarget::AttachmentStatus("a".into());
-    assert_eq!(
-        (full.uid(&of_status), full.version(&of_status).map(|version| version.0)),
-        ("a-uid", Some(3))
-    );
+    let version = |version| Some(ResourceVersion(version));
+    let volume = WriteTarget::Volume("pv1".into());
+    assert_eq!((full.uid(&volume), full.version(&volume)), ("pv1-uid", version(2)));
+    assert_eq!((bare.uid(&volume), bare.version(&volume)), ("", None));
+    let status = WriteTarget::AttachmentStatus("a".into());
+    assert_eq!((full.uid(&status), full.version(&status)), ("a-uid", version(3)));
     assert!(index.snapshot("b").is_none());
 }
 
@@ -44,7 +39,8 @@ fn a_snapshot_joins_attachment_volume_and_node() {
 fn attachments_of_a_volume_are_counted_whoever_made_them() {
     let mut index = Index::default();
     index.apply(volume("pv1", 1));
-    assert_eq!(index.volume("pv1").unwrap().1, 0);
+    let count = |index: &Index| index.volume("pv1").unwrap().1;
+    assert_eq!(count(&index), 0);
     let other = with(attachment("b", 1), |it| it.attacher = "other.test".into());
     let mut both = attachment("c", 1);
     both.source = AttachmentSource::Both("pv1".into());
@@ -52,22 +48,17 @@ fn attachments_of_a_volume_are_counted_whoever_made_them() {
     for record in [attachment("a", 1), other, both, elsewhere] {
         index.apply(record);
     }
-    assert_eq!(index.volume("pv1").unwrap().1, 3);
+    assert_eq!(count(&index), 3);
     index.apply(attachment("a", 2));
-    assert_eq!(index.volume("pv1").unwrap().1, 3, "a newer copy counts once");
+    assert_eq!(count(&index), 3, "a newer copy counts once");
     index.remove::<Attachment>("a", "a-uid");
     index.mark_deleted(&WriteTarget::Attachment("c".into()), "c-uid");
     index.remove::<Attachment>("c", "c-uid");
-    assert_eq!(index.volume("pv1").unwrap().1, 1);
-    let mut moved = attachment("b", 9);
-    moved.uid = "new".into();
-    moved.source = AttachmentSource::PersistentVolume("pv2".into());
-    index.apply(moved);
-    assert_eq!(
-        index.volume("pv1").unwrap().1,
-        0,
-        "what comes back under a name may name another volume"
-    );
+    assert_eq!(count(&index), 1);
+    // What comes back under a name may name another volume.
+    let moved = of_volume(attachment("b", 9), "pv2");
+    index.apply(with(moved, |it| it.uid = "new".into()));
+    assert_eq!(count(&index), 0);
 }
 
 #[test]
@@ -105,10 +96,7 @@ fn names_are_kept_once() {
     index.apply(volume("pv1", 1));
     index.apply(attachment("a", 1));
     index.apply(attachment("b", 1));
-    let (a, b) = (
-        index.snapshot("a").unwrap().attachment,
-        index.snapshot("b").unwrap().attachment,
-    );
+    let [a, b] = ["a", "b"].map(|name| index.snapshot(name).unwrap().attachment);
     assert!(Arc::ptr_eq(&a.attacher, &b.attacher) && Arc::ptr_eq(&a.node, &b.node));
     let known = index.volumes.get("pv1").unwrap().name.clone();
     assert!(Arc::ptr_eq(a.volume_name().unwrap(), &known));
@@ -142,14 +130,8 @@ fn a_driver_that_starts_finds_what_piled_up() {
     let mut not_ours = detaching("not-ours", 1);
     not_ours.finalizers = Finalizers::new(["a/b"]);
     let other = with(attachment("other", 1), |it| it.attacher = "other.test".into());
-    for record in [
-        attachment("wanted", 1),
-        detaching("leaving", 1),
-        settled,
-        lost,
-        not_ours,
-        other,
-    ] {
+    let (wanted, leaving) = (attachment("wanted", 1), detaching("leaving", 1));
+    for record in [wanted, leaving, settled, lost, not_ours, other] {
         index.apply(record);
     }
     let held = |name, finalizer: &str, deleting| {

@@ -23,7 +23,7 @@ use super::{AttacherKey, CacheChange, CacheRules, Index, Registration, Route, St
 use crate::decide::{Capabilities, DriverFacts};
 use crate::objects::{
     Attachment, AttachmentSource, CsiNode, Finalizers, FormerVolumeOnNode, PersistentVolumeWire, ResourceVersion,
-    Volume, VolumeAnnotation, VolumeAttachmentWire, VolumeSource,
+    Volume, VolumeAnnotation, VolumeAttachmentWire, VolumeError, VolumeSource,
 };
 use crate::queue::{Backoff, Builder, Queue, RunResult, Ticket};
 use crate::reflect::{CachedKind, Origin, TableRules, Tables as _};
@@ -103,12 +103,29 @@ fn noted(record: Attachment, handle: &str, former: &[&str]) -> Attachment {
     with(record, |record| record.volume_note = Some(Box::new(note)))
 }
 
+/// Held by our finalizer.
+fn held(record: Attachment) -> Attachment {
+    with(record, |record| record.finalizers = Finalizers::new([FINALIZER]))
+}
+
 /// Being deleted, held by our finalizer.
 fn detaching(name: &str, version: u64) -> Attachment {
-    let mut record = attachment(name, version);
-    record.finalizers = Finalizers::new([FINALIZER]);
-    record.deleting = Some("2026-01-01T00:00:00Z".parse().unwrap());
-    record
+    let deleting = Some("2026-01-01T00:00:00Z".parse().unwrap());
+    with(held(attachment(name, version)), |record| record.deleting = deleting)
+}
+
+/// Being deleted, and held by nobody.
+fn let_go(name: &str, version: u64) -> Attachment {
+    let none = Finalizers::default();
+    with(detaching(name, version), |record| record.finalizers = none)
+}
+
+fn volume_error() -> Box<VolumeError> {
+    Box::new(VolumeError {
+        time: None,
+        message: "busy".into(),
+        code: None,
+    })
 }
 
 fn facts(driver: &str) -> DriverFacts {

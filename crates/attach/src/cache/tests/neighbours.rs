@@ -3,60 +3,67 @@
 use super::*;
 use crate::cache::AttachmentView;
 use crate::decide::{self, Action, Policy, SecretState, VolumeOnNode};
-use crate::objects::{InTreePlugin, VolumeError};
-
-fn names<'a>(records: impl IntoIterator<Item = &'a std::sync::Arc<Attachment>>) -> Vec<&'a str> {
-    records.into_iter().map(|record| &*record.name).collect()
-}
+use crate::objects::InTreePlugin;
 
 fn with_id(record: Attachment, id: &str) -> Attachment {
     with(record, |record| record.node_id = Some(id.into()))
 }
 
+/// PersistentVolumes of these names and handles.
+fn of_handles(volumes: &[(&str, &str)]) -> Index {
+    let mut index = Index::default();
+    for (name, handle) in volumes {
+        index.apply(with_handle(name, 1, handle));
+    }
+    index
+}
+
+/// Who has the volume of an attachment in use at its place.
+fn here(index: &Index, name: &str) -> Option<String> {
+    let other = index.snapshot(name).unwrap().neighbours.here;
+    other.map(|other| other.name.to_string())
+}
+
+/// Where the volume of an attachment is elsewhere.
+fn elsewhere(index: &Index, name: &str) -> Vec<String> {
+    let others = index.snapshot(name).unwrap().neighbours.elsewhere;
+    others.iter().map(|other| other.name.to_string()).collect()
+}
+
+/// The attachments that are claimed where this one may be.
+fn claimed(index: &Index, name: &str) -> Vec<String> {
+    let others = index.snapshot(name).unwrap().neighbours.claimed;
+    others.iter().map(|other| other.attachment.name.to_string()).collect()
+}
+
 /// Claims that a detach renews: those of the same handle on the same machine that wait to be attached.
 #[test]
 fn a_detach_knows_the_claims_for_its_places() {
-    let mut index = Index::default();
-    for (name, handle) in [("pv1", "h"), ("pv2", "h"), ("pv3", "other")] {
-        index.apply(with_handle(name, 1, handle));
-    }
-    let claimed = |name: &str, volume: &str, handle: &str| {
-        let mut record = of_volume(attachment(name, 1), volume);
-        record.finalizers = Finalizers::new([FINALIZER]);
+    let mut index = of_handles(&[("pv1", "h"), ("pv2", "h"), ("pv3", "other")]);
+    let claim = |name: &str, volume: &str, handle: &str| {
+        let record = held(of_volume(attachment(name, 1), volume));
         noted(with_id(record, "machine-1"), handle, &[])
     };
-    let mut unclaimed = claimed("unclaimed", "pv2", "h");
+    let mut unclaimed = claim("unclaimed", "pv2", "h");
     unclaimed.finalizers = Finalizers::default();
     index.apply(noted(with_id(detaching("a", 1), "machine-1"), "h", &["machine-0"]));
     for record in [
         unclaimed,
-        claimed("another-handle", "pv3", "other"),
-        with_id(on_node(claimed("another-node", "pv2", "h"), "n2"), "machine-2"),
+        claim("another-handle", "pv3", "other"),
+        with_id(on_node(claim("another-node", "pv2", "h"), "n2"), "machine-2"),
     ] {
         index.apply(record);
     }
-    assert!(index.snapshot("a").unwrap().neighbours.claimed.is_empty());
-    index.apply(claimed("twin", "pv2", "h"));
-    index.apply(on_node(claimed("renamed", "pv1", "h"), "n2"));
-    index.apply(with_id(on_node(claimed("formerly", "pv1", "h"), "n3"), "machine-0"));
-    index.apply(on_node(claimed("renamed-twin", "pv2", "h"), "n4"));
-    let claimed = |index: &Index, name: &str| {
-        let claimed = index.snapshot(name).unwrap().neighbours.claimed;
-        claimed.into_iter().map(|other| other.attachment).collect::<Vec<_>>()
-    };
-    assert_eq!(
-        names(&claimed(&index, "a")),
-        ["formerly", "renamed", "renamed-twin", "twin"]
-    );
+    assert!(claimed(&index, "a").is_empty());
+    index.apply(claim("twin", "pv2", "h"));
+    index.apply(on_node(claim("renamed", "pv1", "h"), "n2"));
+    index.apply(with_id(on_node(claim("formerly", "pv1", "h"), "n3"), "machine-0"));
+    index.apply(on_node(claim("renamed-twin", "pv2", "h"), "n4"));
+    let all = ["formerly", "renamed", "renamed-twin", "twin"];
+    assert_eq!(claimed(&index, "a"), all);
     assert!(claimed(&index, "twin").is_empty());
-    let mut attached = with_id(on_node(attached("formerly", 1), "n3"), "machine-0");
-    attached.finalizers = Finalizers::new([FINALIZER]);
-    index.apply(attached);
-    assert_eq!(
-        names(&claimed(&index, "a")),
-        ["formerly", "renamed", "renamed-twin", "twin"],
-        "also what the sidecar attached"
-    );
+    index.apply(held(with_id(on_node(attached("formerly", 1), "n3"), "machine-0")));
+    assert_eq!(claimed(&index, "a"), all, "also what the sidecar attached");
 }
 
 /// A volume that was removed by force leaves the handle that was noted on its attachment, also for an operator that starts
@@ -76,7 +83,7 @@ fn a_volume_that_is_gone_is_known_by_the_note() {
     started.finish_list::<Volume>(&std::iter::once("pv1".into()).collect(), ResourceVersion(0));
     started.finish_list::<Attachment>(&["a".into(), "b".into()].into(), ResourceVersion(0));
     for index in [seen, started] {
-        assert_eq!(names(&index.snapshot("a").unwrap().neighbours.here), ["b"]);
+        assert_eq!(here(&index, "a").as_deref(), Some("b"));
     }
 }
 
@@ -110,11 +117,7 @@ async fn an_attach_is_woken_when_a_detach_elsewhere_that_failed_once_succeeds() 
     let (store, queue, _registration) = served();
     let mut leaving = waited_for(&store, &queue);
     leaving.resource_version.0 = 3;
-    leaving.detach_error = Some(Box::new(VolumeError {
-        time: None,
-        message: "busy".into(),
-        code: None,
-    }));
+    leaving.detach_error = Some(volume_error());
     store.apply_response(leaving.clone());
     // The detach, and the attach.
     fail_next(&queue);
@@ -131,51 +134,35 @@ async fn an_attach_is_woken_when_a_detach_elsewhere_that_failed_once_succeeds() 
 fn what_a_sidecar_claimed_keeps_its_place() {
     let place = VolumeOnNode::new("h", "id").unwrap();
     let gone = noted(with_id(attachment("a", 1), "id"), "h", &[]);
-    let claims = |edit: fn(&mut Attachment)| {
-        let mut index = Index::default();
-        index.apply(with_handle("pv1", 1, "h"));
-        let mut made_again = with_id(attached("a", 1), "id");
-        made_again.uid = "second".into();
-        made_again.finalizers = Finalizers::new([FINALIZER]);
-        edit(&mut made_again);
-        index.apply(made_again);
-        index.is_claimed(&gone, &facts(DRIVER), place)
+    let made_again = |is_attached, is_held, node_id: Option<&str>| {
+        let mut record = attachment("a", 1);
+        (record.uid, record.attached) = ("second".into(), is_attached);
+        record.node_id = node_id.map(Into::into);
+        if is_held { held(record) } else { record }
     };
-    assert!(claims(|_| {}), "attached, with the finalizer");
-    assert!(claims(|one| one.attached = false), "claimed");
-    assert!(
-        claims(|one| one.finalizers = Finalizers::default()),
-        "attached, and somebody took the finalizer off"
-    );
-    assert!(
-        claims(|one| one.node_id = None),
-        "attached, and somebody took the node ID off"
-    );
-    assert!(
-        !claims(|one| {
-            one.attached = false;
-            one.finalizers = Finalizers::default();
-        }),
-        "neither attached nor claimed"
-    );
-    assert!(!claims(|one| one.node_id = Some("other".into())), "at another node");
-    assert!(
-        !claims(|one| one.deleting = Some(jiff::Timestamp::UNIX_EPOCH)),
-        "to be detached"
-    );
+    let to_be_detached = with_id(with(detaching("a", 1), |it| it.uid = "second".into()), "id");
+    for (what, record, keeps) in [
+        ("attached, with the finalizer", made_again(true, true, Some("id")), true),
+        ("claimed", made_again(false, true, Some("id")), true),
+        ("somebody took the finalizer off", made_again(true, false, Some("id")), true),
+        ("somebody took the node ID off", made_again(true, true, None), true),
+        ("neither attached nor claimed", made_again(false, false, Some("id")), false),
+        ("at another node", made_again(true, true, Some("other")), false),
+        ("to be detached", with(to_be_detached, |it| it.attached = true), false),
+    ] {
+        let mut index = of_handles(&[("pv1", "h")]);
+        index.apply(record);
+        assert_eq!(index.is_claimed(&gone, &facts(DRIVER), place), keeps, "{what}");
+    }
 }
 
 /// A machine was node n, and is node o now; the failed attachment for n still carries its ID.
 #[test]
 fn what_a_sidecar_attached_at_a_machine_that_has_another_name_keeps_it() {
-    let mut index = Index::default();
-    index.apply(with_handle("pv1", 1, "h"));
-    let mut failed = with_id(attachment("for-n", 1), "id-o");
-    failed.finalizers = Finalizers::new([FINALIZER]);
-    let mut in_use = on_node(with_id(attached("for-o", 1), "id-o"), "o");
-    in_use.finalizers = Finalizers::new([FINALIZER]);
+    let mut index = of_handles(&[("pv1", "h")]);
+    let failed = held(with_id(attachment("for-n", 1), "id-o"));
     index.apply(failed.clone());
-    index.apply(in_use);
+    index.apply(held(on_node(with_id(attached("for-o", 1), "id-o"), "o")));
     let place = VolumeOnNode::new("h", "id-o").unwrap();
     assert!(index.is_claimed(&failed, &facts(DRIVER), place));
 }
@@ -188,10 +175,7 @@ fn in_line(mut record: Attachment, handle: &str) -> Attachment {
 
 /// Two PersistentVolumes of one handle, and an attachment `leaving` of the first one whose node n1, without a CSINode now, had the ID id-o.
 fn leaving_from_a_machine_that_moved() -> Index {
-    let mut index = Index::default();
-    for name in ["pv1", "pv2"] {
-        index.apply(with_handle(name, 1, "h"));
-    }
+    let mut index = of_handles(&[("pv1", "h"), ("pv2", "h")]);
     index.apply(with_id(detaching("leaving", 1), "id-o"));
     index
 }
@@ -205,11 +189,7 @@ fn unpublished(index: &Index, name: &str) -> Option<Vec<(String, String)>> {
         return None;
     };
     let places = plan.places.iter();
-    Some(
-        places
-            .map(|place| (place.volume_id.to_owned(), place.node_id.to_owned()))
-            .collect(),
-    )
+    Some(places.map(|place| at(place.volume_id, place.node_id)).collect())
 }
 
 fn at(handle: &str, id: &str) -> (String, String) {
@@ -220,44 +200,23 @@ fn at(handle: &str, id: &str) -> (String, String) {
 #[test]
 fn two_volumes_of_one_handle_are_one_volume_at_a_machine_that_moved() {
     let there = || on_node(of_volume(attached("there", 1), "pv2"), "o");
-    let by_its_node = node("o", 1, &[(DRIVER, "id-o")]);
-    for (label, other, registered, is_there) in [
-        ("by its ID", with_id(there(), "id-o"), None, true),
-        ("noted", noted(with_id(there(), "id-o"), "h", &[]), None, true),
-        ("in line", in_line(with_id(there(), "id-o"), "h"), None, true),
-        (
-            "the annotation is gone: by the CSINode",
-            there(),
-            Some(&by_its_node),
-            true,
-        ),
-        (
-            "in line, and the annotation is gone",
-            in_line(there(), "h"),
-            Some(&by_its_node),
-            true,
-        ),
-        (
-            "attached when its node had another ID",
-            with_id(there(), "id-p"),
-            Some(&by_its_node),
-            true,
-        ),
-        ("another machine", with_id(there(), "id-p"), None, false),
-        (
-            "another volume",
-            noted(with_id(there(), "id-o"), "other", &[]),
-            None,
-            false,
-        ),
+    let with_its_id = || with_id(there(), "id-o");
+    for (label, other, is_registered, is_there) in [
+        ("by its ID", with_its_id(), false, true),
+        ("noted", noted(with_its_id(), "h", &[]), false, true),
+        ("in line", in_line(with_its_id(), "h"), false, true),
+        ("the annotation is gone: by the CSINode", there(), true, true),
+        ("in line, and the annotation is gone", in_line(there(), "h"), true, true),
+        ("its node had another ID", with_id(there(), "id-p"), true, true),
+        ("another machine", with_id(there(), "id-p"), false, false),
+        ("another volume", noted(with_its_id(), "other", &[]), false, false),
     ] {
         let mut index = leaving_from_a_machine_that_moved();
         index.apply(other);
-        if let Some(registered) = registered {
-            index.apply(registered.clone());
+        if is_registered {
+            index.apply(node("o", 1, &[(DRIVER, "id-o")]));
         }
-        let here = index.snapshot("leaving").unwrap().neighbours.here;
-        assert_eq!(here.is_some(), is_there, "{label}");
+        assert_eq!(here(&index, "leaving").is_some(), is_there, "{label}");
         let expected = (!is_there).then(|| vec![at("h", "id-o")]);
         assert_eq!(unpublished(&index, "leaving"), expected, "{label}");
         let place = VolumeOnNode::new("h", "id-o").unwrap();
@@ -273,12 +232,11 @@ fn what_lost_its_node_id_is_where_its_node_is() {
     let mut index = leaving_from_a_machine_that_moved();
     index.apply(on_node(attached("there", 1), "o"));
     assert_eq!(unpublished(&index, "leaving"), Some(vec![at("h", "id-o")]));
-    index.apply(node("o", 1, &[(DRIVER, "id-o")]));
-    assert_eq!(unpublished(&index, "leaving"), None);
-    index.apply(node("o", 2, &[(DRIVER, "id-q")]));
-    assert_eq!(unpublished(&index, "leaving"), Some(vec![at("h", "id-o")]));
-    index.apply(node("o", 3, &[(DRIVER, "id-o")]));
-    assert_eq!(unpublished(&index, "leaving"), None);
+    for (version, id) in [(1, "id-o"), (2, "id-q"), (3, "id-o")] {
+        index.apply(node("o", version, &[(DRIVER, id)]));
+        let expected = (id == "id-q").then(|| vec![at("h", "id-o")]);
+        assert_eq!(unpublished(&index, "leaving"), expected, "{version}");
+    }
     index.remove::<CsiNode>("o", "o-uid");
     assert_eq!(unpublished(&index, "leaving"), Some(vec![at("h", "id-o")]));
 }
@@ -309,21 +267,17 @@ fn a_former_place_is_left_to_another_volume_of_the_handle() {
 /// A PersistentVolume is replaced by another one of its name without a word of its end, as in a gap of the watch.
 #[test]
 fn a_handle_that_is_noted_counts_though_its_volume_was_replaced() {
-    let mut index = Index::default();
-    for name in ["pv1", "pv2"] {
-        index.apply(with_handle(name, 1, "h"));
-    }
+    let mut index = of_handles(&[("pv1", "h"), ("pv2", "h")]);
     index.apply(detaching("a", 1));
     index.apply(noted(of_volume(attached("b", 1), "pv2"), "h", &[]));
-    assert_eq!(names(&index.snapshot("a").unwrap().neighbours.here), ["b"]);
-    let mut replaced = with_handle("pv2", 1, "other");
-    (replaced.uid, replaced.resource_version.0) = ("second".into(), 2);
-    index.apply(replaced);
-    assert_eq!(names(&index.snapshot("a").unwrap().neighbours.here), ["b"]);
+    assert_eq!(here(&index, "a").as_deref(), Some("b"));
+    let replaced = with_handle("pv2", 2, "other");
+    index.apply(with(replaced, |it| it.uid = "second".into()));
+    assert_eq!(here(&index, "a").as_deref(), Some("b"));
     index.remove::<Volume>("pv2", "second");
-    assert_eq!(names(&index.snapshot("a").unwrap().neighbours.here), ["b"]);
+    assert_eq!(here(&index, "a").as_deref(), Some("b"));
     index.apply(noted(of_volume(attachment("b", 2), "pv2"), "h", &[]));
-    assert!(index.snapshot("a").unwrap().neighbours.here.is_none());
+    assert_eq!(here(&index, "a"), None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -334,8 +288,7 @@ async fn a_detach_is_woken_when_a_machine_that_moved_is_free() {
         volume.finalizers = Finalizers::new([FINALIZER]);
         store.apply(volume);
     }
-    let mut wanted = on_node(of_volume(attached("wanted", 1), "pv2"), "o");
-    wanted.finalizers = Finalizers::new([FINALIZER]);
+    let mut wanted = held(on_node(of_volume(attached("wanted", 1), "pv2"), "o"));
     store.apply(noted(with_id(wanted.clone(), "id-o"), "h", &[]));
     store.apply(with_id(detaching("leaving", 2), "id-o"));
     let wait = || {
@@ -370,40 +323,36 @@ async fn a_detach_is_woken_when_a_machine_that_moved_is_free() {
 /// A PersistentVolume was removed by force and made again with another handle: two volumes, which have nothing to do with each other.
 #[test]
 fn a_volume_that_was_made_again_is_no_neighbour() {
-    let mut index = Index::default();
-    let mut again = with_handle("pv1", 1, "h-new");
-    again.spec.access_modes.read_write_once = true;
-    index.apply(again);
+    let made_again = || of_handles(&[("pv1", "h-new")]);
+    let mut index = made_again();
     let mut old = noted(with_id(detaching("old", 1), "id-n"), "h-old", &[]);
     old.attached = true;
     let new = noted(with_id(attached("new", 1), "id-n"), "h-new", &[]);
     index.apply(old.clone());
     index.apply(new.clone());
-    assert!(index.snapshot("old").unwrap().neighbours.here.is_none());
+    assert_eq!(here(&index, "old"), None);
     assert_eq!(unpublished(&index, "old"), Some(vec![at("h-old", "id-n")]));
     let place = VolumeOnNode::new("h-old", "id-n").unwrap();
     assert!(!index.is_claimed(&old, &facts(DRIVER), place));
 
     // The other way round.
-    let mut index = Index::default();
-    index.apply(with_handle("pv1", 1, "h-new"));
+    let mut index = made_again();
     index.apply(noted(with_id(attached("old", 1), "id-n"), "h-old", &[]));
     index.apply(noted(with_id(detaching("new", 1), "id-n"), "h-new", &[]));
     assert_eq!(unpublished(&index, "new"), Some(vec![at("h-new", "id-n")]));
 
     // An attach at another node does not wait for the detach.
-    let mut index = Index::default();
-    index.apply(with_handle("pv1", 1, "h-new"));
+    let mut index = made_again();
     index.apply(old);
     index.apply(noted(on_node(attachment("new", 1), "n2"), "h-new", &[]));
-    assert!(index.snapshot("new").unwrap().neighbours.elsewhere.is_empty());
+    assert!(elsewhere(&index, "new").is_empty());
     // Nor does it where it was claimed for the volume of before.
     index.apply(noted(on_node(attachment("new", 2), "n2"), "h-old", &[]));
-    assert!(index.snapshot("new").unwrap().neighbours.elsewhere.is_empty());
+    assert!(elsewhere(&index, "new").is_empty());
     let mut same = noted(on_node(detaching("same", 1), "n3"), "h-new", &[]);
     same.attached = true;
     index.apply(same);
-    assert_eq!(names(&index.snapshot("new").unwrap().neighbours.elsewhere), ["same"]);
+    assert_eq!(elsewhere(&index, "new"), ["same"]);
 }
 
 /// Somebody changed the labels of an in-tree volume, so that it has another handle: it is the volume that it was.
@@ -420,17 +369,13 @@ fn an_in_tree_volume_whose_labels_were_changed_is_a_neighbour() {
     };
     index.apply(since(detaching("old", 1), "h-old"));
     index.apply(since(attached("new", 1), "h-new"));
-    assert_eq!(names(&index.snapshot("old").unwrap().neighbours.here), ["new"]);
+    assert_eq!(here(&index, "old").as_deref(), Some("new"));
     // The detach renews the claim of what may have been published for another one.
-    let mut claimed = since(attachment("new", 2), "h-new");
-    claimed.finalizers = Finalizers::new([FINALIZER]);
-    index.apply(claimed.clone());
-    let found = index.snapshot("old").unwrap().neighbours.claimed;
-    assert_eq!(names(found.iter().map(|other| &other.attachment)), ["new"]);
+    index.apply(held(since(attachment("new", 2), "h-new")));
+    assert_eq!(claimed(&index, "old"), ["new"]);
     // An attach at another node waits for the detach.
-    claimed.resource_version.0 = 3;
-    index.apply(on_node(claimed, "n2"));
-    assert_eq!(names(&index.snapshot("new").unwrap().neighbours.elsewhere), ["old"]);
+    index.apply(on_node(held(since(attachment("new", 3), "h-new")), "n2"));
+    assert_eq!(elsewhere(&index, "new"), ["old"]);
 }
 
 /// As long as one handle is not known, the name of the PersistentVolume counts.
@@ -442,11 +387,10 @@ fn a_volume_that_may_be_the_one_that_was_made_again_is_a_neighbour() {
     index.apply(again);
     index.apply(noted(with_id(detaching("old", 1), "id-n"), "h-old", &[]));
     // Claimed by a sidecar, before the volume of today was made.
-    let mut unknown = with_id(attached("unknown", 1), "id-n");
+    let mut unknown = held(with_id(attached("unknown", 1), "id-n"));
     unknown.created = Some("2026-01-01T01:00:00Z".parse().unwrap());
-    unknown.finalizers = Finalizers::new([FINALIZER]);
     index.apply(unknown);
-    assert_eq!(names(&index.snapshot("old").unwrap().neighbours.here), ["unknown"]);
+    assert_eq!(here(&index, "old").as_deref(), Some("unknown"));
     let place = VolumeOnNode::new("h-old", "id-n").unwrap();
     let old = index.snapshot("old").unwrap().attachment;
     assert!(index.is_claimed(&old, &facts(DRIVER), place));

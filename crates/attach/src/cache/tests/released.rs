@@ -34,13 +34,8 @@ fn the_nodes_of_a_volume_are_named() {
     attach(&store, "other", "pv2", "n9", 11);
     assert_eq!(nodes().as_deref(), Some("n0"));
     for number in 1..10 {
-        attach(
-            &store,
-            &format!("va{number}"),
-            "pv1",
-            &format!("n{number}"),
-            11 + number,
-        );
+        let (name, node) = (format!("va{number}"), format!("n{number}"));
+        attach(&store, &name, "pv1", &node, 11 + number);
     }
     assert_eq!(nodes().as_deref(), Some("n0, n1, n2, n3, n4, n5, n6, n7 and 2 more"));
     for number in 0..10 {
@@ -152,11 +147,8 @@ fn whoever_provisions_is_told_of_volumes_and_of_their_last_attachment() {
     assert_eq!(take(), [("pv1".to_owned(), 1)], "the deletion of its volume may go on");
     store.apply(volume("pv1", 3));
     store.remove::<Volume>("pv1", "pv1-uid");
-    assert_eq!(
-        take(),
-        [("pv1".to_owned(), 3), ("pv1".to_owned(), 3)],
-        "with the last copy"
-    );
+    // With the last copy.
+    assert_eq!(take(), [("pv1".to_owned(), 3), ("pv1".to_owned(), 3)]);
 }
 
 #[test]
@@ -187,17 +179,9 @@ fn volumes_that_say_the_same_share_it() {
 #[test]
 fn an_attachment_is_one_of_the_volumes_that_it_was_tried_for_before() {
     let store = Store::default();
-    let mut record = attachment("va1", 1);
-    record.volume_note = Some(Box::new(VolumeAnnotation {
-        handle: "h2".into(),
-        secret: None,
-        former: vec![FormerVolumeOnNode {
-            handle: "h1".into(),
-            node_id: "id".into(),
-        }],
-        renewed: 0,
+    store.apply(with(noted(attachment("va1", 1), "h1", &["id"]), |record| {
+        record.volume_note.as_mut().unwrap().handle = "h2".into();
     }));
-    store.apply(record);
     for (handle, nodes) in [("h1", Some("n1")), ("h2", Some("n1")), ("h3", None)] {
         let found = store.nodes_of_volume("other", DRIVER, handle);
         assert_eq!(found.as_deref(), nodes, "{handle}");
@@ -210,9 +194,6 @@ fn an_attachment_is_one_of_the_volumes_that_it_was_tried_for_before() {
     removed(&store, "va1");
     assert_eq!(store.nodes_of_volume("other", DRIVER, "h1"), None);
     told.lock().sort();
-    assert_eq!(
-        *told.lock(),
-        ["former", "pv1"],
-        "the one that it names, and those with its handles"
-    );
+    // The one that it names, and those with its handles.
+    assert_eq!(*told.lock(), ["former", "pv1"]);
 }

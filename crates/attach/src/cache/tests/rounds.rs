@@ -1,8 +1,8 @@
 //! Which lists begin when somebody asks for fresh ones, and who waits for which.
 
 use futures::FutureExt as _;
-use futures::stream::{self, Stream, StreamExt as _};
-use kube::runtime::watcher::{self, Event};
+use futures::stream::{self, StreamExt as _};
+use kube::runtime::watcher::Event;
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::follow::{broken, listed, told};
+use super::follow::{broken, following_all, listed, told};
 use super::{attachment_wire, volume_wire};
 use crate::cache::{Index, Store};
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
@@ -50,11 +50,6 @@ async fn everything_is_listed_anew_for_who_takes_over() {
     }
 }
 
-/// A list of nothing, and no news.
-fn quick<K: 'static>() -> impl Stream<Item = watcher::Result<Event<K>>> {
-    stream::iter([Ok(Event::Init), Ok(Event::InitDone)]).chain(stream::pending())
-}
-
 /// Follows VolumeAttachments, of which each list takes a second, and the other kinds, whose lists take no time; tells how many
 /// lists of VolumeAttachments began.
 fn slowly_listed(store: &Store) -> (AbortOnDropHandle<()>, Arc<AtomicUsize>) {
@@ -70,19 +65,8 @@ fn slowly_listed(store: &Store) -> (AbortOnDropHandle<()>, Arc<AtomicUsize>) {
         stream::iter([Ok(Event::Init), Ok(Event::InitApply(first))])
             .chain(done)
             .chain(stream::pending())
-            .boxed()
     };
-    let (health, store) = (Health::new(), store.clone());
-    let check = |name: &str| health.check(name);
-    let follow = futures::future::join3(
-        follow_from_list::<VolumeAttachmentWire, _, _>(slow, store.clone(), check("a")),
-        follow_from_list::<PersistentVolumeWire, _, _>(quick, store.clone(), check("v")),
-        follow_from_list::<CsiNodeWire, _, _>(quick, store.clone(), check("n")),
-    );
-    let task = tokio::spawn(async move {
-        follow.await;
-    });
-    (AbortOnDropHandle::new(task), lists)
+    (following_all(store, slow), lists)
 }
 
 /// Asks for fresh lists after so many milliseconds each; tells when each was had, and how many lists began.
@@ -97,38 +81,31 @@ async fn asked_after(milliseconds: &[u64], store: &Store, lists: &AtomicUsize) -
     (had, lists.load(Ordering::Relaxed))
 }
 
-/// Whoever asks while a list comes in waits for a list that begins afterwards.
+/// Whoever asks while a list comes in waits for a list that begins afterwards. Nobody asked for the list of the start; once somebody
+/// asks, it is cut off, once.
 #[tokio::test(start_paused = true)]
 async fn many_that_take_over_at_once_share_a_list() {
-    for (milliseconds, expected, lists_begun) in [
-        (&[0][..], &[1_100][..], 2),
-        (&[0, 50, 99], &[1_100, 1_100, 1_100], 2),
-        (&[0, 50, 200, 800], &[1_100, 1_100, 2_100, 2_100], 3),
+    for (is_synced, milliseconds, expected, lists_begun) in [
+        (true, &[0][..], &[1_100][..], 2),
+        (true, &[0, 50, 99], &[1_100, 1_100, 1_100], 2),
+        (true, &[0, 50, 200, 800], &[1_100, 1_100, 2_100, 2_100], 3),
+        (false, &[0], &[1_100], 2),
+        (false, &[300], &[1_400], 2),
+        (false, &[300, 350], &[1_400, 1_400], 2),
+        (false, &[300, 500, 600], &[1_400, 2_400, 2_400], 3),
     ] {
         let store = Store::default();
         let (_follow, lists) = slowly_listed(&store);
-        store.lists().wait_synced().await;
+        if is_synced {
+            store.lists().wait_synced().await;
+        } else {
+            store.lists().wait_answered().await;
+        }
+        assert_eq!(store.lists().is_synced(), is_synced);
         assert_eq!(lists.load(Ordering::Relaxed), 1);
         let seen = asked_after(milliseconds, &store, &lists).await;
-        assert_eq!(seen, (expected.to_vec(), lists_begun), "{milliseconds:?}");
-    }
-}
-
-/// Nobody asked for the list of the start; once somebody asks, it is cut off, once.
-#[tokio::test(start_paused = true)]
-async fn the_list_of_the_start_is_cut_off_for_who_takes_a_lease() {
-    for (milliseconds, expected, lists_begun) in [
-        (&[0][..], &[1_100][..], 2),
-        (&[300], &[1_400], 2),
-        (&[300, 350], &[1_400, 1_400], 2),
-        (&[300, 500, 600], &[1_400, 2_400, 2_400], 3),
-    ] {
-        let store = Store::default();
-        let (_follow, lists) = slowly_listed(&store);
-        store.lists().wait_answered().await;
-        assert!(!store.lists().is_synced());
-        let seen = asked_after(milliseconds, &store, &lists).await;
-        assert_eq!(seen, (expected.to_vec(), lists_begun), "{milliseconds:?}");
+        let wanted = (expected.to_vec(), lists_begun);
+        assert_eq!(seen, wanted, "{milliseconds:?}, synced: {is_synced}");
     }
 }
 

@@ -77,16 +77,10 @@ async fn the_echo_of_our_own_writes_wakes_nobody() {
     // Our writes during the run, as answers and again as the watch brings them.
     let mut protected = volume("pv1", 3);
     protected.finalizers = Finalizers::new([FINALIZER]);
-    let mut claimed = attachment("a", 4);
-    claimed.finalizers = Finalizers::new([FINALIZER]);
-    claimed.node_id = Some("id".into());
+    let claimed = with(held(attachment("a", 4)), |it| it.node_id = Some("id".into()));
     let mut failed = claimed.clone();
     failed.resource_version.0 = 5;
-    failed.attach_error = Some(Box::new(crate::objects::VolumeError {
-        time: None,
-        message: "no".into(),
-        code: None,
-    }));
+    failed.attach_error = Some(volume_error());
     store.apply_response(protected.clone());
     store.apply_response(claimed.clone());
     store.apply_response(failed.clone());
@@ -144,11 +138,8 @@ async fn the_end_of_an_attachment_wakes_its_volume_for_every_driver_that_holds_i
     woken(&second_queue);
     removed(&store, "a");
     assert_eq!(woken(&queue), ["volume pv1"]);
-    assert_eq!(
-        woken(&second_queue),
-        ["volume pv1"],
-        "whoever the attachment belonged to"
-    );
+    // Whoever the attachment belonged to.
+    assert_eq!(woken(&second_queue), ["volume pv1"]);
     assert_eq!(woken(&third_queue), [""; 0]);
 }
 
@@ -159,15 +150,13 @@ async fn an_end_that_is_seen_first_in_the_answer_to_our_write_is_not_lost() {
     store.apply(detaching("a", 2));
     assert_eq!(store.volume("pv1").map(|(_, attachments)| attachments), Some(1));
     woken(&queue);
-    let mut gone = detaching("a", 3);
-    gone.finalizers = Finalizers::default();
-    store.apply_response(gone.clone());
+    store.apply_response(let_go("a", 3));
     assert!(store.attachment("a").is_none());
     assert_eq!(store.volume("pv1").map(|(_, attachments)| attachments), Some(0));
     assert_eq!(woken(&queue), ["volume pv1"]);
     // Late copies of the watch, up to its report.
     store.apply(detaching("a", 2));
-    store.apply(gone);
+    store.apply(let_go("a", 3));
     assert!(store.attachment("a").is_none() && woken(&queue).is_empty());
     removed(&store, "a");
     assert_eq!(store.inner.index.read().attachments.tombstones(), 0);
@@ -181,9 +170,7 @@ async fn an_answer_after_the_end_brings_nothing_back() {
     woken(&queue);
     removed(&store, "a");
     store.apply_response(attached("a", 3));
-    let mut gone = detaching("a", 4);
-    gone.finalizers = Finalizers::default();
-    store.apply_response(gone);
+    store.apply_response(let_go("a", 4));
     assert!(store.attachment("a").is_none() && woken(&queue).is_empty());
     let index = store.inner.index.read();
     assert_eq!((index.volume("pv1").unwrap().1, index.attachments.tombstones()), (0, 0));
@@ -197,10 +184,7 @@ async fn a_404_is_about_the_object_that_was_asked_for() {
     woken(&queue);
     let target = WriteTarget::AttachmentStatus("a".into());
     store.mark_deleted(&target, "a-uid");
-    assert_eq!(
-        store.attachment("a").map(|snapshot| snapshot.attachment.uid.clone()),
-        Some("another".into())
-    );
+    assert_eq!(&*store.attachment("a").unwrap().attachment.uid, "another");
     store.mark_deleted(&target, "another");
     assert!(store.attachment("a").is_none());
     store.apply(volume("pv1", 1));
@@ -221,12 +205,9 @@ async fn a_volume_that_goes_wakes_its_attachments() {
     }
     store.apply_response(deleted_volume(3, &[]));
     assert!(store.volume("pv1").is_none());
+    // Its error changes from 'deleted' to 'not found'.
     let ticket = next(&queue).unwrap();
-    assert_eq!(
-        label(&ticket.key),
-        "a",
-        "its error changes from 'deleted' to 'not found'"
-    );
+    assert_eq!(label(&ticket.key), "a");
     ticket.finish(RunResult::Done);
 }
 
@@ -236,10 +217,8 @@ async fn an_attachment_that_was_replaced_in_a_gap_frees_its_old_volume() {
     store.apply(attachment("a", 1));
     store.apply(deleted_volume(2, &[FINALIZER]));
     woken(&queue);
-    let mut back = attachment("a", 9);
-    back.uid = "another".into();
-    back.source = AttachmentSource::PersistentVolume("pv2".into());
-    store.apply(back);
+    let back = of_volume(attachment("a", 9), "pv2");
+    store.apply(with(back, |it| it.uid = "another".into()));
     assert_eq!(woken(&queue), ["a", "volume pv1"]);
 }
 
@@ -306,14 +285,10 @@ async fn a_live_volume_whose_migration_is_taken_back_is_looked_at() {
 async fn one_driver_is_served_once_and_one_finalizer_belongs_to_one_driver() {
     let store = Store::default();
     let _registration = store.register(route("a.test")).unwrap();
-    let Err(same) = store.register(route("a.test")) else {
-        panic!("served twice")
-    };
+    let conflict = |driver| store.register(route(driver)).err().expect("a conflict");
+    let (same, collision) = (conflict("a.test"), conflict("a-test"));
     let said = "driver a.test is already served by AttacherConfig config-of-a.test; delete one of the two";
     assert_eq!(same.to_string(), said);
-    let Err(collision) = store.register(route("a-test")) else {
-        panic!("collision")
-    };
     assert_eq!((&*collision.driver, &*collision.other.name), ("a-test", "a.test"));
     assert!(collision.to_string().contains(FINALIZER));
     assert_ne!(same.reason(), collision.reason());
@@ -324,15 +299,11 @@ async fn one_driver_is_served_once_and_one_finalizer_belongs_to_one_driver() {
 async fn a_volume_that_loses_our_finalizer_wakes_what_is_attached() {
     let (store, queue, _registration) = served();
     let protected = |version, finalizers: &[&str]| {
-        let mut record = volume("pv1", version);
-        record.finalizers = Finalizers::new(finalizers.iter().copied());
-        record
+        let finalizers = Finalizers::new(finalizers.iter().copied());
+        with(volume("pv1", version), |record| record.finalizers = finalizers)
     };
-    let mut attached = attachment("a", 1);
-    attached.finalizers = Finalizers::new([FINALIZER]);
-    attached.attached = true;
     store.apply(protected(2, &[FINALIZER]));
-    store.apply(attached);
+    store.apply(held(attached("a", 1)));
     assert_eq!(woken(&queue), [""; 0]);
     store.apply(protected(3, &["a/b"]));
     assert_eq!(woken(&queue), ["a"]);

@@ -3,10 +3,10 @@
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-use super::{DRIVER, FINALIZER, attachment, node, noted, with_handle};
+use super::{DRIVER, FINALIZER, attachment, node, noted, volume_error, with_handle};
 use crate::cache::Index;
 use crate::decide;
-use crate::objects::{Attachment, AttachmentSource, Finalizers, VolumeError};
+use crate::objects::{Attachment, AttachmentSource, Finalizers};
 use crate::reflect::Tables as _;
 
 /// What an attachment is like, drawn.
@@ -55,13 +55,7 @@ fn record(drawn: Drawn, version: u64) -> Attachment {
     record.deleting = drawn.deleting.then(|| "2026-01-01T00:00:00Z".parse().unwrap());
     let finalizer = if drawn.ours { FINALIZER } else { "a/b" };
     record.finalizers = Finalizers::new([finalizer]);
-    record.detach_error = drawn.failed.then(|| {
-        Box::new(VolumeError {
-            time: None,
-            message: "no".into(),
-            code: None,
-        })
-    });
+    record.detach_error = drawn.failed.then(volume_error);
     record
 }
 

@@ -17,6 +17,16 @@ fn of(name: &str, uid: &str, version: u64) -> Attachment {
     record
 }
 
+/// Whether a copy that the watch brings is taken.
+fn told(table: &mut ObjectTable<Attachment>, copy: Attachment) -> bool {
+    table.take_copy(copy, Origin::Watch).is_some()
+}
+
+/// Whether a copy that a list brings is taken.
+fn listed(table: &mut ObjectTable<Attachment>, copy: Attachment) -> bool {
+    table.take_copy(copy, Origin::List).is_some()
+}
+
 fn seen(names: &[&str]) -> HashSet<Arc<str>> {
     names.iter().map(|name| Arc::from(*name)).collect()
 }
@@ -27,41 +37,30 @@ fn only_a_newer_copy_is_taken() {
     // Version, whether it is taken, and what is known then.
     let rows = [(5, true, 5), (5, false, 5), (4, false, 5), (6, true, 6), (1, false, 6)];
     for (copy, taken, known) in rows {
-        assert_eq!(
-            table.take_copy(attachment("a", copy), Origin::Watch).is_some(),
-            taken,
-            "version {copy}"
-        );
+        assert_eq!(told(&mut table, attachment("a", copy)), taken, "version {copy}");
         assert_eq!(version(&table, "a"), Some(known));
     }
     // A version that is no number cannot be compared, so the copy counts as news.
-    assert!(table.take_copy(attachment("a", 0), Origin::Watch).is_some());
-    assert!(table.take_copy(attachment("a", 3), Origin::Watch).is_some());
+    assert!(told(&mut table, attachment("a", 0)));
+    assert!(told(&mut table, attachment("a", 3)));
 }
 
 #[test]
 fn what_was_before_comes_with_what_is_now() {
     let mut table = ObjectTable::default();
-    assert!(
-        table
-            .take_copy(of("a", "1", 1), Origin::Watch)
-            .unwrap()
-            .previous
-            .is_none()
-    );
+    let first = table.take_copy(of("a", "1", 1), Origin::Watch).unwrap();
+    assert!(first.previous.is_none());
     let applied = table.take_copy(of("a", "2", 2), Origin::Watch).unwrap();
-    assert_eq!(
-        (&*applied.previous.unwrap().uid, &*applied.current.unwrap().uid),
-        ("1", "2")
-    );
+    let (previous, current) = (applied.previous.unwrap(), applied.current.unwrap());
+    assert_eq!((&*previous.uid, &*current.uid), ("1", "2"));
     // A late copy of the object that had the name before.
-    assert!(table.take_copy(of("a", "1", 1), Origin::Watch).is_none());
+    assert!(!told(&mut table, of("a", "1", 1)));
 }
 
 #[test]
 fn only_the_object_with_the_uid_is_removed() {
     let mut table = ObjectTable::default();
-    table.take_copy(of("a", "2", 2), Origin::Watch);
+    told(&mut table, of("a", "2", 2));
     assert!(table.remove("a", "1").is_none() && table.mark_deleted("a", "1").is_none());
     assert_eq!((version(&table, "a"), table.tombstones()), (Some(2), 0));
     assert!(table.remove("a", "2").is_some() && table.get("a").is_none());
@@ -71,15 +70,13 @@ fn only_the_object_with_the_uid_is_removed() {
 #[test]
 fn late_copies_of_a_deleted_object_are_ignored_until_the_watch_reports_its_end() {
     let mut table = ObjectTable::default();
-    table.take_copy(of("a", "1", 1), Origin::Watch);
+    told(&mut table, of("a", "1", 1));
     assert!(table.mark_deleted("a", "1").is_some());
-    assert!(
-        table.take_copy(of("a", "1", 2), Origin::Watch).is_none()
-            && table.take_copy(of("a", "1", 3), Origin::Watch).is_none()
-    );
+    assert!(!told(&mut table, of("a", "1", 2)) && !told(&mut table, of("a", "1", 3)));
     assert!(table.get("a").is_none());
+    assert!(!table.shows_deleted(), "a watch may be behind");
     // A new object of the name is another one.
-    assert!(table.take_copy(of("a", "2", 5), Origin::Watch).is_some());
+    assert!(told(&mut table, of("a", "2", 5)));
     table.remove("a", "1");
     assert_eq!((version(&table, "a"), table.tombstones()), (Some(5), 0));
 }
@@ -89,21 +86,21 @@ fn late_copies_of_a_deleted_object_are_ignored_until_the_watch_reports_its_end()
 #[test]
 fn the_object_that_had_the_name_before_does_not_come_back() {
     let mut table = ObjectTable::default();
-    table.take_copy(of("a", "1", 3), Origin::Watch);
-    table.take_copy(of("a", "2", 5), Origin::Watch);
+    told(&mut table, of("a", "1", 3));
+    told(&mut table, of("a", "2", 5));
     assert!(table.mark_deleted("a", "2").is_some());
     for late in [of("a", "1", 2), of("a", "1", 4), of("a", "2", 5)] {
-        assert!(table.take_copy(late, Origin::Watch).is_none());
+        assert!(!told(&mut table, late));
     }
     assert!(table.remove("a", "1").is_none() && table.remove("a", "2").is_none());
     assert_eq!(table.tombstones(), 0, "the watch has told the end of both");
-    assert!(table.take_copy(of("a", "3", 7), Origin::Watch).is_some());
+    assert!(told(&mut table, of("a", "3", 7)));
 }
 
 #[test]
 fn a_tombstone_outlives_the_list_it_fell_into() {
     let mut table = ObjectTable::default();
-    table.take_copy(of("a", "1", 1), Origin::Watch);
+    told(&mut table, of("a", "1", 1));
     table.start_list();
     table.mark_deleted("a", "1");
     // The list was made before our write: it may show the object, on this page or not.
@@ -111,33 +108,26 @@ fn a_tombstone_outlives_the_list_it_fell_into() {
     assert_eq!(table.tombstones(), 1);
     table.start_list();
     table.finish_list(&seen(&[]), ResourceVersion(0));
-    assert_eq!(
-        table.tombstones(),
-        0,
-        "the next list was made after it and does not show the object"
-    );
+    assert_eq!(table.tombstones(), 0, "the next list was made after it");
 }
 
 #[test]
 fn a_list_that_began_after_the_tombstone_and_shows_the_object_proves_that_it_exists() {
     let mut table = ObjectTable::default();
-    table.take_copy(of("a", "1", 1), Origin::Watch);
+    told(&mut table, of("a", "1", 1));
     table.start_list();
     table.mark_deleted("a", "1");
     // This list began before the tombstone; so did the watch that goes on meanwhile.
-    assert!(table.take_copy(of("a", "1", 2), Origin::List).is_none());
+    assert!(!listed(&mut table, of("a", "1", 2)));
     table.finish_list(&seen(&["a"]), ResourceVersion(0));
-    assert!(table.take_copy(of("a", "1", 3), Origin::Watch).is_none());
+    assert!(!told(&mut table, of("a", "1", 3)));
     assert_eq!(table.tombstones(), 1);
     table.start_list();
-    assert!(
-        table.take_copy(of("a", "1", 3), Origin::Watch).is_none(),
-        "an answer to an older request"
-    );
-    assert!(table.take_copy(of("a", "1", 2), Origin::List).is_some());
+    assert!(!told(&mut table, of("a", "1", 3)), "an answer to an older request");
+    assert!(listed(&mut table, of("a", "1", 2)));
     assert_eq!((version(&table, "a"), table.tombstones()), (Some(2), 0));
     table.finish_list(&seen(&["a"]), ResourceVersion(0));
-    assert!(table.take_copy(of("a", "1", 4), Origin::Watch).is_some());
+    assert!(told(&mut table, of("a", "1", 4)));
 }
 
 #[test]
@@ -146,25 +136,16 @@ fn a_list_counts_whatever_its_versions_unless_a_copy_came_in_since_it_began() {
     let rows = [("1", 9), ("1", 4), ("2", 3), ("1", 2)];
     for (uid, older) in rows {
         table.start_list();
-        assert!(
-            table.take_copy(of("a", uid, older), Origin::List).is_some(),
-            "{uid} {older}"
-        );
+        assert!(listed(&mut table, of("a", uid, older)), "{uid} {older}");
         assert_eq!((version(&table, "a"), table.newest().0), (Some(older), older));
-        assert!(table.take_copy(of("a", uid, older), Origin::Watch).is_none());
+        assert!(!told(&mut table, of("a", uid, older)));
         table.finish_list(&seen(&["a"]), ResourceVersion(0));
-        assert!(table.take_copy(of("a", uid, older - 1), Origin::Watch).is_none());
+        assert!(!told(&mut table, of("a", uid, older - 1)));
     }
     table.start_list();
-    assert!(
-        table.take_copy(of("a", "1", 2), Origin::List).is_none(),
-        "nothing is new"
-    );
-    assert!(table.take_copy(of("a", "1", 3), Origin::Watch).is_some());
-    assert!(
-        table.take_copy(of("a", "1", 2), Origin::List).is_none(),
-        "an answer is newer than the list"
-    );
+    assert!(!listed(&mut table, of("a", "1", 2)), "nothing is new");
+    assert!(told(&mut table, of("a", "1", 3)));
+    assert!(!listed(&mut table, of("a", "1", 2)), "an answer is newer than the list");
     assert_eq!(version(&table, "a"), Some(3));
 }
 
@@ -235,32 +216,17 @@ fn what_is_newer_than_the_list_it_came_in_with_stays_for_the_watch_that_follows(
 }
 
 #[test]
-fn a_watch_that_goes_on_showing_what_is_gone_is_a_reason_to_list_again() {
-    let mut table = ObjectTable::default();
-    table.take_copy(of("a", "1", 1), Origin::Watch);
-    table.mark_deleted("a", "1");
-    table.take_copy(of("a", "1", 2), Origin::Watch);
-    assert!(!table.shows_deleted(), "a watch may be behind");
-}
-
-#[test]
 fn a_list_tells_what_is_gone_by_what_it_does_not_show() {
     let mut table = ObjectTable::default();
     for name in ["a", "b", "c"] {
-        table.take_copy(attachment(name, 1), Origin::Watch);
+        told(&mut table, attachment(name, 1));
     }
     table.start_list();
-    table.take_copy(attachment("b", 1), Origin::Watch);
-    let mut gone: Vec<_> = table
-        .finish_list(&seen(&["b"]), ResourceVersion(0))
-        .iter()
-        .map(|record| record.name.to_string())
-        .collect();
-    gone.sort();
+    told(&mut table, attachment("b", 1));
+    let gone = table.finish_list(&seen(&["b"]), ResourceVersion(0));
+    let mut gone: Vec<&str> = gone.iter().map(|record| &*record.name).collect();
+    gone.sort_unstable();
     assert_eq!(gone, ["a", "c"]);
     assert_eq!(table.values().count(), 3, "who takes them out also follows up on it");
-    assert_eq!(
-        table.get("b").map(|record| record.resource_version),
-        Some(ResourceVersion(1))
-    );
+    assert_eq!(version(&table, "b"), Some(1));
 }
