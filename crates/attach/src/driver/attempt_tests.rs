@@ -53,6 +53,8 @@ const GCE_FINALIZER: &str = "external-attacher/pd-csi-storage-gke-io";
 const TRIVIAL: &str = "trivial.test";
 /// A driver that can list where its volumes are.
 const LISTING: &str = "list.test";
+const NODE_ID: &str = "csi.alpha.kubernetes.io/node-id";
+const NOTE: &str = "attacher.csi.dev/volume";
 const LIMIT: Duration = Duration::from_secs(20);
 const VOLUMES: &str = "/api/v1/persistentvolumes/";
 const ATTACHMENTS: &str = "/apis/storage.k8s.io/v1/volumeattachments/";
@@ -120,12 +122,8 @@ impl AttemptFixture {
 
     /// A driver that is called again at once after a failure, and node n0.
     async fn retrying_fast() -> Self {
-        let fixture = Self::with(Api::default(), DRIVER, |spec| {
-            spec.backoff.initial = "50ms".parse().unwrap();
-            spec.backoff.max = "200ms".parse().unwrap();
-        })
-        .await;
-        fixture.store.apply(CsiNode::new("n0", &[(DRIVER, "id0")]));
+        let fixture = Self::with(Api::default(), DRIVER, |spec| retry(spec, "50ms", "200ms")).await;
+        fixture.nodes(1);
         fixture
     }
 
@@ -159,11 +157,8 @@ impl AttemptFixture {
         };
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("csi.sock");
-        let driver = MockDriver::builder(name)
-            .accept_any_volume()
-            .start(&socket)
-            .await
-            .unwrap();
+        let driver = MockDriver::builder(name).accept_any_volume();
+        let driver = driver.start(&socket).await.unwrap();
         let mut spec = AttacherConfigSpec::new(format!("unix://{}", socket.display()));
         edit(&mut spec);
         let settings = Arc::new(DriverConfig::try_from(&spec).unwrap());
@@ -217,21 +212,27 @@ impl AttemptFixture {
 
     /// Makes the volume pv1, as the watch brings it.
     fn volume(&self, metadata: &Value) {
+        self.volume_with("pv1", &json!({"metadata": metadata}));
+    }
+
+    /// Makes a volume that differs in whatever this says.
+    fn volume_with(&self, name: &str, changes: &Value) {
         let mut object = json!({
-            "metadata": {"name": "pv1", "uid": "pv-uid"},
-            "spec": {"accessModes": ["ReadWriteMany"], "csi": {"driver": DRIVER, "volumeHandle": "h"}},
+            "metadata": {"name": name, "uid": format!("{name}-uid")},
+            "spec": {"accessModes": ["ReadWriteMany"], "csi": {"driver": self.name, "volumeHandle": "h"}},
         });
         if self.name == GCE {
             object["spec"] = json!({"accessModes": ["ReadWriteOnce"], "gcePersistentDisk": {"pdName": "d"}});
         }
-        json_patch::merge(&mut object, &json!({"metadata": metadata}));
+        json_patch::merge(&mut object, changes);
         self.put_volume(object);
     }
 
     fn put_volume(&self, object: Value) {
-        let object = self.api.put(format!("{VOLUMES}pv1"), object);
-        self.store
-            .apply::<Volume>(serde_json::from_value::<PersistentVolumeWire>(object).unwrap().into());
+        let name = object["metadata"]["name"].as_str().unwrap();
+        let object = self.api.put(format!("{VOLUMES}{name}"), object);
+        let volume: PersistentVolumeWire = serde_json::from_value(object).unwrap();
+        self.store.apply::<Volume>(volume.into());
     }
 
     /// Makes an attachment of pv1, as the watch brings it.
@@ -251,8 +252,20 @@ impl AttemptFixture {
 
     fn put_attachment(&self, name: &str, object: Value) {
         let object = self.api.put(format!("{ATTACHMENTS}{name}"), object);
-        self.store
-            .apply::<Attachment>(serde_json::from_value::<VolumeAttachmentWire>(object).unwrap().into());
+        self.sees(object);
+    }
+
+    /// The watch brings this attachment.
+    fn sees(&self, attachment: Value) {
+        let attachment: VolumeAttachmentWire = serde_json::from_value(attachment).unwrap();
+        self.store.apply::<Attachment>(attachment.into());
+    }
+
+    /// Somebody deletes va0.
+    fn va0_is_deleted(&self) {
+        let mut deleted = self.api.get(&format!("{ATTACHMENTS}va0")).unwrap();
+        deleted["metadata"]["deletionTimestamp"] = DELETED.into();
+        self.put_attachment("va0", deleted);
     }
 
     /// Takes va0 away as if somebody had removed all its finalizers.
@@ -279,6 +292,12 @@ impl AttemptFixture {
         self.api.until(|api| Self::is_attached(api, name)).await;
     }
 
+    /// Waits until the status of va0 shows an error that contains this.
+    async fn says(&self, error: &str, words: &str) {
+        let shown = |api: &Api| error_of(api, error).is_some_and(|text| text.contains(words));
+        self.api.until(shown).await;
+    }
+
     async fn gone(&self, name: &str) {
         let path = format!("{ATTACHMENTS}{name}");
         self.api.until(|api| api.get(&path).is_none()).await;
@@ -292,12 +311,41 @@ impl AttemptFixture {
     /// Path without the prefix, and code, of all patches.
     fn patches(&self) -> Vec<(String, u16)> {
         let patches = self.api.patches.lock();
-        let short = |path: &str| {
-            path.trim_start_matches(VOLUMES)
-                .trim_start_matches(ATTACHMENTS)
-                .to_owned()
-        };
+        let short = |path: &str| path.replace(VOLUMES, "").replace(ATTACHMENTS, "");
         patches.iter().map(|(path, _, code)| (short(path), *code)).collect()
+    }
+
+    /// What was patched, in its order.
+    fn order(&self) -> Vec<String> {
+        self.patches().into_iter().map(|(path, _)| path).collect()
+    }
+
+    fn finalizers_of_volume(&self) -> Value {
+        let volume = self.api.get(&format!("{VOLUMES}pv1")).unwrap();
+        volume["metadata"]["finalizers"].clone()
+    }
+
+    /// The messages of failures that were written.
+    fn told(&self) -> Vec<String> {
+        let patches = self.api.patches.lock();
+        let messages = patches.iter().filter_map(|(_, body, _)| {
+            let message = |kind: &str| body["status"][kind]["message"].as_str().map(str::to_owned);
+            message("attachError").or_else(|| message("detachError"))
+        });
+        messages.collect()
+    }
+
+    /// Waits until the first patch of a volume has come.
+    async fn volume_is_patched(&self) {
+        let patched = self.api.until(|api| api.volume_patches.load(Ordering::SeqCst) == 1);
+        patched.await;
+    }
+
+    /// Waits until this attachment has been claimed.
+    async fn is_claimed(&self, name: &str, finalizer: &str) {
+        let path = format!("{ATTACHMENTS}{name}");
+        let finalizers = |api: &Api| Some(api.get(&path)?["metadata"]["finalizers"].clone());
+        self.api.until(|api| finalizers(api) == Some(json!([finalizer]))).await;
     }
 
     /// Waits until each rule of the driver's script was met.
@@ -315,6 +363,11 @@ impl AttemptFixture {
     }
 }
 
+/// So long are the pauses after failures.
+fn retry(spec: &mut AttacherConfigSpec, initial: &str, max: &str) {
+    (spec.backoff.initial, spec.backoff.max) = (initial.parse().unwrap(), max.parse().unwrap());
+}
+
 /// Waits for what nothing tells of.
 async fn eventually(is_so: impl Fn() -> bool) {
     let wait = async {
@@ -329,11 +382,18 @@ async fn eventually(is_so: impl Fn() -> bool) {
 fn claimed(id: &str, deleted: bool) -> Value {
     let mut metadata = json!({
         "finalizers": [FINALIZER],
-        "annotations": {"csi.alpha.kubernetes.io/node-id": id},
+        "annotations": {NODE_ID: id},
     });
     if deleted {
         metadata["deletionTimestamp"] = DELETED.into();
     }
+    metadata
+}
+
+/// Metadata of an attachment that is claimed for this node ID, with a note of its volume.
+fn claimed_with(note: &Value, id: &str, deleted: bool) -> Value {
+    let mut metadata = claimed(id, deleted);
+    metadata["annotations"][NOTE] = note.to_string().into();
     metadata
 }
 
@@ -347,39 +407,23 @@ fn error_of(api: &Api, error: &str) -> Option<String> {
 #[tokio::test]
 async fn attachments_of_one_volume_protect_it_together() {
     const COUNT: usize = 5;
-    let stage = AttemptFixture::of(Api {
-        volumes_together: Some(Barrier::new(COUNT)),
-        ..Api::default()
-    })
-    .await;
+    let stage = AttemptFixture::of(Api::volumes_together(COUNT)).await;
     stage.volume(&json!({"finalizers": ["kubernetes.io/pv-protection"]}));
     let names: Vec<String> = (0..COUNT).map(|number| format!("va{number}")).collect();
     stage.nodes(COUNT);
     for (number, name) in names.iter().enumerate() {
         stage.attachment(name, &format!("n{number}"), &json!({}));
     }
-    stage
-        .api
-        .until(|api| names.iter().all(|name| AttemptFixture::is_attached(api, name)))
-        .await;
-    let volume = stage.api.get(&format!("{VOLUMES}pv1")).unwrap();
-    assert_eq!(
-        volume["metadata"]["finalizers"],
-        json!(["kubernetes.io/pv-protection", FINALIZER])
-    );
-    let of_volume: Vec<u16> = stage
-        .patches()
-        .iter()
-        .filter(|(path, _)| path == "pv1")
-        .map(|(_, code)| *code)
-        .collect();
-    assert_eq!(
-        (of_volume.len(), of_volume.iter().filter(|code| **code == 200).count()),
-        (COUNT, 1)
-    );
-    for (path, body, _) in stage.api.patches.lock().iter() {
-        assert!(body["status"]["attachError"].is_null(), "{path}: {body}");
+    for name in &names {
+        stage.attached(name).await;
     }
+    let protected = json!(["kubernetes.io/pv-protection", FINALIZER]);
+    assert_eq!(stage.finalizers_of_volume(), protected);
+    let of_volume = |patch: &(String, u16)| (patch.0 == "pv1").then_some(patch.1);
+    let of_volume: Vec<u16> = stage.patches().iter().filter_map(of_volume).collect();
+    let taken = of_volume.iter().filter(|code| **code == 200).count();
+    assert_eq!((of_volume.len(), taken), (COUNT, 1));
+    assert_eq!(stage.told(), [""; 0]);
     assert_eq!(stage.calls(PUBLISH), COUNT, "one call each");
     assert_eq!(stage.engine.queue().held().len(), 0, "nobody backs off");
 }
@@ -405,54 +449,33 @@ async fn a_result_outlives_an_api_server_that_is_out_of_order() {
     })
     .await;
     stage.volume(&json!({"finalizers": [FINALIZER]}));
-    stage.store.apply(CsiNode::new("n0", &[(DRIVER, "id0")]));
+    stage.nodes(1);
     stage.attachment("va0", "n0", &json!({}));
-    stage.api.until(|api| AttemptFixture::is_attached(api, "va0")).await;
-    let status = "va0/status".to_owned();
-    assert_eq!(
-        stage.patches(),
-        [
-            ("va0".to_owned(), 200),
-            (status.clone(), 503),
-            (status.clone(), 503),
-            (status, 200)
-        ]
-    );
+    stage.attached("va0").await;
+    let status = |code| ("va0/status".to_owned(), code);
+    let expected = [("va0".to_owned(), 200), status(503), status(503), status(200)];
+    assert_eq!(stage.patches(), expected);
     assert_eq!(stage.calls(PUBLISH), 1, "the call is not made again");
 }
 
 /// A live volume that is released, because nothing says that it is migrated, may be attached again at that very moment.
 #[tokio::test]
 async fn a_volume_that_is_just_released_is_protected_again_before_the_call() {
-    let together = Some(Barrier::new(2));
-    let api = Api {
-        volumes_together: together,
-        ..Api::default()
-    };
-    let stage = AttemptFixture::named(api, GCE).await;
+    let stage = AttemptFixture::named(Api::volumes_together(2), GCE).await;
     let let_through = async || {
         let barrier = stage.api.volumes_together.as_ref().unwrap();
         tokio::time::timeout(LIMIT, barrier.wait()).await.expect("in time");
     };
     stage.volume(&json!({"finalizers": [GCE_FINALIZER]}));
-    stage
-        .api
-        .until(|api| api.volume_patches.load(Ordering::SeqCst) == 1)
-        .await;
+    stage.volume_is_patched().await;
     stage.store.apply(CsiNode::new("n0", &[(GCE, "id0")]));
     stage.attachment("va0", "n0", &json!({}));
-    let claimed = |api: &Api| {
-        let attachment = api.get(&format!("{ATTACHMENTS}va0"));
-        attachment.is_some_and(|object| object["metadata"]["finalizers"] == json!([GCE_FINALIZER]))
-    };
-    stage.api.until(claimed).await;
+    stage.is_claimed("va0", GCE_FINALIZER).await;
     let_through().await;
     let_through().await;
-    stage.api.until(|api| AttemptFixture::is_attached(api, "va0")).await;
-    let volume = stage.api.get(&format!("{VOLUMES}pv1")).unwrap();
-    assert_eq!(volume["metadata"]["finalizers"], json!([GCE_FINALIZER]));
-    let order: Vec<String> = stage.patches().into_iter().map(|(path, _)| path).collect();
-    assert_eq!(order, ["va0", "pv1", "pv1", "va0/status"]);
+    stage.attached("va0").await;
+    assert_eq!(stage.finalizers_of_volume(), json!([GCE_FINALIZER]));
+    assert_eq!(stage.order(), ["va0", "pv1", "pv1", "va0/status"]);
     assert_eq!(stage.calls(PUBLISH), 1);
 }
 
@@ -465,18 +488,11 @@ async fn what_changes_while_a_release_is_waited_for_counts() {
         stage.store.apply(CsiNode::new("n0", &[(GCE, "id0")]));
         stage.volume(&json!({"finalizers": [GCE_FINALIZER]}));
         stage.attachment("va0", "n0", &json!({}));
-        let path = format!("{ATTACHMENTS}va0");
-        let finalizers = |api: &Api| Some(api.get(&path)?["metadata"]["finalizers"].clone());
-        stage
-            .api
-            .until(|api| finalizers(api) == Some(json!([GCE_FINALIZER])))
-            .await;
+        stage.is_claimed("va0", GCE_FINALIZER).await;
         // From the claim to the wait.
         tokio::time::sleep(Duration::from_millis(100)).await;
         if is_deleted {
-            let mut deleted = stage.api.get(&path).unwrap();
-            deleted["metadata"]["deletionTimestamp"] = DELETED.into();
-            stage.put_attachment("va0", deleted);
+            stage.va0_is_deleted();
         } else {
             let mut node = CsiNode::new("n0", &[(GCE, "id1")]);
             node.resource_version = ResourceVersion(1);
@@ -487,7 +503,7 @@ async fn what_changes_while_a_release_is_waited_for_counts() {
             stage.gone("va0").await;
             Vec::new()
         } else {
-            stage.api.until(|api| AttemptFixture::is_attached(api, "va0")).await;
+            stage.attached("va0").await;
             vec![Some("id1".to_owned())]
         };
         let calls = stage.driver.calls_of(PUBLISH).into_iter();

@@ -225,11 +225,8 @@ async fn watches(store: Store, answered: watch::Receiver<Lists>) {
 /// A list may be forbidden for days. Whoever suspends the driver meanwhile, or loses it, is answered.
 #[tokio::test]
 async fn a_wait_for_lists_ends_when_the_driver_is_suspended_or_lost() {
-    let suspended = |stage: &Stage| {
-        stage
-            .settings
-            .send_modify(|settings| Arc::make_mut(settings).suspend = true);
-    };
+    let suspend = |settings: &mut Arc<DriverConfig>| Arc::make_mut(settings).suspend = true;
+    let suspended = |stage: &Stage| stage.settings.send_modify(suspend);
     let lost = |stage: &Stage| stage.reached.client.connection().lose();
     let causes = [("suspended", &suspended as &dyn Fn(&Stage)), ("lost", &lost)];
     for (what, cause) in causes {
@@ -250,9 +247,8 @@ async fn a_wait_for_lists_ends_when_the_driver_is_suspended_or_lost() {
 #[tokio::test]
 async fn a_wait_for_lists_outlasts_a_change_of_settings() {
     let mut stage = Stage::new().await;
-    stage
-        .settings
-        .send_modify(|settings| Arc::make_mut(settings).concurrency.attach = None);
+    let others = |settings: &mut Arc<DriverConfig>| Arc::make_mut(settings).concurrency.attach = None;
+    stage.settings.send_modify(others);
     assert_eq!(stage.listed(MOMENT).await, None);
     stage.lists.send_replace(Lists::FirstPart);
     assert_eq!(stage.listed(LIMIT).await, Some(true));
@@ -269,11 +265,8 @@ async fn an_engine_does_not_outlive_the_lease_that_was_lost_while_the_driver_was
 
     assert_eq!(stage.lead(MOMENT).await, None, "another has it");
     assert!(stage.held.engine.is_none(), "what ran has ended");
-    assert!(
-        matches!(stage.phase(), DriverPhase::Standby { .. }),
-        "{:?}",
-        stage.phase()
-    );
+    let phase = stage.phase();
+    assert!(matches!(phase, DriverPhase::Standby { .. }), "{phase:?}");
 
     // It worked meanwhile, so that nothing is begun before the objects are listed anew.
     stage.holder(None);
@@ -345,11 +338,8 @@ async fn a_driver_that_publishes_is_competed_for_as_soon_as_lists_come_in() {
     stage.lists.send_replace(Lists::FirstPart);
     assert_eq!(stage.listed(LIMIT).await, Some(true));
     assert_eq!(stage.lead(LIMIT).await, Some(true));
-    assert_eq!(
-        stage.resume_or_start(MOMENT).await,
-        None,
-        "not before everything was listed"
-    );
+    // Not before everything was listed.
+    assert_eq!(stage.resume_or_start(MOMENT).await, None);
     stage.works().await;
 }
 

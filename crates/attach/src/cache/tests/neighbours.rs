@@ -140,13 +140,14 @@ fn what_a_sidecar_claimed_keeps_its_place() {
         record.node_id = node_id.map(Into::into);
         if is_held { held(record) } else { record }
     };
+    let id = Some("id");
     let to_be_detached = with_id(with(detaching("a", 1), |it| it.uid = "second".into()), "id");
     for (what, record, keeps) in [
-        ("attached, with the finalizer", made_again(true, true, Some("id")), true),
-        ("claimed", made_again(false, true, Some("id")), true),
-        ("somebody took the finalizer off", made_again(true, false, Some("id")), true),
+        ("attached, with the finalizer", made_again(true, true, id), true),
+        ("claimed", made_again(false, true, id), true),
+        ("somebody took the finalizer off", made_again(true, false, id), true),
         ("somebody took the node ID off", made_again(true, true, None), true),
-        ("neither attached nor claimed", made_again(false, false, Some("id")), false),
+        ("neither attached nor claimed", made_again(false, false, id), false),
         ("at another node", made_again(true, true, Some("other")), false),
         ("to be detached", with(to_be_detached, |it| it.attached = true), false),
     ] {

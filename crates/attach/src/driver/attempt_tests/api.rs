@@ -59,6 +59,14 @@ pub(super) struct Untrue {
 }
 
 impl Api {
+    /// One at which so many patches of volumes wait for each other.
+    pub(super) fn volumes_together(count: usize) -> Self {
+        Self {
+            volumes_together: Some(Barrier::new(count)),
+            ..Self::default()
+        }
+    }
+
     pub(super) fn put(&self, path: String, mut object: Value) -> Value {
         let mut version = self.version.lock();
         *version += 1;

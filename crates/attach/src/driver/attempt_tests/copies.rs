@@ -27,8 +27,7 @@ fn break_watches(stage: &AttemptFixture) {
 /// Nothing is known. The driver may be given the Secrets of namespace ns.
 async fn empty() -> AttemptFixture {
     AttemptFixture::with(Api::default(), DRIVER, |spec| {
-        spec.backoff.initial = "50ms".parse().unwrap();
-        spec.backoff.max = "200ms".parse().unwrap();
+        retry(spec, "50ms", "200ms");
         spec.publish_secrets = vec![PublishSecretsSpec {
             namespace: "ns".to_owned(),
             names: None,
@@ -62,17 +61,6 @@ fn reads(stage: &AttemptFixture, path: &str) -> usize {
     reads.iter().filter(|read| read.ends_with(path)).count()
 }
 
-/// The messages of failures that were written.
-fn told(stage: &AttemptFixture) -> Vec<String> {
-    let patches = stage.api.patches.lock();
-    let messages = patches.iter().filter_map(|(_, body, _)| {
-        let status = &body["status"];
-        let message = |kind: &str| status[kind]["message"].as_str().map(ToOwned::to_owned);
-        message("attachError").or_else(|| message("detachError"))
-    });
-    messages.collect()
-}
-
 /// What the API server has, which no watch brings.
 fn put_node(stage: &AttemptFixture, node_id: &str) {
     let node = json!({
@@ -92,18 +80,12 @@ async fn a_volume_that_was_made_again_is_not_published_by_its_former_handle() {
     let stage = unwatched().await;
     make_volume_again(&stage);
     stage.attachment("va0", "n0", &json!({}));
-    stage.api.until(|api| AttemptFixture::is_attached(api, "va0")).await;
+    stage.attached("va0").await;
     let published = stage.driver.published();
     assert_eq!(published.len(), 1, "{published:?}");
     assert_eq!(stage.calls(PUBLISH), 1);
-    let volume = stage.api.get(&format!("{VOLUMES}pv1")).unwrap();
-    assert_eq!(
-        volume["metadata"]["finalizers"],
-        json!([FINALIZER]),
-        "the later volume is protected"
-    );
-    let note =
-        &stage.api.get(&format!("{ATTACHMENTS}va0")).unwrap()["metadata"]["annotations"]["attacher.csi.dev/volume"];
+    assert_eq!(stage.finalizers_of_volume(), json!([FINALIZER]), "of the later volume");
+    let note = &stage.api.get(&format!("{ATTACHMENTS}va0")).unwrap()["metadata"]["annotations"][NOTE];
     assert!(note.as_str().unwrap().contains("h-new"), "{note}");
 }
 
@@ -112,28 +94,19 @@ async fn a_node_that_came_back_with_another_id_is_published_at_that_id() {
     let stage = unwatched().await;
     put_node(&stage, "id-new");
     stage.attachment("va0", "n0", &json!({}));
-    stage.api.until(|api| AttemptFixture::is_attached(api, "va0")).await;
+    stage.attached("va0").await;
     let object = stage.api.get(&format!("{ATTACHMENTS}va0")).unwrap();
-    assert_eq!(
-        object["metadata"]["annotations"]["csi.alpha.kubernetes.io/node-id"],
-        "id-new"
-    );
+    assert_eq!(object["metadata"]["annotations"][NODE_ID], "id-new");
     assert_eq!(stage.calls(PUBLISH), 1);
 }
 
 #[tokio::test]
 async fn what_is_gone_is_not_published() {
-    for what in ["volume", "node"] {
+    for what in ["/api/v1/persistentvolumes/pv1", "/apis/storage.k8s.io/v1/csinodes/n0"] {
         let stage = unwatched().await;
-        match what {
-            "volume" => stage.api.objects.lock().remove(&format!("{VOLUMES}pv1")),
-            _ => stage.api.objects.lock().remove(&format!("{NODES}n0")),
-        };
+        stage.api.objects.lock().remove(what);
         stage.attachment("va0", "n0", &json!({}));
-        stage
-            .api
-            .until(|api| error_of(api, "attachError").is_some_and(|text| text.contains("not found")))
-            .await;
+        stage.says("attachError", "not found").await;
         assert_eq!(stage.calls(PUBLISH), 0, "{what}");
     }
 }
@@ -146,10 +119,8 @@ async fn what_cannot_be_read_puts_the_call_off() {
         let forbidden = refusal(403, "no").to_string();
         stage.api.answer_untruly(Method::GET, path, 3, 403, &forbidden);
         stage.attachment("va0", "n0", &json!({}));
-        let told =
-            |api: &Api| error_of(api, "attachError").is_some_and(|text| text.contains("neither watched nor read"));
-        stage.api.until(told).await;
-        stage.api.until(|api| AttemptFixture::is_attached(api, "va0")).await;
+        stage.says("attachError", "neither watched nor read").await;
+        stage.attached("va0").await;
         assert_eq!(stage.calls(PUBLISH), 1, "{path}");
     }
 }
@@ -185,8 +156,8 @@ async fn a_refusal_does_not_rest_on_a_stale_copy() {
             stage.api.put(format!("{VOLUMES}pv1"), volume);
         }
         stage.attachment("va0", "n0", &json!({}));
-        stage.api.until(|api| AttemptFixture::is_attached(api, "va0")).await;
-        assert_eq!(told(&stage), Vec::<String>::new(), "{case}");
+        stage.attached("va0").await;
+        assert_eq!(stage.told(), [""; 0], "{case}");
         // Once more before the call, as the Secret may have been waited for.
         let looks = if now == &secret { 2 } else { 1 };
         assert_eq!((reads(&stage, "/pv1"), reads(&stage, "/n0")), (looks, 1), "{case}");
@@ -198,7 +169,7 @@ async fn a_refusal_does_not_rest_on_a_stale_copy() {
 #[tokio::test]
 async fn the_secret_is_that_of_the_volume_that_was_made_again() {
     let stage = empty().await;
-    stage.store.apply(CsiNode::new("n0", &[(DRIVER, "id0")]));
+    stage.nodes(1);
     let mut former = volume(&with_secret("s-old"));
     former["metadata"]["finalizers"] = json!([FINALIZER]);
     stage.put_volume(former);
@@ -209,8 +180,8 @@ async fn the_secret_is_that_of_the_volume_that_was_made_again() {
     stage.api.put(format!("{VOLUMES}pv1"), second);
     put_secret(&stage, "s-new");
     stage.attachment("va0", "n0", &json!({}));
-    stage.api.until(|api| AttemptFixture::is_attached(api, "va0")).await;
-    assert_eq!(told(&stage), Vec::<String>::new());
+    stage.attached("va0").await;
+    assert_eq!(stage.told(), [""; 0]);
     // Once more before the call, as the Secret may have been waited for.
     let read = ["/s-old", "/s-new", "/pv1", "/n0"].map(|path| reads(&stage, path));
     assert_eq!(read, [0, 1, 2, 0]);
@@ -220,15 +191,14 @@ async fn the_secret_is_that_of_the_volume_that_was_made_again() {
 async fn a_refusal_that_cannot_be_confirmed_says_so() {
     let deleted = json!({"finalizers": ["kubernetes.io/pv-protection"], "deletionTimestamp": DELETED});
     let stage = empty().await;
-    stage.store.apply(CsiNode::new("n0", &[(DRIVER, "id0")]));
+    stage.nodes(1);
     stage.volume(&deleted);
     break_watches(&stage);
     stage.api.answer_untruly(Method::GET, "/pv1", 1, 503, "");
     stage.attachment("va0", "n0", &json!({}));
     // The API server says the same in the end.
-    let refused = |api: &Api| error_of(api, "attachError").is_some_and(|text| text.contains("marked for deletion"));
-    stage.api.until(refused).await;
-    let told = told(&stage);
+    stage.says("attachError", "marked for deletion").await;
+    let told = stage.told();
     assert!(told[0].contains("neither watched nor read"), "{told:?}");
     assert_eq!(reads(&stage, "/n0"), 0, "it is not what is refused");
 }
@@ -236,11 +206,8 @@ async fn a_refusal_that_cannot_be_confirmed_says_so() {
 #[tokio::test]
 async fn a_refusal_that_rests_on_no_copy_reads_nothing() {
     let stage = unwatched().await;
-    let object = json!({
-        "metadata": {"name": "va0", "uid": "va0-uid"},
-        "spec": {"attacher": DRIVER, "nodeName": "n0", "source": {}},
-    });
-    stage.put_attachment("va0", object);
+    let nothing = json!({"spec": {"source": {"persistentVolumeName": null}}});
+    stage.attachment_with("va0", "n0", &nothing);
     let refused = |api: &Api| error_of(api, "attachError").is_some_and(|text| text.starts_with("neither Inline"));
     stage.api.until(refused).await;
     assert_eq!(*stage.api.reads.lock(), Vec::<String>::new());
@@ -251,25 +218,18 @@ async fn a_refusal_that_rests_on_no_copy_reads_nothing() {
 async fn what_is_not_known_is_missing_by_the_word_of_the_api_server_alone() {
     let forbidden = refusal(403, "no").to_string();
     for path in ["/pv1", "/n0"] {
-        for (code, body) in [
-            (403, &*forbidden),
-            (403, "no"),
-            (503, ""),
-            (404, "404 page not found\n"),
-        ] {
+        let page = "404 page not found\n";
+        for (code, body) in [(403, &*forbidden), (403, "no"), (503, ""), (404, page)] {
             let stage = empty().await;
             break_watches(&stage);
             stage.api.put(format!("{VOLUMES}pv1"), volume(&json!({})));
             put_node(&stage, "id0");
             stage.api.answer_untruly(Method::GET, path, 2, code, body);
             stage.attachment("va0", "n0", &json!({}));
-            stage.api.until(|api| AttemptFixture::is_attached(api, "va0")).await;
-            let told = told(&stage);
-            let is_unknown = |text: &String| text.contains("neither watched nor read");
-            assert!(
-                !told.is_empty() && told.iter().all(is_unknown),
-                "{path} {code}: {told:?}"
-            );
+            stage.attached("va0").await;
+            let told = stage.told();
+            let unknown = told.iter().filter(|text| text.contains("neither watched nor read"));
+            assert_eq!(unknown.count(), told.len().max(1), "{path} {code}: {told:?}");
             assert_eq!(reads(&stage, path), 3, "{path} {code}: once in each attempt");
         }
     }
@@ -288,8 +248,7 @@ async fn what_a_watch_does_not_show_is_missing_though_it_cannot_be_read() {
         }
         stage.api.answer_untruly(Method::GET, path, usize::MAX, 503, "");
         stage.attachment("va0", "n0", &json!({}));
-        let refused = |api: &Api| error_of(api, "attachError").is_some_and(|text| text.contains(missing));
-        stage.api.until(refused).await;
+        stage.says("attachError", missing).await;
     }
 }
 
@@ -301,15 +260,10 @@ async fn a_detach_with_a_note_does_not_wait_for_a_volume_that_cannot_be_read() {
     stage.put_volume(volume(&with_secret("s")));
     break_watches(&stage);
     let forbidden = refusal(403, "no").to_string();
-    stage
-        .api
-        .answer_untruly(Method::GET, "/pv1", usize::MAX, 403, &forbidden);
+    let always = usize::MAX;
+    stage.api.answer_untruly(Method::GET, "/pv1", always, 403, &forbidden);
     let note = json!({"handle": "h", "secret": {"namespace": "ns", "name": "s"}});
-    let held = json!({
-        "finalizers": [FINALIZER], "deletionTimestamp": "2026-01-03T00:00:00Z",
-        "annotations": {"csi.alpha.kubernetes.io/node-id": "id0", "attacher.csi.dev/volume": note.to_string()},
-    });
-    stage.attachment("va0", "n0", &held);
+    stage.attachment("va0", "n0", &claimed_with(&note, "id0", true));
     stage.gone("va0").await;
     assert_eq!(stage.calls(UNPUBLISH), 1);
 }
@@ -319,17 +273,15 @@ async fn a_detach_with_a_note_does_not_wait_for_a_volume_that_cannot_be_read() {
 async fn a_detach_without_a_note_asks_for_the_volume() {
     let stage = unwatched().await;
     make_volume_again(&stage);
-    let second = json!({"metadata": {"creationTimestamp": "2026-01-02T00:00:00Z"}});
     let mut volume = stage.api.get(&format!("{VOLUMES}pv1")).unwrap();
-    json_patch::merge(&mut volume, &second);
+    volume["metadata"]["creationTimestamp"] = "2026-01-02T00:00:00Z".into();
     stage.api.put(format!("{VOLUMES}pv1"), volume);
     let held = json!({
         "finalizers": [FINALIZER], "deletionTimestamp": "2026-01-03T00:00:00Z", "creationTimestamp": "2026-01-01T00:00:00Z",
-        "annotations": {"csi.alpha.kubernetes.io/node-id": "id0"},
+        "annotations": {NODE_ID: "id0"},
     });
     stage.attachment("va0", "n0", &held);
-    let told = |api: &Api| error_of(api, "detachError").is_some_and(|text| text.contains("was created after"));
-    stage.api.until(told).await;
+    stage.says("detachError", "was created after").await;
     assert_eq!(stage.calls(UNPUBLISH), 0);
 }
 
@@ -338,10 +290,8 @@ async fn a_detach_without_a_note_asks_for_the_volume() {
 async fn a_detach_without_a_node_id_asks_for_the_node() {
     let stage = unwatched().await;
     put_node(&stage, "id-new");
-    let held = json!({
-        "finalizers": [FINALIZER], "deletionTimestamp": "2026-01-03T00:00:00Z",
-        "annotations": {"attacher.csi.dev/volume": "{\"handle\":\"h\"}"},
-    });
+    let mut held = claimed_with(&json!({"handle": "h"}), "id0", true);
+    held["annotations"].as_object_mut().unwrap().remove(NODE_ID);
     stage.attachment("va0", "n0", &held);
     stage.gone("va0").await;
     let called = stage.driver.calls_of(UNPUBLISH);
@@ -357,6 +307,6 @@ async fn no_read_while_the_watches_are_at_work() {
         stage.store.lists().set_failure(kind, None);
     }
     stage.attachment("va0", "n0", &json!({}));
-    stage.api.until(|api| AttemptFixture::is_attached(api, "va0")).await;
+    stage.attached("va0").await;
     assert_eq!(*stage.api.reads.lock(), Vec::<String>::new());
 }

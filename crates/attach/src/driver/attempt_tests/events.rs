@@ -27,8 +27,7 @@ impl AttemptFixture {
 
     /// An attached attachment of pv1 that is to be detached from a node without a CSINode, claimed with this note of its volume.
     fn detaching(&self, note: &Value) {
-        let mut object = json!({"metadata": claimed("id0", true), "status": {"attached": true}});
-        object["metadata"]["annotations"][crate::api::names::VOLUME_ANNOTATION] = note.to_string().into();
+        let object = json!({"metadata": claimed_with(note, "id0", true), "status": {"attached": true}});
         self.driver.drift_attach("h", "id0");
         self.attachment_with("va0", "gone", &object);
     }
@@ -57,13 +56,8 @@ async fn a_node_that_is_gone_is_told_once_though_the_first_attempts_waited() {
     let busy = Rule::on(UNPUBLISH).times(1).fail(Code::Internal, "busy");
     stage.driver.script(busy);
     let reference = json!({"namespace": "ns", "name": "s"});
-    stage.put_volume(json!({
-        "metadata": {"name": "pv1", "uid": "pv-uid"},
-        "spec": {
-            "accessModes": ["ReadWriteOnce"],
-            "csi": {"driver": DRIVER, "volumeHandle": "h", "controllerPublishSecretRef": reference},
-        },
-    }));
+    let csi = json!({"controllerPublishSecretRef": reference});
+    stage.volume_with("pv1", &json!({"spec": {"csi": csi}}));
     stage.detaching(&json!({"handle": "h", "secret": reference}));
     let is_blocked = |api: &Api| !events(api, "DetachBlocked").is_empty();
     stage.api.until(is_blocked).await;
@@ -89,10 +83,8 @@ async fn a_blank_node_id_is_not_told_as_a_driver_that_is_not_registered() {
     stage.detaching(&json!({"handle": "h"}));
     detached(&stage).await;
     let (_, told) = events(&stage.api, "NodeGone").swap_remove(0);
-    assert_eq!(
-        told,
-        "volume h: node gone has a blank node ID for the driver; detaching from id0"
-    );
+    let expected = "volume h: node gone has a blank node ID for the driver; detaching from id0";
+    assert_eq!(told, expected);
 }
 
 /// A handle may be longer than an Event, which is cut at its end.
@@ -100,16 +92,10 @@ async fn a_blank_node_id_is_not_told_as_a_driver_that_is_not_registered() {
 async fn a_long_handle_leaves_room_for_what_happened() {
     let stage = AttemptFixture::retrying_fast().await.sending_events().await;
     let handle = "h".repeat(1_100);
-    stage.put_volume(json!({
-        "metadata": {"name": "pv1", "uid": "pv-uid"},
-        "spec": {"accessModes": ["ReadWriteOnce"], "csi": {"driver": DRIVER, "volumeHandle": handle}},
-    }));
+    stage.volume_with("pv1", &json!({"spec": {"csi": {"volumeHandle": handle}}}));
     stage.detaching(&json!({"handle": handle}));
-    let message = detached(&stage).await;
-    assert!(
-        message.contains("...: detached from node gone in attempt "),
-        "{message}"
-    );
+    let (message, kept) = (detached(&stage).await, "...: detached from node gone in attempt ");
+    assert!(message.contains(kept), "{message}");
     let (_, gone) = events(&stage.api, "NodeGone").swap_remove(0);
     assert!(gone.ends_with("detaching from id0"), "{gone}");
 }
@@ -120,14 +106,9 @@ async fn what_is_about_one_volume_is_not_told_on_the_claim_of_another() {
     let stage = AttemptFixture::retrying_fast().await.sending_events().await;
     let busy = Rule::on(UNPUBLISH).times(1).fail(Code::Internal, "busy");
     stage.driver.script(busy);
-    stage.put_volume(json!({
-        "metadata": {"name": "pv1", "uid": "another-uid"},
-        "spec": {
-            "accessModes": ["ReadWriteOnce"],
-            "csi": {"driver": DRIVER, "volumeHandle": "another"},
-            "claimRef": {"namespace": "ns2", "name": "c2", "uid": "c2-uid"},
-        },
-    }));
+    let claim = json!({"namespace": "ns2", "name": "c2", "uid": "c2-uid"});
+    let spec = json!({"csi": {"volumeHandle": "another"}, "claimRef": claim});
+    stage.volume_with("pv1", &json!({"metadata": {"uid": "another-uid"}, "spec": spec}));
     stage.detaching(&json!({"handle": "h"}));
     detached(&stage).await;
     for reason in ["NodeGone", "DetachFailed", "Detached"] {
@@ -147,12 +128,10 @@ async fn an_attach_that_cannot_be_recorded_is_not_told_as_one_that_failed() {
     let is_told = |api: &Api| !events(api, "AttachUncertain").is_empty();
     stage.api.until(is_told).await;
     let (_, told) = events(&stage.api, "AttachUncertain").swap_remove(0);
-    assert!(
-        told.contains("the driver attached the volume; the result cannot be stored: could not mark as attached"),
-        "{told}"
-    );
+    let expected = "the driver attached the volume; the result cannot be stored: could not mark as attached";
+    assert!(told.contains(expected), "{told}");
     assert!(!told.contains("may still be in progress"), "{told}");
-    stage.api.until(|api| AttemptFixture::is_attached(api, "va0")).await;
+    stage.attached("va0").await;
     assert_eq!(events(&stage.api, "AttachFailed"), []);
 }
 
@@ -163,7 +142,7 @@ async fn what_vanished_counts_as_detached_by_the_orphan_policy() {
         spec.orphan_policy = OrphanPolicy::TreatNotFoundAsDetached;
     });
     let stage = stage.await.sending_events().await;
-    stage.store.apply(CsiNode::new("n0", &[(DRIVER, "id0")]));
+    stage.nodes(1);
     let publish = Rule::on(PUBLISH).times(1);
     stage.driver.script(publish.delay(Duration::from_secs(5)));
     let not_found = Rule::on(UNPUBLISH).times(1).fail(Code::NotFound, "no such volume");

@@ -3,8 +3,7 @@
 use super::*;
 use crate::driver::capability::may_need_attach;
 
-const NODE_ID: &str = "csi.alpha.kubernetes.io/node-id";
-const NOTE: &str = "attacher.csi.dev/volume";
+
 /// Attempts of [`AttemptFixture::retrying_fast`] that are waited for, and writes that none of them needs more of: two of
 /// the preparation and one of the failure.
 const ATTEMPTS: usize = 3;
@@ -52,58 +51,48 @@ async fn noted(stage: &AttemptFixture, error: &str, count: usize) -> String {
 }
 
 /// An attach to which the webhook does this fails with such an error, with few writes, and goes on without the webhook.
-async fn attach_fails(admission: impl Fn(&str, &mut Value) + Send + 'static, expected: &str) {
+async fn attach_fails(admission: impl Fn(&str, &mut Value) + Send + 'static, what: &str, reason: &str) {
     let stage = AttemptFixture::retrying_fast().await;
     stage.api.admit(admission);
     stage.volume(&json!({}));
     stage.attachment("va0", "n0", &json!({}));
+    let expected = format!("could not {what}: the API server accepted the write but did not keep {reason}");
     assert_eq!(noted(&stage, "attachError", ATTEMPTS).await, expected);
     let patches = stage.api.patches.lock().len();
     // The volume is protected once, if that is not what fails.
     assert!(patches <= ATTEMPTS * WRITES + 1, "{:?}", stage.patches());
     assert_eq!(stage.calls(PUBLISH), 0);
     *stage.api.admission.lock() = None;
-    stage.api.until(|api| AttemptFixture::is_attached(api, "va0")).await;
+    stage.attached("va0").await;
     assert_eq!(stage.calls(PUBLISH), 1);
 }
 
 #[tokio::test]
 async fn an_attach_whose_claim_is_not_kept_says_what_is_missing() {
-    let expected = "could not save VolumeAttachment: the API server accepted the write but did not keep annotation \
-                    attacher.csi.dev/volume; an admission webhook may remove it";
-    attach_fails(strip_annotations("attacher.csi.dev/"), expected).await;
-    let expected = "could not save VolumeAttachment: the API server accepted the write but did not keep annotation \
-                    csi.alpha.kubernetes.io/node-id; an admission webhook may remove it";
-    attach_fails(strip_annotations(NODE_ID), expected).await;
-    let expected = "could not save VolumeAttachment: the API server accepted the write but did not keep annotation \
-                    csi.alpha.kubernetes.io/node-id and annotation attacher.csi.dev/volume; an admission webhook may remove them";
-    attach_fails(strip_annotations(""), expected).await;
-    let expected = "could not save VolumeAttachment: the API server accepted the write but did not keep finalizer \
-                    external-attacher/a-test; an admission webhook may remove it";
-    attach_fails(strip_finalizers(ATTACHMENTS), expected).await;
+    let saved = "save VolumeAttachment";
+    let note = "annotation attacher.csi.dev/volume; an admission webhook may remove it";
+    attach_fails(strip_annotations("attacher.csi.dev/"), saved, note).await;
+    let node_id = "annotation csi.alpha.kubernetes.io/node-id; an admission webhook may remove it";
+    attach_fails(strip_annotations(NODE_ID), saved, node_id).await;
+    let both = "annotation csi.alpha.kubernetes.io/node-id and annotation attacher.csi.dev/volume; \
+                an admission webhook may remove them";
+    attach_fails(strip_annotations(""), saved, both).await;
+    let finalizer = "finalizer external-attacher/a-test; an admission webhook may remove it";
+    attach_fails(strip_finalizers(ATTACHMENTS), saved, finalizer).await;
+    attach_fails(strip_finalizers(VOLUMES), "add PersistentVolume finalizer", finalizer).await;
 }
 
 #[tokio::test]
 async fn an_attach_whose_claim_is_changed_says_what() {
     for (key, value) in [(NODE_ID, "another"), (NOTE, r#"{"handle": "another"}"#)] {
-        let expected = format!(
-            "could not save VolumeAttachment: the API server accepted the write but did not keep the value of annotation {key}; \
-             an admission webhook may change it"
-        );
+        let expected = format!("the value of annotation {key}; an admission webhook may change it");
         let change = move |path: &str, object: &mut Value| {
             if path.starts_with(ATTACHMENTS) && object["metadata"]["annotations"].is_object() {
                 object["metadata"]["annotations"][key] = value.into();
             }
         };
-        attach_fails(change, &expected).await;
+        attach_fails(change, "save VolumeAttachment", &expected).await;
     }
-}
-
-#[tokio::test]
-async fn an_attach_whose_volume_cannot_be_protected_says_so() {
-    let expected = "could not add PersistentVolume finalizer: the API server accepted the write but did not keep finalizer \
-                    external-attacher/a-test; an admission webhook may remove it";
-    attach_fails(strip_finalizers(VOLUMES), expected).await;
 }
 
 /// It is not the API server that is out of order, and the pod's Events are to say who is.
@@ -138,9 +127,8 @@ async fn what_a_webhook_adds_or_takes_besides_is_no_failure() {
     });
     stage.volume(&json!({}));
     stage.attachment("va0", "n0", &json!({}));
-    stage.api.until(|api| AttemptFixture::is_attached(api, "va0")).await;
-    let order: Vec<String> = stage.patches().into_iter().map(|(path, _)| path).collect();
-    assert_eq!(order, ["pv1", "va0", "va0/status"]);
+    stage.attached("va0").await;
+    assert_eq!(stage.order(), ["pv1", "va0", "va0/status"]);
 }
 
 /// The record of an attach that the status does not show: the call is made again, as after any record that was refused.
@@ -161,7 +149,7 @@ async fn a_record_that_is_not_kept_is_written_once_more() {
     assert_eq!(stage.patches(), [("va0".to_owned(), 200), status(), status()]);
     assert_eq!(stage.calls(PUBLISH), 1);
     *stage.api.admission.lock() = None;
-    stage.api.until(|api| AttemptFixture::is_attached(api, "va0")).await;
+    stage.attached("va0").await;
     assert_eq!(error_of(&stage.api, "attachError"), None);
     assert_eq!(stage.calls(UNPUBLISH), 0);
 }
@@ -183,11 +171,8 @@ async fn a_detach_whose_finalizer_is_put_back_says_so() {
                     external-attacher/a-test; an admission webhook may put it back";
     assert_eq!(shown, expected);
     assert!(stage.calls(UNPUBLISH) <= ATTEMPTS + 1);
-    assert!(
-        stage.api.patches.lock().len() <= (ATTEMPTS + 1) * WRITES,
-        "{:?}",
-        stage.patches()
-    );
+    let patches = stage.patches();
+    assert!(patches.len() <= (ATTEMPTS + 1) * WRITES, "{patches:?}");
     *stage.api.admission.lock() = None;
     stage.gone("va0").await;
 }
@@ -206,8 +191,7 @@ async fn a_finalizer_goes_beside_another_one_that_goes() {
     let path = format!("{ATTACHMENTS}va0");
     let seen = stage.api.put(path.clone(), attachment(&["a/b", OURS]));
     stage.api.put(path.clone(), attachment(&[OURS]));
-    let seen = serde_json::from_value::<VolumeAttachmentWire>(seen).unwrap();
-    stage.store.apply::<Attachment>(seen.into());
+    stage.sees(seen);
     stage.api.until(|api| api.get(&path).is_none()).await;
     let tried = || ("va0".to_owned(), 422);
     assert_eq!(stage.patches(), [tried(), ("va0".to_owned(), 200)]);
@@ -234,31 +218,6 @@ async fn an_engine_that_goes_by_a_csi_driver_notices_that_it_says_otherwise() {
     tokio::time::timeout(LIMIT, doubts).await.expect("in time");
 }
 
-/// The claim of another attachment that a detach renews first.
-#[tokio::test]
-async fn a_renewal_that_is_not_kept_is_told_before_the_driver_is_asked() {
-    let stage = AttemptFixture::retrying_fast().await;
-    stage.volume(&json!({"finalizers": [FINALIZER]}));
-    let annotations = json!({NODE_ID: "id0", NOTE: r#"{"handle":"h"}"#});
-    let claimed = json!({"finalizers": [FINALIZER], "annotations": annotations});
-    stage.attachment("va1", "n1", &claimed);
-    // A webhook that resets the note.
-    stage.api.admit(|path, object| {
-        if path.ends_with("/va1") {
-            object["metadata"]["annotations"][NOTE] = r#"{"handle":"h"}"#.into();
-        }
-    });
-    stage.driver.drift_attach("h", "id0");
-    let mut deleted = claimed.clone();
-    deleted["deletionTimestamp"] = DELETED.into();
-    stage.attachment("va0", "n0", &deleted);
-    let shown = noted(&stage, "detachError", 1).await;
-    let expected = "could not renew the claim of VolumeAttachment va1: the API server accepted the write but did not keep the \
-                    value of annotation attacher.csi.dev/volume; an admission webhook may change it";
-    assert_eq!(shown, expected);
-    assert_eq!(stage.calls(UNPUBLISH), 0);
-}
-
 /// Somebody else is first at each write of the preparation.
 #[tokio::test]
 async fn objects_that_keep_changing_end_the_attempt_with_an_error_on_the_attachment() {
@@ -269,17 +228,14 @@ async fn objects_that_keep_changing_end_the_attempt_with_an_error_on_the_attachm
         let mut metadata = json!({});
         if error == "detachError" {
             // A detach renews the claim of the other attachment first.
-            metadata = json!({"finalizers": [FINALIZER], "annotations": {NODE_ID: "id0", NOTE: r#"{"handle":"h"}"#}});
-            stage.attachment("va1", "n1", &metadata);
-            metadata["deletionTimestamp"] = DELETED.into();
+            let claim = |deleted| claimed_with(&json!({"handle": "h"}), "id0", deleted);
+            stage.attachment("va1", "n1", &claim(false));
+            metadata = claim(true);
         }
         stage.attachment("va0", "n0", &metadata);
-        assert_eq!(
-            noted(&stage, error, 1).await,
-            "the objects kept changing during the attempt"
-        );
-        assert!(stage.driver.calls_of(PUBLISH).is_empty());
-        assert!(stage.driver.calls_of(UNPUBLISH).is_empty());
+        let expected = "the objects kept changing during the attempt";
+        assert_eq!(noted(&stage, error, 1).await, expected);
+        assert_eq!([PUBLISH, UNPUBLISH].map(|call| stage.calls(call)), [0, 0]);
     }
 }
 
@@ -287,14 +243,21 @@ async fn objects_that_keep_changing_end_the_attempt_with_an_error_on_the_attachm
 #[tokio::test]
 async fn a_volume_whose_finalizer_is_put_back_is_not_told_to_be_released() {
     let stage = AttemptFixture::retrying_fast().await;
-    stage
-        .api
-        .admit(|_, object| object["metadata"]["finalizers"] = json!([FINALIZER]));
+    let puts_back = |_: &str, object: &mut Value| object["metadata"]["finalizers"] = json!([FINALIZER]);
+    stage.api.admit(puts_back);
     stage.volume(&json!({"finalizers": [FINALIZER], "deletionTimestamp": DELETED}));
     stage.api.until(|api| api.patches.lock().len() == ATTEMPTS).await;
     assert!(stage.store.volume("pv1").is_some());
     *stage.api.admission.lock() = None;
     stage.api.until(|api| api.objects.lock().is_empty()).await;
+}
+
+impl AttemptFixture {
+    /// Waits until the status of va0 says so.
+    async fn is_detached(&self) {
+        let status = |api: &Api| Some(api.get(&format!("{ATTACHMENTS}va0"))?["status"]["attached"].clone());
+        self.api.until(|api| status(api) == Some(false.into())).await;
+    }
 }
 
 /// As the sidecar leaves what it attached: without a note of the volume.
@@ -323,9 +286,7 @@ async fn what_is_attached_gets_the_finalizer_again_that_went_with_a_write() {
     *stage.api.admission.lock() = None;
     stage.api.until(|api| finalizers(api) == json!([FINALIZER])).await;
     assert_eq!(stage.calls(PUBLISH), 0);
-    let mut deleted = stage.api.get(&format!("{ATTACHMENTS}va0")).unwrap();
-    deleted["metadata"]["deletionTimestamp"] = DELETED.into();
-    stage.put_attachment("va0", deleted);
+    stage.va0_is_deleted();
     stage.gone("va0").await;
     assert!(stage.driver.published().is_empty());
 }
@@ -339,14 +300,11 @@ async fn what_is_attached_gets_the_finalizer_again_that_somebody_took_off() {
     object["metadata"]["finalizers"] = json!(["a/b"]);
     object["metadata"]["annotations"][NOTE] = r#"{"handle":"h"}"#.into();
     stage.attachment_with("va0", "n0", &object);
-    stage
-        .api
-        .until(|api| finalizers(api) == json!(["a/b", FINALIZER]))
-        .await;
+    let both = json!(["a/b", FINALIZER]);
+    stage.api.until(|api| finalizers(api) == both).await;
     stage.attempts_end().await;
     assert_eq!(stage.patches(), [("va0".to_owned(), 200)]);
-    assert_eq!(stage.calls(PUBLISH), 0);
-    assert_eq!(stage.calls(UNPUBLISH), 0);
+    assert_eq!([PUBLISH, UNPUBLISH].map(|call| stage.calls(call)), [0, 0]);
 }
 
 /// After a call that timed out. The node has another ID since.
@@ -357,12 +315,11 @@ async fn what_was_called_for_is_taken_back_though_somebody_took_the_finalizer_of
     stage.volume(&json!({"finalizers": [FINALIZER]}));
     let annotations = json!({NODE_ID: "id-former", NOTE: r#"{"handle":"h"}"#});
     stage.attachment("va0", "n0", &json!({"annotations": annotations}));
-    stage.api.until(|api| AttemptFixture::is_attached(api, "va0")).await;
+    stage.attached("va0").await;
     assert_eq!(finalizers(&stage.api), json!([FINALIZER]));
     let published: Vec<_> = stage.driver.published().into_iter().collect();
     assert_eq!(published, [("h".to_owned(), "id0".to_owned())]);
-    let order: Vec<String> = stage.patches().into_iter().map(|(path, _)| path).collect();
-    assert_eq!(order, ["va0", "va0", "va0/status"]);
+    assert_eq!(stage.order(), ["va0", "va0", "va0/status"]);
 }
 
 /// Another finalizer keeps the object, and its owner wrote the list from an old copy before the detach.
@@ -373,18 +330,9 @@ async fn what_lost_the_finalizer_in_its_deletion_is_detached() {
     stage.volume(&json!({"finalizers": [FINALIZER]}));
     let mut metadata = claimed("id0", true);
     metadata["finalizers"] = json!(["a/b"]);
-    stage.attachment_with(
-        "va0",
-        "n0",
-        &json!({"metadata": metadata, "status": {"attached": true}}),
-    );
-    stage
-        .api
-        .until(|api| {
-            api.get(&format!("{ATTACHMENTS}va0"))
-                .is_some_and(|va| va["status"]["attached"] == false)
-        })
-        .await;
+    let attached = json!({"metadata": metadata, "status": {"attached": true}});
+    stage.attachment_with("va0", "n0", &attached);
+    stage.is_detached().await;
     stage.attempts_end().await;
     assert_eq!(stage.driver.published().len(), 0);
     assert_eq!(stage.calls(UNPUBLISH), 1);
@@ -409,20 +357,14 @@ async fn what_others_keep_shows_no_claim_once_it_is_let_go() {
     };
     let note = r#"{"handle":"h"}"#;
     let path = format!("{ATTACHMENTS}va0");
-    let seen = stage
-        .api
-        .put(path.clone(), attachment(json!({NODE_ID: "id0", NOTE: note})));
+    let claimed = attachment(json!({NODE_ID: "id0", NOTE: note}));
+    let seen = stage.api.put(path.clone(), claimed);
     stage.api.put(path.clone(), attachment(json!({NOTE: note})));
-    let seen = serde_json::from_value::<VolumeAttachmentWire>(seen).unwrap();
-    stage.store.apply::<Attachment>(seen.into());
-    let is_detached = |api: &Api| api.get(&path).is_some_and(|va| va["status"]["attached"] == false);
-    stage.api.until(is_detached).await;
+    stage.sees(seen);
+    stage.is_detached().await;
     stage.attempts_end().await;
-    let patched = |path: &str, code| (path.to_owned(), code);
-    assert_eq!(
-        stage.patches(),
-        [patched("va0", 422), patched("va0", 200), patched("va0/status", 200)]
-    );
+    let patched = [("va0", 422), ("va0", 200), ("va0/status", 200)];
+    assert_eq!(stage.patches(), patched.map(|(path, code)| (path.to_owned(), code)));
     assert_eq!(finalizers(&stage.api), json!(["a/b"]));
     assert_eq!(stage.api.get(&path).unwrap()["metadata"]["annotations"], json!({}));
     assert_eq!(stage.calls(UNPUBLISH), 1);
@@ -448,12 +390,8 @@ async fn fought_over(stage: &AttemptFixture, path: &str, rounds: usize) -> Durat
 #[tokio::test]
 async fn a_finalizer_that_is_taken_off_again_and_again_is_put_back_with_pauses_that_grow() {
     for contended in [format!("{ATTACHMENTS}va0"), format!("{VOLUMES}pv1")] {
-        let stage = AttemptFixture::with(Api::default(), DRIVER, |spec| {
-            spec.backoff.initial = "400ms".parse().unwrap();
-            spec.backoff.max = "800ms".parse().unwrap();
-        })
-        .await;
-        stage.store.apply(CsiNode::new("n0", &[(DRIVER, "id0")]));
+        let stage = AttemptFixture::with(Api::default(), DRIVER, |spec| retry(spec, "400ms", "800ms")).await;
+        stage.nodes(1);
         stage.driver.drift_attach("h", "id0");
         stage.volume(&json!({"finalizers": [FINALIZER]}));
         let mut object = attached_by_sidecar();
@@ -464,9 +402,7 @@ async fn a_finalizer_that_is_taken_off_again_and_again_is_put_back_with_pauses_t
         assert!(lasted >= Duration::from_secs(2), "{contended}: {lasted:?}");
         assert_eq!(stage.patches().len(), 4, "{contended}: {:?}", stage.patches());
         assert_eq!(counted_failure(&stage), None);
-        let mut deleted = stage.api.get(&format!("{ATTACHMENTS}va0")).unwrap();
-        deleted["metadata"]["deletionTimestamp"] = DELETED.into();
-        stage.put_attachment("va0", deleted);
+        stage.va0_is_deleted();
         stage.gone("va0").await;
         assert_eq!(stage.calls(UNPUBLISH), 1);
     }
@@ -519,9 +455,8 @@ async fn a_detach_whose_object_was_made_again_is_over() {
         "metadata": {"name": "va0", "uid": "another", "resourceVersion": "9"},
         "spec": {"attacher": "another", "nodeName": "n0", "source": {"persistentVolumeName": "pv1"}},
     });
-    stage
-        .api
-        .answer_untruly(Method::GET, "/va0", 1, 200, &again.to_string());
+    let again = again.to_string();
+    stage.api.answer_untruly(Method::GET, "/va0", 1, 200, &again);
     stage.volume(&json!({"finalizers": [FINALIZER]}));
     let mut held = json!({"metadata": claimed("id0", true), "status": {"attached": true}});
     held["metadata"]["finalizers"] = json!([FINALIZER, "example.com/held"]);

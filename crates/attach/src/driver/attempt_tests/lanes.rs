@@ -44,11 +44,8 @@ async fn ten_hanging_detaches_hold_up_no_attach() {
     stage.hanging_detach("old0", "old-id0").await;
     stage.driver.script(Rule::on(UNPUBLISH).hang());
     for number in 1..10 {
-        stage.attachment(
-            &format!("old{number}"),
-            "gone",
-            &claimed(&format!("old-id{number}"), true),
-        );
+        let claim = claimed(&format!("old-id{number}"), true);
+        stage.attachment(&format!("old{number}"), "gone", &claim);
     }
     stage.nodes(3);
     for number in 0..3 {
@@ -64,20 +61,13 @@ async fn ten_hanging_detaches_hold_up_no_attach() {
 /// It was handed out to be attached, and deleted before the call: its detach waits for its turn among the detaches.
 #[tokio::test]
 async fn a_detach_never_takes_the_place_of_an_attach() {
-    let api = Api {
-        volumes_together: Some(Barrier::new(2)),
-        ..Api::default()
-    };
-    let stage = narrow(api).await;
+    let stage = narrow(Api::volumes_together(2)).await;
     stage.volume(&json!({}));
     stage.nodes(2);
     stage.hanging_detach("old", "old-id").await;
     // Handed out to be attached; its first write, the finalizer of the volume, waits for us.
     stage.attachment("va0", "n0", &claimed("id0", false));
-    stage
-        .api
-        .until(|api| api.volume_patches.load(Ordering::SeqCst) == 1)
-        .await;
+    stage.volume_is_patched().await;
     stage.attachment("va0", "n0", &claimed("id0", true));
     stage.attachment("va1", "n1", &json!({}));
     stage.api.volumes_together.as_ref().unwrap().wait().await;
@@ -95,11 +85,7 @@ async fn who_waits_for_another_call_fills_no_lane() {
     stage.nodes(2);
     stage.hanging_detach("old", "id0").await;
     stage.attachment("va0", "n0", &json!({}));
-    let claimed = |api: &Api| {
-        api.get(&format!("{ATTACHMENTS}va0"))
-            .is_some_and(|object| object["metadata"]["finalizers"] == json!([FINALIZER]))
-    };
-    stage.api.until(claimed).await;
+    stage.is_claimed("va0", FINALIZER).await;
     stage.attachment("va1", "n1", &json!({}));
     stage.attached("va1").await;
     assert!(!AttemptFixture::is_attached(&stage.api, "va0"));
@@ -171,24 +157,23 @@ async fn an_attach_goes_before_the_notes_on_what_is_attached() {
 #[tokio::test]
 async fn requests_wait_for_the_limit_of_the_driver_but_not_at_its_end() {
     let stage = AttemptFixture::with(Api::default(), DRIVER, |spec| spec.kubernetes_api.qps = 1).await;
-    let mut spec = AttacherConfigSpec::new("unix:///csi.sock");
+    let limit = |qps| {
+        let mut spec = AttacherConfigSpec::new("unix:///csi.sock");
+        spec.kubernetes_api.qps = qps;
+        let config = DriverConfig::try_from(&spec).unwrap();
+        stage.engine.reconfigure(&Arc::new(config));
+    };
     stage.volume(&json!({"finalizers": [FINALIZER]}));
     stage.nodes(40);
     let attach = |number: usize| stage.attachment(&format!("va{number}"), &format!("n{number}"), &json!({}));
     // Two writes each: 39 seconds for these, were it not for the change.
     (0..20).for_each(attach);
     stage.api.until(|api| !api.patches.lock().is_empty()).await;
-    spec.kubernetes_api.qps = 10_000;
-    stage
-        .engine
-        .reconfigure(&Arc::new(DriverConfig::try_from(&spec).unwrap()));
+    limit(10_000);
     for number in 0..20 {
         stage.attached(&format!("va{number}")).await;
     }
-    spec.kubernetes_api.qps = 1;
-    stage
-        .engine
-        .reconfigure(&Arc::new(DriverConfig::try_from(&spec).unwrap()));
+    limit(1);
     (20..40).for_each(attach);
     stage.api.until(|api| api.patches.lock().len() > 40).await;
     eventually(|| stage.engine.queue().stats().lanes[0].ready == 0).await;

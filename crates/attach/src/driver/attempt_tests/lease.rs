@@ -21,10 +21,8 @@ fn begun_by(clock: &ShiftedClock) -> Term {
 async fn led() -> (AttemptFixture, ShiftedClock, Term) {
     let clock = ShiftedClock::default();
     let term = begun_by(&clock);
-    let stage = AttemptFixture::in_term(Some(term.clone()), Arc::default(), DRIVER, Tracer::disabled(), |spec| {
-        spec.backoff.initial = "1h".parse().unwrap();
-        spec.backoff.max = spec.backoff.initial;
-    });
+    let patient = |spec: &mut AttacherConfigSpec| retry(spec, "1h", "1h");
+    let stage = AttemptFixture::in_term(Some(term.clone()), Arc::default(), DRIVER, Tracer::disabled(), patient);
     (stage.await, clock, term)
 }
 
@@ -72,10 +70,9 @@ async fn what_is_due_after_a_standstill_calls_and_writes_nothing() {
     // What comes to it by a watch changes nothing.
     stage.attachment("va1", "n1", &json!({}));
     stage.rests_without_the_lease("va1").await;
-    stage.put_volume(json!({
-        "metadata": {"name": "pv2", "uid": "pv2-uid", "finalizers": [FINALIZER], "deletionTimestamp": DELETED},
-        "spec": {"accessModes": ["ReadWriteMany"], "csi": {"driver": DRIVER, "volumeHandle": "h2"}},
-    }));
+    let metadata = json!({"finalizers": [FINALIZER], "deletionTimestamp": DELETED});
+    let spec = json!({"csi": {"volumeHandle": "h2"}});
+    stage.volume_with("pv2", &json!({"metadata": metadata, "spec": spec}));
     let volume = AttacherKey::Volume("pv2".into());
     eventually(|| stage.engine.queue().is_held(&volume)).await;
     assert_eq!((stage.calls(UNPUBLISH), stage.patches()), (1, noted));
@@ -91,7 +88,7 @@ async fn a_call_that_is_cut_off_is_told_to_nobody() {
     let (stage, clock, term) = led().await;
     stage.driver.script(Rule::on(PUBLISH).hang());
     stage.volume(&json!({"finalizers": [FINALIZER]}));
-    stage.store.apply(CsiNode::new("n0", &[(DRIVER, "id0")]));
+    stage.nodes(1);
     stage.attachment("va0", "n0", &json!({}));
     stage.called(PUBLISH).await;
     clock.boot_jumps(Duration::from_secs(10));

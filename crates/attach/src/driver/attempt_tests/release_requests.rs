@@ -19,8 +19,7 @@ async fn listing_stage() -> AttemptFixture {
 
 async fn stage_of(driver: &'static str, mode: ReconcileSyncMode) -> AttemptFixture {
     let stage = AttemptFixture::with(Api::default(), driver, |spec| {
-        spec.backoff.initial = "50ms".parse().unwrap();
-        spec.backoff.max = "100ms".parse().unwrap();
+        retry(spec, "50ms", "100ms");
         spec.reconcile_sync.mode = mode;
         spec.reconcile_sync.interval = "24h".parse().unwrap();
     })
@@ -28,10 +27,9 @@ async fn stage_of(driver: &'static str, mode: ReconcileSyncMode) -> AttemptFixtu
     let refuse = Rule::on(UNPUBLISH).fail(tonic::Code::Internal, "never");
     stage.driver.script(refuse);
     stage.store.apply(CsiNode::new("n0", &[(driver, "id0")]));
-    stage.put_volume(json!({
-        "metadata": {"name": "pv1", "uid": "pv-uid", "finalizers": [finalizer_name(driver)]},
-        "spec": {"accessModes": ["ReadWriteOnce"], "csi": {"driver": driver, "volumeHandle": "h"}},
-    }));
+    let metadata = json!({"finalizers": [finalizer_name(driver)]});
+    let spec = json!({"accessModes": ["ReadWriteOnce"]});
+    stage.volume_with("pv1", &json!({"metadata": metadata, "spec": spec}));
     stage
 }
 
@@ -64,16 +62,11 @@ fn put(stage: &AttemptFixture, request: &str, status: &Value) {
 
 /// The same for the attachment, node and node ID of this number.
 fn put_numbered(stage: &AttemptFixture, number: usize, request: &str, status: &Value) {
-    let name = format!("va{number}");
-    let annotations = json!({
-        "csi.alpha.kubernetes.io/node-id": format!("id{number}"), "attacher.csi.dev/volume": "{\"handle\":\"h\"}",
-        RELEASE_ANNOTATION: request,
-    });
-    let metadata = json!({
-        "finalizers": [finalizer_name(stage.name)], "deletionTimestamp": DELETED, "annotations": annotations,
-    });
+    let mut metadata = claimed_with(&json!({"handle": "h"}), &format!("id{number}"), true);
+    metadata["finalizers"] = json!([finalizer_name(stage.name)]);
+    metadata["annotations"][RELEASE_ANNOTATION] = request.into();
     let object = json!({"metadata": metadata, "status": status});
-    stage.attachment_with(&name, &format!("n{number}"), &object);
+    stage.attachment_with(&format!("va{number}"), &format!("n{number}"), &object);
 }
 
 fn answer(api: &Api) -> Option<Value> {
@@ -86,21 +79,22 @@ fn answer(api: &Api) -> Option<Value> {
 async fn refused(stage: &AttemptFixture, reason: &str) {
     stage.api.until(|api| answer(api).is_some()).await;
     let said = answer(&stage.api).unwrap();
-    assert_eq!(
-        (said["request"].as_str(), said["reason"].as_str()),
-        (Some(at()), Some(reason)),
-        "{said}"
-    );
+    assert_eq!([&said["request"], &said["reason"]], [at(), reason], "{said}");
     let calls = stage.calls(UNPUBLISH);
     stage.called(UNPUBLISH).await;
     assert!(stage.calls(UNPUBLISH) >= calls, "the driver is asked again");
     let object = stage.api.get(&format!("{ATTACHMENTS}va0")).unwrap();
     assert_eq!(object["metadata"]["finalizers"], json!([finalizer_name(stage.name)]));
-    let answers = stage.api.patches.lock();
-    let answers = answers
-        .iter()
-        .filter(|(_, body, _)| body.to_string().contains("~1release-refused"));
+    let patches = stage.api.patches.lock();
+    let is_answer = |body: &Value| body.to_string().contains("~1release-refused");
+    let answers = patches.iter().filter(|(_, body, _)| is_answer(body));
     assert_eq!(answers.count(), 1, "answered once");
+}
+
+/// Checks that the answer contains these words.
+fn told(stage: &AttemptFixture, words: &str) {
+    let said = answer(&stage.api).unwrap();
+    assert!(said["message"].as_str().unwrap().contains(words), "{said}");
 }
 
 async fn released(stage: &AttemptFixture) {
@@ -109,16 +103,10 @@ async fn released(stage: &AttemptFixture) {
     let patches = stage.api.patches.lock();
     let (_, body, code) = patches.iter().rfind(|(path, ..)| path.ends_with("va0")).unwrap();
     assert_eq!(*code, 200);
-    let tests: Vec<&str> = body
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter_map(|step| step["path"].as_str())
-        .collect();
-    assert!(
-        tests.contains(&"/metadata/resourceVersion") && tests.contains(&"/metadata/uid"),
-        "{body}"
-    );
+    for tested in ["/metadata/resourceVersion", "/metadata/uid"] {
+        let mut steps = body.as_array().unwrap().iter();
+        assert!(steps.any(|step| step["path"] == tested), "{tested}: {body}");
+    }
 }
 
 #[tokio::test]
@@ -130,12 +118,10 @@ async fn without_proof_nothing_is_released() {
 
 #[tokio::test]
 async fn a_request_for_another_object_or_deletion_is_refused() {
+    let another_deletion = json!({"deleted": "2025-12-31T00:00:00Z", "proof": "OutOfServiceTaint"});
     for (edit, reason) in [
         (json!({"uid": "va0-old", "proof": "Confirmed"}), "OtherObject"),
-        (
-            json!({"deleted": "2025-12-31T00:00:00Z", "proof": "OutOfServiceTaint"}),
-            "OtherDeletion",
-        ),
+        (another_deletion, "OtherDeletion"),
     ] {
         let stage = stage().await;
         ask(&stage, &request(&edit));
@@ -160,8 +146,8 @@ async fn other_attachments_of_the_volume_are_a_refusal() {
         ("n0", "OutOfServiceTaint", "InUseOnNode"),
     ] {
         let stage = stage().await;
-        let mut other = json!({"metadata": claimed("id1", false), "status": {"attached": true}});
-        other["metadata"]["annotations"]["attacher.csi.dev/volume"] = "{\"handle\":\"h\"}".into();
+        let claim = claimed_with(&json!({"handle": "h"}), "id1", false);
+        let other = json!({"metadata": claim, "status": {"attached": true}});
         stage.attachment_with("va1", node, &other);
         ask(&stage, &request(&json!({"proof": proof})));
         stage.api.until(|api| answer(api).is_some()).await;
@@ -174,10 +160,8 @@ async fn other_attachments_of_the_volume_are_a_refusal() {
 async fn the_driver_is_asked_first() {
     let stage = stage().await;
     stage.driver.clear_rules();
-    let slow = Rule::on(UNPUBLISH)
-        .delay(Duration::from_millis(400))
-        .fail(tonic::Code::Internal, "late");
-    stage.driver.script(slow);
+    let slow = Rule::on(UNPUBLISH).delay(Duration::from_millis(400));
+    stage.driver.script(slow.fail(tonic::Code::Internal, "late"));
     ask(&stage, &request(&json!({"proof": "Confirmed"})));
     released(&stage).await;
     assert_eq!(stage.driver.in_flight().now, 0, "the call ended before");
@@ -224,11 +208,7 @@ async fn a_listing_that_contradicts_another_attachment_is_in_doubt() {
     other_volume_is_attached(&stage);
     ask(&stage, &request(&json!({})));
     refused(&stage, "NoProof").await;
-    let said = answer(&stage.api).unwrap();
-    assert!(
-        said["message"].as_str().unwrap().contains("VolumeAttachment va1"),
-        "{said}"
-    );
+    told(&stage, "VolumeAttachment va1");
     assert_eq!(stage.calls(PUBLISH), 0, "nothing is repaired by that");
     // It lists the node, and somebody asks again.
     stage.driver.drift_attach("other", "id9");
@@ -240,22 +220,13 @@ async fn a_listing_that_contradicts_another_attachment_is_in_doubt() {
 fn other_volume_is_attached(stage: &AttemptFixture) {
     stage.store.apply(CsiNode::new("n9", &[(LISTING, "id9")]));
     let finalizers = json!([finalizer_name(LISTING)]);
-    let volume = json!({
-        "metadata": {"name": "pv2", "uid": "pv2-uid", "finalizers": finalizers},
-        "spec": {"accessModes": ["ReadWriteOnce"], "csi": {"driver": LISTING, "volumeHandle": "other"}},
-    });
-    let volume = stage.api.put(format!("{VOLUMES}pv2"), volume);
-    stage
-        .store
-        .apply::<Volume>(serde_json::from_value::<PersistentVolumeWire>(volume).unwrap().into());
-    let annotations = json!({
-        "csi.alpha.kubernetes.io/node-id": "id9", "attacher.csi.dev/volume": "{\"handle\":\"other\"}",
-    });
-    let attachment = json!({
-        "metadata": {"finalizers": finalizers, "annotations": annotations},
-        "spec": {"source": {"persistentVolumeName": "pv2"}},
-        "status": {"attached": true},
-    });
+    let spec = json!({"accessModes": ["ReadWriteOnce"], "csi": {"volumeHandle": "other"}});
+    let volume = json!({"metadata": {"finalizers": finalizers}, "spec": spec});
+    stage.volume_with("pv2", &volume);
+    let mut metadata = claimed_with(&json!({"handle": "other"}), "id9", false);
+    metadata["finalizers"] = finalizers;
+    let source = json!({"persistentVolumeName": "pv2"});
+    let attachment = json!({"metadata": metadata, "spec": {"source": source}, "status": {"attached": true}});
     stage.attachment_with("va1", "n9", &attachment);
 }
 
@@ -274,8 +245,7 @@ async fn a_listing_that_is_not_compared_proves_nothing() {
     stage.driver.create_volume("h");
     ask(&stage, &request(&json!({})));
     refused(&stage, "NoProof").await;
-    let said = answer(&stage.api).unwrap();
-    assert!(said["message"].as_str().unwrap().contains("Disabled"), "{said}");
+    told(&stage, "Disabled");
 }
 
 /// So may one whose driver does not answer.
@@ -283,16 +253,11 @@ async fn a_listing_that_is_not_compared_proves_nothing() {
 async fn a_listing_that_fails_is_in_doubt() {
     let stage = listing_stage().await;
     stage.driver.create_volume("h");
-    stage
-        .driver
-        .script(Rule::on(Call::ListVolumes).fail(tonic::Code::Unavailable, "no"));
+    let fails = Rule::on(Call::ListVolumes).fail(tonic::Code::Unavailable, "no");
+    stage.driver.script(fails);
     ask(&stage, &request(&json!({})));
     refused(&stage, "NoProof").await;
-    let said = answer(&stage.api).unwrap();
-    assert!(
-        said["message"].as_str().unwrap().contains("did not list its volumes"),
-        "{said}"
-    );
+    told(&stage, "did not list its volumes");
 }
 
 /// A listing costs the driver as much as it has volumes, and a request that has expired can bring nothing.
@@ -321,11 +286,9 @@ async fn requests_that_are_judged_together_share_listings() {
         let status = json!({"attached": true, "detachError": failed});
         put_numbered(&stage, number, &request, &status);
     }
-    let is_gone = |api: &Api, number: usize| api.get(&format!("{ATTACHMENTS}va{number}")).is_none();
-    stage
-        .api
-        .until(|api| (0..COUNT).all(|number| is_gone(api, number)))
-        .await;
+    for number in 0..COUNT {
+        stage.gone(&format!("va{number}")).await;
+    }
     assert_eq!(stage.driver.in_flight_of(Call::ListVolumes).peak, 1);
     let listings = stage.calls(Call::ListVolumes);
     assert!(listings < COUNT / 2, "{listings} listings for {COUNT} requests");

@@ -16,10 +16,8 @@ type Events<K> = BoxStream<'static, watcher::Result<Event<K>>>;
 
 fn list<K: WatchedKind>(objects: Vec<K>) -> Events<K> {
     let objects = objects.into_iter().map(|object| Ok(Event::InitApply(object)));
-    let events: Vec<_> = std::iter::once(Ok(Event::Init))
-        .chain(objects)
-        .chain([Ok(Event::InitDone)])
-        .collect();
+    let events = std::iter::once(Ok(Event::Init)).chain(objects);
+    let events: Vec<_> = events.chain([Ok(Event::InitDone)]).collect();
     stream::iter(events).boxed()
 }
 
@@ -36,40 +34,35 @@ fn breaking<K: WatchedKind>(objects: impl Fn() -> Vec<K> + Send + 'static) -> Ev
     stream::repeat(()).flat_map(one).boxed()
 }
 
-/// A volume that is being deleted, as it is listed, and what the watches tell: those of volumes break, and those of attachments
-/// too where `all_break`.
-fn watched(stage: &AttemptFixture, all_break: bool) -> AbortOnDropHandle<()> {
+/// Lists and watches of attachments that tell this, and of volumes, whose watches break. Waits until one has broken, and then has the
+/// volume pv1 be deleted.
+async fn deleted_as_watches_break(
+    stage: &AttemptFixture,
+    attachments: impl FnMut() -> Events<VolumeAttachmentWire> + Send + 'static,
+) -> AbortOnDropHandle<()> {
     let (api, store, health) = (stage.api.clone(), stage.store.clone(), Health::new());
     let volumes = move || {
-        let found = api.get(&format!("{VOLUMES}pv1"));
-        let wires = found
-            .into_iter()
-            .filter_map(|object| serde_json::from_value::<PersistentVolumeWire>(object).ok());
+        let found = api.get(&format!("{VOLUMES}pv1")).into_iter();
+        let wires = found.filter_map(|object| serde_json::from_value(object).ok());
         wires.collect()
     };
-    AbortOnDropHandle::new(tokio::spawn(async move {
+    let volumes = move || breaking::<PersistentVolumeWire>(volumes.clone());
+    let watches = AbortOnDropHandle::new(tokio::spawn(async move {
         let check = |name: &str| health.check(name);
-        let attachments = move || -> Events<VolumeAttachmentWire> {
-            if all_break {
-                return breaking(Vec::new);
-            }
-            list(Vec::new()).chain(stream::pending()).boxed()
-        };
+        let nodes = || list::<CsiNodeWire>(Vec::new()).chain(stream::pending());
         futures::future::join3(
-            follow_from_list(
-                move || breaking::<PersistentVolumeWire>(volumes.clone()),
-                store.clone(),
-                check("v"),
-            ),
+            follow_from_list(volumes, store.clone(), check("v")),
             follow_from_list(attachments, store.clone(), check("a")),
-            follow_from_list(
-                || list::<CsiNodeWire>(Vec::new()).chain(stream::pending()),
-                store.clone(),
-                check("n"),
-            ),
+            follow_from_list(nodes, store.clone(), check("n")),
         )
         .await;
-    }))
+    }));
+    stage.store.lists().wait_synced().await;
+    while stage.store.knows_who_names_volumes() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    stage.volume(&json!({"finalizers": [FINALIZER], "deletionTimestamp": DELETED}));
+    watches
 }
 
 /// Watches that break again and again, while lists work, keep no volume: it is read, attachments are listed, and the write has the
@@ -78,16 +71,16 @@ fn watched(stage: &AttemptFixture, all_break: bool) -> AbortOnDropHandle<()> {
 async fn a_volume_is_released_though_its_watch_breaks_again_and_again() {
     for all_break in [false, true] {
         let stage = AttemptFixture::of(Api::default()).await;
-        let _watches = watched(&stage, all_break);
-        stage.store.lists().wait_synced().await;
-        while stage.store.knows_who_names_volumes() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        stage.volume(&json!({"finalizers": [FINALIZER], "deletionTimestamp": DELETED}));
+        let attachments = move || -> Events<VolumeAttachmentWire> {
+            if all_break {
+                return breaking(Vec::new);
+            }
+            list(Vec::new()).chain(stream::pending()).boxed()
+        };
+        let _watches = deleted_as_watches_break(&stage, attachments).await;
         let released = stage.api.until(|api| api.get(&format!("{VOLUMES}pv1")).is_none());
-        tokio::time::timeout(Duration::from_secs(8), released)
-            .await
-            .expect("released in time");
+        let released = tokio::time::timeout(Duration::from_secs(8), released).await;
+        released.expect("in time");
         let patches = stage.api.patches.lock();
         let (_, body, _) = patches.last().expect("one patch");
         assert!(body.to_string().contains("/metadata/resourceVersion"), "{body}");
@@ -98,7 +91,6 @@ async fn a_volume_is_released_though_its_watch_breaks_again_and_again() {
 #[tokio::test]
 async fn a_volume_that_a_list_shows_to_be_named_is_kept() {
     let stage = AttemptFixture::of(Api::default()).await;
-    let (api, store, health) = (stage.api.clone(), stage.store.clone(), Health::new());
     let named: VolumeAttachmentWire = serde_json::from_value(json!({
         "metadata": {"name": "va", "uid": "va-uid", "resourceVersion": "7"},
         "spec": {"attacher": "other.test", "nodeName": "n0", "source": {"persistentVolumeName": "pv1"}},
@@ -106,41 +98,13 @@ async fn a_volume_that_a_list_shows_to_be_named_is_kept() {
     .unwrap();
     let lists = Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let counted = lists.clone();
-    let _watches = AbortOnDropHandle::new(tokio::spawn(async move {
-        let check = |name: &str| health.check(name);
-        let attachments = move || {
-            let number = counted.fetch_add(1, Ordering::SeqCst);
-            let shown = (number > 0).then(|| named.clone());
-            list(shown.into_iter().collect()).chain(stream::pending())
-        };
-        let volumes = move || {
-            let found = api.get(&format!("{VOLUMES}pv1"));
-            found
-                .into_iter()
-                .filter_map(|object| serde_json::from_value(object).ok())
-                .collect()
-        };
-        futures::future::join3(
-            follow_from_list(
-                move || breaking::<PersistentVolumeWire>(volumes.clone()),
-                store.clone(),
-                check("v"),
-            ),
-            follow_from_list(attachments, store.clone(), check("a")),
-            follow_from_list(
-                || list::<CsiNodeWire>(Vec::new()).chain(stream::pending()),
-                store.clone(),
-                check("n"),
-            ),
-        )
-        .await;
-    }));
-    stage.store.lists().wait_synced().await;
-    // Until the watch of volumes has broken.
-    while stage.store.knows_who_names_volumes() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    stage.volume(&json!({"finalizers": [FINALIZER], "deletionTimestamp": DELETED}));
+    let attachments = move || {
+        let number = counted.fetch_add(1, Ordering::SeqCst);
+        let shown = (number > 0).then(|| named.clone());
+        let shown = list(shown.into_iter().collect());
+        shown.chain(stream::pending()).boxed()
+    };
+    let _watches = deleted_as_watches_break(&stage, attachments).await;
     // Attachments are listed again.
     eventually(|| lists.load(Ordering::SeqCst) >= 2 && stage.store.attachment("va").is_some()).await;
     tokio::time::sleep(Duration::from_millis(500)).await;

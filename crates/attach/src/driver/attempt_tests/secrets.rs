@@ -88,9 +88,8 @@ impl Scene {
         drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
         let api = Arc::new(Api::default());
         let router = axum::Router::new().fallback(serve).with_state(api.clone());
-        let service = tower::ServiceBuilder::new()
-            .map_request(|request: http::Request<kube::client::Body>| request.map(axum::body::Body::new))
-            .service(router);
+        let of_axum = |request: http::Request<kube::client::Body>| request.map(axum::body::Body::new);
+        let service = tower::ServiceBuilder::new().map_request(of_axum).service(router);
         let metrics = Metrics::default();
         let context = SharedContext::new(
             Store::default(),
@@ -159,53 +158,37 @@ impl Scene {
 
     /// Makes or changes a volume, whose Secret is of this namespace and name.
     fn volume(&self, name: &str, secret: Option<(&str, &str)>) {
-        self.volume_of(name, secret, &json!({}));
-    }
-
-    /// Makes or changes a volume without a Secret, whose metadata differs by this.
-    fn volume_with(&self, name: &str, metadata: &Value) {
-        self.volume_of(name, None, metadata);
-    }
-
-    fn volume_of(&self, name: &str, secret: Option<(&str, &str)>, metadata: &Value) {
         let reference = secret.map(|(namespace, name)| json!({"namespace": namespace, "name": name}));
+        let csi = json!({"controllerPublishSecretRef": reference});
+        self.volume_with(name, &json!({"spec": {"csi": csi}}));
+    }
+
+    /// Makes or changes a volume, which has no Secret unless the changes name one.
+    fn volume_with(&self, name: &str, changes: &Value) {
         let mut object = json!({
             "metadata": {"name": name, "uid": format!("{name}-uid"), "finalizers": [FINALIZER]},
-            "spec": {"accessModes": ["ReadWriteMany"], "csi": {"driver": DRIVER, "volumeHandle": name,
-                "controllerPublishSecretRef": reference}},
+            "spec": {"accessModes": ["ReadWriteMany"], "csi": {"driver": DRIVER, "volumeHandle": name}},
         });
-        json_patch::merge(&mut object, &json!({"metadata": metadata}));
+        json_patch::merge(&mut object, changes);
         let object = self.api.put(format!("{VOLUMES}{name}"), object);
-        self.store
-            .apply::<Volume>(serde_json::from_value::<PersistentVolumeWire>(object).unwrap().into());
+        let volume: PersistentVolumeWire = serde_json::from_value(object).unwrap();
+        self.store.apply::<Volume>(volume.into());
     }
 
     /// Makes an attachment of the volume of the same name.
     fn attachment(&self, name: &str, metadata: &Value) -> Value {
-        self.attachment_at("n", name, metadata)
+        self.attachment_with(name, &json!({"metadata": metadata}))
     }
 
-    fn attachment_at(&self, node: &str, name: &str, metadata: &Value) -> Value {
+    fn attachment_with(&self, name: &str, changes: &Value) -> Value {
         let mut object = json!({
             "metadata": {"name": name, "uid": format!("{name}-uid")},
-            "spec": {"attacher": DRIVER, "nodeName": node, "source": {"persistentVolumeName": name}},
+            "spec": {"attacher": DRIVER, "nodeName": "n", "source": {"persistentVolumeName": name}},
         });
-        json_patch::merge(&mut object, &json!({"metadata": metadata}));
+        json_patch::merge(&mut object, changes);
         let object = self.api.put(format!("{ATTACHMENTS}{name}"), object);
         self.send(Event::Apply(wire(&object)));
         object
-    }
-
-    /// An attachment that is attached, as a sidecar leaves it.
-    fn attached(&self, name: &str) {
-        let object = json!({
-            "metadata": {"name": name, "uid": format!("{name}-uid"), "finalizers": [FINALIZER],
-                "annotations": {crate::api::names::NODE_ID_ANNOTATION: "id"}},
-            "spec": {"attacher": DRIVER, "nodeName": "n", "source": {"persistentVolumeName": name}},
-            "status": {"attached": true},
-        });
-        let object = self.api.put(format!("{ATTACHMENTS}{name}"), object);
-        self.send(Event::Apply(wire(&object)));
     }
 
     fn deleted(&self, object: &Value) {
@@ -216,27 +199,27 @@ impl Scene {
 
     fn secret(&self, namespace: &str, name: &str) {
         let object = json!({"metadata": {"name": name, "namespace": namespace}, "data": {name: "c2VjcmV0"}});
-        self.api
-            .put(format!("/api/v1/namespaces/{namespace}/secrets/{name}"), object);
+        let path = format!("/api/v1/namespaces/{namespace}/secrets/{name}");
+        self.api.put(path, object);
     }
 
     /// Reads of Secrets so far.
     fn reads(&self) -> Vec<String> {
         let reads = self.api.reads.lock();
-        reads
-            .iter()
-            .filter(|path| path.contains("/secrets/"))
-            .cloned()
-            .collect()
+        let of_secrets = reads.iter().filter(|path| path.contains("/secrets/"));
+        of_secrets.cloned().collect()
     }
 
     fn waiting(&self) -> Option<usize> {
-        self.status
-            .borrow()
-            .withheld
-            .as_ref()
-            .map(|withheld| withheld.attachments)
+        let status = self.status.borrow();
+        status.withheld.as_ref().map(|withheld| withheld.attachments)
     }
+}
+
+/// The driver may be given all Secrets of the namespace ns, and only an event brings about a second try.
+fn patient(spec: &mut AttacherConfigSpec) {
+    allowing(&["ns"])(spec);
+    retry(spec, "24h", "24h");
 }
 
 /// Settings by which the driver may be given all Secrets of these namespaces.

@@ -12,7 +12,12 @@ use crate::trace_pipeline::pipeline;
 use csi_attacher_testbed::otlp::{Attribute, OtlpReceiver, ReceivedSpan};
 use csi_mock_driver::Rule;
 
-use crate::telemetry::TelemetryGuard;
+use crate::telemetry::{TelemetryGuard, TraceIdentity};
+
+const ATTACH: &str = "VolumeAttachment.attach";
+const ATTEMPT: &str = "VolumeAttachment.attach.attempt";
+const DETACH: &str = "VolumeAttachment.detach";
+const DETACH_ATTEMPT: &str = "VolumeAttachment.detach.attempt";
 
 const OWN: &str = "attacher.csi.dev/traceparent";
 const SHARED: &str = "tracing.k8s.io/traceparent";
@@ -54,6 +59,11 @@ impl Told {
         self.receiver.spans()
     }
 
+    /// All, once one of this name has ended.
+    async fn ended(&self, name: &str) -> Vec<ReceivedSpan> {
+        self.until(|spans| !named(spans, name).is_empty()).await
+    }
+
     async fn until(&self, enough: impl Fn(&[ReceivedSpan]) -> bool) -> Vec<ReceivedSpan> {
         let wait = async {
             loop {
@@ -73,8 +83,7 @@ impl Told {
 
 /// What failed once is not tried again by its engine.
 fn patient(spec: &mut AttacherConfigSpec) {
-    spec.backoff.initial = "1h".parse().unwrap();
-    spec.backoff.max = "1h".parse().unwrap();
+    retry(spec, "1h", "1h");
 }
 
 /// A stage that tells, with failures that are tried again at once and other settings.
@@ -85,8 +94,7 @@ async fn stage(told: &Told, edit: impl FnOnce(&mut AttacherConfigSpec)) -> Attem
 /// The same, over the objects of another one: as another replica sees them, or the next process.
 async fn joined(api: Arc<Api>, told: &Told, edit: impl FnOnce(&mut AttacherConfigSpec)) -> AttemptFixture {
     let stage = AttemptFixture::in_term(None, api, DRIVER, told.tracer.clone(), |spec| {
-        spec.backoff.initial = "1ms".parse().unwrap();
-        spec.backoff.max = "2ms".parse().unwrap();
+        retry(spec, "1ms", "2ms");
         edit(spec);
     })
     .await;
@@ -103,8 +111,7 @@ impl AttemptFixture {
                 let wire: PersistentVolumeWire = serde_json::from_value(object).unwrap();
                 self.store.apply::<Volume>(wire.into());
             } else {
-                let wire: VolumeAttachmentWire = serde_json::from_value(object).unwrap();
-                self.store.apply::<Attachment>(wire.into());
+                self.sees(object);
             }
         }
     }
@@ -161,6 +168,11 @@ fn only<'s>(spans: &'s [ReceivedSpan], name: &str) -> &'s ReceivedSpan {
 
 fn ids(span: &ReceivedSpan) -> (String, String) {
     (span.trace_id.clone(), span.span_id.clone())
+}
+
+fn derived_root(operation: &str, name: &str, epoch: u32) -> (String, String) {
+    let own = TraceIdentity::derive(operation, &format!("{name}-uid"), epoch);
+    (format!("{:032x}", own.trace_id), format!("{:016x}", own.root_id))
 }
 
 fn traceparent(span: &ReceivedSpan) -> String {

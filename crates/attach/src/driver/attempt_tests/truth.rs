@@ -13,6 +13,13 @@ use csi_mock_driver::{CallRecord, Rule};
 
 const PAGE: &str = "404 page not found\n";
 
+fn va0(uid: &str) -> Value {
+    json!({
+        "metadata": {"name": "va0", "uid": uid},
+        "spec": {"attacher": DRIVER, "nodeName": "n0", "source": {"persistentVolumeName": "pv1"}},
+    })
+}
+
 #[tokio::test]
 async fn an_untrue_404_to_the_record_of_an_attach_takes_nothing_back() {
     // Once, and for a while.
@@ -23,8 +30,7 @@ async fn an_untrue_404_to_the_record_of_an_attach_takes_nothing_back() {
         stage.attachment("va0", "n0", &json!({}));
         stage.attached("va0").await;
         if times == 1 {
-            let calls = stage.calls(PUBLISH);
-            assert_eq!(calls, 1, "the call is not made again");
+            assert_eq!(stage.calls(PUBLISH), 1, "the call is not made again");
         }
         assert_eq!(stage.calls(UNPUBLISH), 0, "{times} times");
         // It is known as before, and can be detached.
@@ -52,12 +58,9 @@ async fn untrue_404s_on_the_way_to_the_call_do_not_hide_the_objects() {
     stage.api.answer_untruly(Method::PATCH, "/va0", 1, 404, PAGE);
     stage.volume(&json!({}));
     stage.attachment("va0", "n0", &json!({}));
-    stage.api.until(|api| AttemptFixture::is_attached(api, "va0")).await;
-    let volume = stage.api.get(&format!("{VOLUMES}pv1")).unwrap();
-    assert_eq!(volume["metadata"]["finalizers"], json!([FINALIZER]));
-    for (path, body, _) in stage.api.patches.lock().iter() {
-        assert!(body["status"]["attachError"].is_null(), "{path}: {body}");
-    }
+    stage.attached("va0").await;
+    assert_eq!(stage.finalizers_of_volume(), json!([FINALIZER]));
+    assert_eq!(stage.told(), [""; 0]);
 }
 
 #[tokio::test]
@@ -74,10 +77,8 @@ async fn an_answer_that_does_not_show_the_write_is_none() {
     for what in ["another", "older", "recreated"] {
         let stage = AttemptFixture::retrying_fast().await;
         stage.volume(&json!({"finalizers": [FINALIZER]}));
-        let mut object = json!({
-            "metadata": {"name": "va0", "uid": "va0-uid", "resourceVersion": "1"},
-            "spec": {"attacher": DRIVER, "nodeName": "n0", "source": {"persistentVolumeName": "pv1"}},
-        });
+        let mut object = va0("va0-uid");
+        object["metadata"]["resourceVersion"] = "1".into();
         match what {
             "another" => object["metadata"]["name"] = "va1".into(),
             "recreated" => object["metadata"]["uid"] = "other".into(),
@@ -87,7 +88,7 @@ async fn an_answer_that_does_not_show_the_write_is_none() {
         stage.api.answer_untruly(Method::PATCH, "/va0/status", 1, 200, &body);
         // Claimed before, so that no write of this attempt makes it run again.
         stage.attachment("va0", "n0", &claimed("id0", false));
-        stage.api.until(|api| AttemptFixture::is_attached(api, "va0")).await;
+        stage.attached("va0").await;
         assert_eq!(stage.calls(UNPUBLISH), 0, "{what}");
         let known = stage.store.attachment("va0").unwrap().attachment;
         assert_eq!(&*known.uid, "va0-uid", "{what}");
@@ -124,13 +125,11 @@ async fn what_vanished_is_taken_back_after_a_live_read_has_confirmed_it() {
 async fn wanted_elsewhere(edit: impl FnOnce(&mut AttacherConfigSpec)) -> AttemptFixture {
     let stage = AttemptFixture::with(Api::default(), DRIVER, edit).await;
     stage.nodes(2);
-    stage.put_volume(json!({
-        "metadata": {"name": "pv1", "uid": "pv-uid", "finalizers": [FINALIZER]},
-        "spec": {"accessModes": ["ReadWriteOnce"], "csi": {"driver": DRIVER, "volumeHandle": "h"}},
-    }));
-    stage
-        .driver
-        .script(Rule::on(PUBLISH).times(1).delay(Duration::from_secs(1)));
+    let metadata = json!({"finalizers": [FINALIZER]});
+    let spec = json!({"accessModes": ["ReadWriteOnce"]});
+    stage.volume_with("pv1", &json!({"metadata": metadata, "spec": spec}));
+    let slow = Rule::on(PUBLISH).times(1).delay(Duration::from_secs(1));
+    stage.driver.script(slow);
     stage.attachment("va0", "n0", &claimed("id0", false));
     stage.called(PUBLISH).await;
     stage.vanishes();
@@ -150,7 +149,7 @@ fn moves(stage: &AttemptFixture) -> Vec<(Call, String)> {
 #[tokio::test]
 async fn a_volume_for_one_node_waits_until_it_was_taken_back_from_another() {
     let stage = wanted_elsewhere(|_| {}).await;
-    stage.api.until(|api| AttemptFixture::is_attached(api, "va1")).await;
+    stage.attached("va1").await;
     let (publish, unpublish) = (PUBLISH, UNPUBLISH);
     let expected = [(publish, "id0"), (unpublish, "id0"), (publish, "id1")];
     assert_eq!(moves(&stage), expected.map(|(call, node)| (call, node.to_owned())));
@@ -162,9 +161,8 @@ async fn a_volume_for_one_node_does_not_wait_for_ever_until_it_was_taken_back() 
     let stage = wanted_elsewhere(|spec| spec.timeouts.unpublish = "1s".parse().unwrap()).await;
     // What takes the volume back fails again and again, for a minute.
     let at_node = Rule::on(UNPUBLISH).node("id0");
-    stage
-        .driver
-        .script(at_node.fail(tonic::Code::Unavailable, "the node is dead"));
+    let fails = at_node.fail(tonic::Code::Unavailable, "the node is dead");
+    stage.driver.script(fails);
     let called = |call: &CallRecord| call.method == PUBLISH && call.node.as_deref() == Some("id1");
     let called = stage.driver.wait_for_call(called);
     tokio::time::timeout(LIMIT, called).await.expect("in time");
@@ -176,11 +174,7 @@ async fn what_another_object_has_the_name_of_is_taken_back() {
     let stage = AttemptFixture::retrying_fast().await;
     vanish(&stage).await;
     stage.is_told_gone();
-    let object = json!({
-        "metadata": {"name": "va0", "uid": "second"},
-        "spec": {"attacher": DRIVER, "nodeName": "n0", "source": {"persistentVolumeName": "pv1"}},
-    });
-    stage.api.put(format!("{ATTACHMENTS}va0"), object);
+    stage.api.put(format!("{ATTACHMENTS}va0"), va0("second"));
     stage.called(UNPUBLISH).await;
 }
 
@@ -231,9 +225,7 @@ async fn a_repair_is_no_attach() {
     stage.volume(&json!({}));
     let succeeded = || {
         let text = stage.metrics.encode_prometheus();
-        let of_attach = |line: &&str| {
-            line.starts_with("csi_attacher_operation_e2e_seconds_count{") && line.contains(r#"operation="attach""#)
-        };
+        let of_attach = |line: &&str| line.contains("_e2e_seconds_count{") && line.contains(r#"operation="attach""#);
         let line = text.lines().find(of_attach).unwrap_or_default();
         line.rsplit(' ').next().unwrap_or_default().to_owned()
     };
@@ -252,13 +244,12 @@ async fn a_repair_is_no_attach() {
 async fn a_refusal_does_not_tell_whether_an_attach_is_on_record() {
     let stage = AttemptFixture::retrying_fast().await;
     stage.volume(&json!({"finalizers": [FINALIZER]}));
-    let publish = || Rule::on(PUBLISH);
-    stage.driver.script(publish().times(1).delay(Duration::ZERO));
-    let refused = publish().times(1);
-    stage.driver.script(refused.fail(tonic::Code::InvalidArgument, "no"));
-    stage
-        .driver
-        .script(publish().times(1).delay(Duration::from_millis(300)));
+    let once = || Rule::on(PUBLISH).times(1);
+    let refused = once().fail(tonic::Code::InvalidArgument, "no");
+    let (quick, slow) = (once().delay(Duration::ZERO), once().delay(Duration::from_millis(300)));
+    for rule in [quick, refused, slow] {
+        stage.driver.script(rule);
+    }
     // The record of the first call, and the refusal of the second.
     stage.api.answer_untruly(Method::PATCH, "/va0/status", 5, 504, "");
     stage.attachment("va0", "n0", &claimed("id0", false));
@@ -277,7 +268,7 @@ async fn what_is_not_claimed_any_more_is_taken_back() {
     vanish(&stage).await;
     stage.attachment("va0", "n0", &json!({}));
     stage.called(UNPUBLISH).await;
-    stage.api.until(|api| AttemptFixture::is_attached(api, "va0")).await;
+    stage.attached("va0").await;
     assert_eq!(stage.driver.published().len(), 1);
 }
 
@@ -294,16 +285,12 @@ async fn what_a_live_read_shows_is_not_taken_back() {
 /// The watch tells the end of a volume while it is read, because the cache did not know it.
 #[tokio::test]
 async fn a_volume_that_ends_while_it_is_read_does_not_stay() {
-    let stage = AttemptFixture::with(
-        Api {
-            reads_together: Some(Barrier::new(2)),
-            ..Api::default()
-        },
-        DRIVER,
-        |_| {},
-    )
-    .await;
-    stage.store.apply(CsiNode::new("n0", &[(DRIVER, "id0")]));
+    let stage = AttemptFixture::of(Api {
+        reads_together: Some(Barrier::new(2)),
+        ..Api::default()
+    });
+    let stage = stage.await;
+    stage.nodes(1);
     let (sender, events) = mpsc::unbounded_channel::<watcher::Result<Event<PersistentVolumeWire>>>();
     let mut events = Some(events);
     let check = Health::default().check("watch");
@@ -327,9 +314,9 @@ async fn a_volume_that_ends_while_it_is_read_does_not_stay() {
     tell(Event::Delete(wire()));
     eventually(|| stage.store.generation() >= 4).await;
     tokio::time::timeout(LIMIT, barrier.wait()).await.unwrap();
-    let noted = |api: &Api| error_of(api, "attachError").is_some();
-    let attached = |api: &Api| AttemptFixture::is_attached(api, "va0");
-    stage.api.until(|api| noted(api) || attached(api)).await;
+    let is_noted = |api: &Api| error_of(api, "attachError").is_some();
+    let is_over = |api: &Api| is_noted(api) || AttemptFixture::is_attached(api, "va0");
+    stage.api.until(is_over).await;
     assert!(stage.store.volume("pv1").is_none(), "a phantom");
     assert_eq!(stage.calls(PUBLISH), 0);
 }
@@ -348,11 +335,8 @@ async fn failures_that_are_not_noted_cost_no_reads() {
         stage.attachment(&format!("va{number}"), &node, &json!({}));
     }
     eventually(|| stage.calls(PUBLISH) >= 10 * ATTACHMENTS_OF_DRIVER).await;
-    let notes = stage
-        .patches()
-        .iter()
-        .filter(|(path, _)| path.ends_with("/status"))
-        .count();
+    let notes = stage.order();
+    let notes = notes.iter().filter(|path| path.ends_with("/status")).count();
     assert!(notes < 5 * ATTACHMENTS_OF_DRIVER, "{notes} notes");
     let reads = stage.api.reads.lock();
     let reads = reads.iter().filter(|path| path.starts_with(ATTACHMENTS)).count();

@@ -34,11 +34,7 @@ impl AttemptFixture {
 
 #[tokio::test]
 async fn a_call_that_was_not_sent_is_no_failure_and_runs_again_over_the_next_connection() {
-    let stage = AttemptFixture::with(Api::default(), DRIVER, |spec| {
-        spec.backoff.initial = "1h".parse().unwrap();
-        spec.backoff.max = "1h".parse().unwrap();
-    })
-    .await;
+    let stage = AttemptFixture::with(Api::default(), DRIVER, |spec| retry(spec, "1h", "1h")).await;
     let (client, tried) = taking_no_call();
     stage.engine.resume(client, true);
     stage.volume(&json!({"finalizers": [FINALIZER]}));
@@ -46,37 +42,26 @@ async fn a_call_that_was_not_sent_is_no_failure_and_runs_again_over_the_next_con
     stage.attachment("va0", "n0", &json!({}));
     let key = AttacherKey::Attachment("va0".into());
     eventually(|| tried.load(Ordering::SeqCst) > 0 && stage.engine.queue().is_held(&key)).await;
-    let claim = ("va0".to_owned(), 200);
-    assert_eq!(
-        stage.patches(),
-        std::slice::from_ref(&claim),
-        "the claim and nothing else"
-    );
+    assert_eq!(stage.order(), ["va0"], "the claim and nothing else");
 
     stage.is_connected_again();
     stage.attached("va0").await;
     assert_eq!(stage.calls(PUBLISH), 1);
-    assert_eq!(stage.patches(), [claim, ("va0/status".to_owned(), 200)]);
+    let written = ["va0", "va0/status"].map(|path| (path.to_owned(), 200));
+    assert_eq!(stage.patches(), written);
     assert_eq!(error_of(&stage.api, "attachError"), None);
 }
 
 /// The API server may take its time with a write before the call, and the process behind the former connection may hang.
 #[tokio::test]
 async fn a_call_is_made_over_the_connection_that_stands_when_it_begins() {
-    let stage = AttemptFixture::of(Api {
-        volumes_together: Some(Barrier::new(2)),
-        ..Api::default()
-    })
-    .await;
+    let stage = AttemptFixture::of(Api::volumes_together(2)).await;
     let (client, tried) = taking_no_call();
     stage.engine.resume(client, true);
     stage.volume(&json!({"finalizers": ["kubernetes.io/pv-protection"]}));
     stage.nodes(1);
     stage.attachment("va0", "n0", &json!({}));
-    stage
-        .api
-        .until(|api| api.volume_patches.load(Ordering::SeqCst) == 1)
-        .await;
+    stage.volume_is_patched().await;
     stage.is_connected_again();
     let answered = stage.api.volumes_together.as_ref().unwrap().wait();
     tokio::time::timeout(LIMIT, answered).await.expect("in time");

@@ -189,10 +189,8 @@ async fn a_page_that_cannot_be_had_ends_the_listing() {
     let (outcome, ..) = listed(pages, &["a"]).await;
     let error = outcome.unwrap_err();
     assert_eq!(error.code(), "Aborted");
-    assert_eq!(
-        error.to_string(),
-        "ListVolumes: rpc error: code = Aborted desc = token expired"
-    );
+    let expected = "ListVolumes: rpc error: code = Aborted desc = token expired";
+    assert_eq!(error.to_string(), expected);
 }
 
 /// A driver may answer one volume a page, however many there are, and pages that are empty.
@@ -200,11 +198,8 @@ async fn a_page_that_cannot_be_had_ends_the_listing() {
 async fn fifty_thousand_pages_of_one_volume_are_read_to_their_end() {
     const MANY: usize = 50_000;
     let pages: Pages = Box::new(|number, _| {
-        let token = if number + 1 < MANY {
-            number.to_string()
-        } else {
-            String::new()
-        };
+        let more = (number + 1 < MANY).then(|| number.to_string());
+        let token = more.unwrap_or_default();
         let handle = format!("v{number}");
         Ok(match number % 7 {
             0 => page(&[], &token),
@@ -222,14 +217,8 @@ async fn a_pass_has_a_deadline_of_its_own() {
     let takes = DEADLINE.saturating_sub(Duration::from_secs(1));
     let slow = Arc::new(Lister::taking(takes, pages));
     let mut listings = [Listing::about(vec![expected("a")])];
-    let client = slow.client();
-    let outcome = list(
-        || (client.clone(), DEADLINE),
-        LIMITS,
-        &mut listings,
-        &mut ListProgress::default(),
-    )
-    .await;
+    let (client, mut progress) = (slow.client(), ListProgress::default());
+    let outcome = list(|| (client.clone(), DEADLINE), LIMITS, &mut listings, &mut progress).await;
     let error = outcome.unwrap_err();
     assert_eq!(error.code(), "pass_too_long");
     assert_eq!(error.to_string(), "ListVolumes: no end after 15 pages in 60 s");
@@ -310,11 +299,7 @@ async fn a_listing_that_contradicts_what_is_attached_proves_no_absence() {
         let attached = Attached { handles, lasts };
         let page_call = || (client.clone(), DEADLINE);
         let evidence = turns.evidence(about(handle), page_call, LIMITS, &attached).await;
-        assert_eq!(
-            evidence,
-            Ok(wanted),
-            "{handle} beside {handles:?}, attached still: {lasts}"
-        );
+        assert_eq!(evidence, Ok(wanted), "{handle} beside {handles:?}, lasts: {lasts}");
     }
 }
 

@@ -5,14 +5,12 @@ use super::*;
 #[tokio::test(start_paused = true)]
 async fn missing_secrets_of_attachments_that_are_gone_are_asked_for_no_more() {
     let scene = Scene::new(allowing(&["ns"]));
-    let names: Vec<String> = (0..200).map(|number| format!("va{number}")).collect();
-    let made: Vec<Value> = names
-        .iter()
-        .map(|name| {
-            scene.volume(name, Some(("ns", name)));
-            scene.attachment(name, &json!({}))
-        })
-        .collect();
+    let make = |number| {
+        let name = format!("va{number}");
+        scene.volume(&name, Some(("ns", &name)));
+        scene.attachment(&name, &json!({}))
+    };
+    let made: Vec<Value> = (0..200).map(make).collect();
     seconds(60).await;
     let asked = scene.reads().len();
     assert!(asked >= 200, "each Secret was asked for: {asked}");
@@ -22,11 +20,8 @@ async fn missing_secrets_of_attachments_that_are_gone_are_asked_for_no_more() {
     seconds(10).await;
     let before = scene.reads().len();
     seconds(600).await;
-    assert_eq!(
-        scene.reads().len() - before,
-        0,
-        "reads in ten minutes without an attachment"
-    );
+    // In ten minutes without an attachment.
+    assert_eq!(scene.reads().len(), before);
 }
 
 /// The watch tells of the end, or had a gap, and the list after it does not show the attachments any more.
@@ -62,11 +57,7 @@ async fn nothing_waits_for_an_attachment_that_is_gone() {
 /// A volume that is made anew under its name has another Secret, or none, or is another driver's.
 #[tokio::test(start_paused = true)]
 async fn nothing_waits_for_a_secret_that_the_volume_does_not_name_any_more() {
-    let scene = Scene::new(|spec| {
-        allowing(&["ns"])(spec);
-        // Only an event brings about a second try.
-        (spec.backoff.initial, spec.backoff.max) = ("1h".parse().unwrap(), "1h".parse().unwrap());
-    });
+    let scene = Scene::new(patient);
     scene.api.secrets_forbidden.store(true, Ordering::SeqCst);
     scene.volume("va0", Some(("ns", "first")));
     scene.attachment("va0", &json!({}));
@@ -77,47 +68,27 @@ async fn nothing_waits_for_a_secret_that_the_volume_does_not_name_any_more() {
     let first_of = |reads: &[String]| reads.iter().filter(|path| path.ends_with("/first")).count();
     let before = first_of(&scene.reads());
     seconds(60).await;
-    assert_eq!(
-        first_of(&scene.reads()),
-        before,
-        "reads of the Secret that is named no more"
-    );
+    assert_eq!(first_of(&scene.reads()), before, "it is named no more");
     assert_eq!(scene.waiting(), Some(1), "for the other one");
     scene.volume("va0", Some(("elsewhere", "third")));
     seconds(10).await;
     let before = scene.reads().len();
     seconds(60).await;
-    assert_eq!(
-        (scene.reads().len(), scene.waiting()),
-        (before, Some(1)),
-        "that is not allowed"
-    );
-    let gone = scene.api.get(&format!("{VOLUMES}va0")).unwrap();
-    let mut others = gone.clone();
-    others["spec"]["csi"]["driver"] = "another.test".into();
-    let others = scene.api.put(format!("{VOLUMES}va0"), others);
-    scene
-        .store
-        .apply::<Volume>(serde_json::from_value::<PersistentVolumeWire>(others).unwrap().into());
+    let state = || (scene.reads().len(), scene.waiting());
+    assert_eq!(state(), (before, Some(1)), "that is not allowed");
+    scene.volume_with("va0", &json!({"spec": {"csi": {"driver": "another.test"}}}));
     seconds(10).await;
-    assert_eq!(
-        (scene.reads().len(), scene.waiting()),
-        (before, None),
-        "of a volume of another driver"
-    );
+    assert_eq!(state(), (before, None), "of a volume of another driver");
     scene.volume("va0", None);
     seconds(10).await;
     assert_eq!(*scene.driver.given.lock(), [("publish", Vec::new())]);
-    assert_eq!((scene.reads().len(), scene.waiting()), (before, None));
+    assert_eq!(state(), (before, None));
 }
 
 /// However many Secrets are missing, a few are asked for in a second, in turns; with news of each in the end.
 #[tokio::test(start_paused = true)]
 async fn looks_at_missing_secrets_are_few_and_in_turns() {
-    let scene = Scene::new(|spec| {
-        allowing(&["ns"])(spec);
-        (spec.backoff.initial, spec.backoff.max) = ("24h".parse().unwrap(), "24h".parse().unwrap());
-    });
+    let scene = Scene::new(patient);
     let names: Vec<String> = (0..300).map(|number| format!("va{number:03}")).collect();
     for name in &names {
         scene.volume(name, Some(("ns", name)));
@@ -130,31 +101,21 @@ async fn looks_at_missing_secrets_are_few_and_in_turns() {
     assert!(reads.len() <= 4 * 600 + 1, "{} looks in ten minutes", reads.len());
     let looked_at: std::collections::BTreeSet<&String> = reads.iter().collect();
     assert_eq!(looked_at.len(), 256, "Secrets that are looked at");
-    let least = looked_at
-        .iter()
-        .map(|path| reads.iter().filter(|read| read == path).count())
-        .min();
+    let looks = |path: &&String| reads.iter().filter(|read| read == path).count();
+    let least = looked_at.iter().map(looks).min();
     assert!(least >= Some(8), "each has its turn: {least:?}");
     // What a look finds is acted on at once.
-    let name = looked_at
-        .iter()
-        .next_back()
-        .unwrap()
-        .rsplit('/')
-        .next()
-        .unwrap()
-        .to_owned();
-    scene.secret("ns", &name);
+    let (_, name) = looked_at.last().unwrap().rsplit_once('/').unwrap();
+    scene.secret("ns", name);
     seconds(70).await;
-    assert!(AttemptFixture::is_attached(&scene.api, &name));
+    assert!(AttemptFixture::is_attached(&scene.api, name));
 }
 
 /// With a limit of requests that the work uses up, nothing is left for looks.
 #[tokio::test(start_paused = true)]
 async fn looks_leave_the_limit_of_requests_to_the_work() {
     let scene = Scene::new(|spec| {
-        allowing(&["ns"])(spec);
-        (spec.backoff.initial, spec.backoff.max) = ("24h".parse().unwrap(), "24h".parse().unwrap());
+        patient(spec);
         (spec.kubernetes_api.qps, spec.kubernetes_api.burst) = (5, 5);
     });
     for number in 0..200 {
@@ -221,7 +182,7 @@ async fn a_missing_node_holds_up_no_other_attachment() {
     let scene = Scene::new(|_| {});
     crowd("", |name| {
         scene.volume(name, None);
-        scene.attachment_at("new", name, &json!({}));
+        scene.attachment_with(name, &json!({"spec": {"nodeName": "new"}}));
     })
     .await;
     another_goes_on(&scene).await;
@@ -241,7 +202,7 @@ async fn volumes_that_cannot_be_protected_hold_up_no_other_attachment() {
     let scene = Scene::new(|_| {});
     refuse(&scene, "-refused");
     crowd("-refused", |name| {
-        scene.volume_with(name, &json!({"finalizers": null}));
+        scene.volume_with(name, &json!({"metadata": {"finalizers": null}}));
         scene.attachment(name, &json!({}));
     })
     .await;
@@ -252,7 +213,7 @@ async fn volumes_that_cannot_be_protected_hold_up_no_other_attachment() {
 async fn volumes_that_cannot_be_released_hold_up_no_attachment() {
     let scene = Scene::new(|_| {});
     refuse(&scene, "-refused");
-    let deleted = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
+    let deleted = json!({"metadata": {"deletionTimestamp": DELETED}});
     crowd("-refused", |name| scene.volume_with(name, &deleted)).await;
     assert!(scene.api.untrue.lock()[0].times < usize::MAX - MANY, "each was tried");
     another_goes_on(&scene).await;
@@ -263,9 +224,10 @@ async fn volumes_that_cannot_be_released_hold_up_no_attachment() {
 async fn attachments_that_cannot_be_noted_hold_up_no_other_one() {
     let scene = Scene::new(|_| {});
     refuse(&scene, "-refused");
+    let attached = json!({"metadata": claimed("id", false), "status": {"attached": true}});
     crowd("-refused", |name| {
         scene.volume(name, None);
-        scene.attached(name);
+        scene.attachment_with(name, &attached);
     })
     .await;
     assert!(scene.api.untrue.lock()[0].times < usize::MAX - MANY, "each was tried");

@@ -8,7 +8,6 @@ use crate::decide::reconcile::{Comparison, DesiredState, Expectation};
 use crate::driver::context::DriverContext;
 use crate::driver::reconcile_sync::list::{ListError, ListProgress};
 use crate::driver::reconcile_sync::span::ReconcileSyncSpan;
-use crate::telemetry::TraceIdentity;
 use crate::telemetry::names::span::RECONCILE_SYNC;
 
 /// A comparison that is not one of the sixtieth.
@@ -52,24 +51,11 @@ async fn one_in_sixty_comparisons_that_find_nothing_has_a_span() {
     }
     let spans = told.spans().await;
     let comparison = named(&spans, RECONCILE_SYNC)[0];
-    let text = comparison.text("container.csi.plugin.name");
-    assert_eq!(
-        (text, comparison.failed, &comparison.parent_span_id),
-        (DRIVER, false, &None)
-    );
-    for (key, value) in [
-        ("pages", 1),
-        ("volumes", 6),
-        ("attachments", 5),
-        ("skipped", 2),
-        ("mismatches", 0),
-    ] {
-        assert_eq!(
-            comparison.attributes[&format!("attacher.sync.{key}")],
-            Attribute::I64(value),
-            "{key}"
-        );
-    }
+    assert_eq!(comparison.text("container.csi.plugin.name"), DRIVER);
+    assert_eq!((comparison.failed, &comparison.parent_span_id), (false, &None));
+    let counts = ["pages", "volumes", "attachments", "skipped", "mismatches"];
+    let counts = counts.map(|key| comparison.attributes[&format!("attacher.sync.{key}")].clone());
+    assert_eq!(counts, [1, 6, 5, 2, 0].map(Attribute::I64));
 }
 
 /// The share of the driver's attachments that is traced counts for comparisons too.
@@ -100,13 +86,9 @@ async fn a_comparison_that_failed_is_told() {
         .iter()
         .map(|span| (span.failed, span.text("error.type"), &*span.status_message))
         .collect();
-    assert_eq!(
-        failed,
-        [
-            (true, "ABORTED", "token expired"),
-            (true, "_OTHER", &*ListError::RepeatedToken.to_string()),
-        ]
-    );
+    let repeated = ListError::RepeatedToken.to_string();
+    let expected = [(true, "ABORTED", "token expired"), (true, "_OTHER", &*repeated)];
+    assert_eq!(failed, expected);
 }
 
 #[tokio::test]
@@ -115,11 +97,9 @@ async fn a_comparison_that_found_a_difference_tells_which() {
     let stage = stage(&told, |_| {}).await;
     stage.attach().await;
     stage.watch();
-    let contradicted = vec![
-        expected("va", DesiredState::Published),
-        expected("unknown", DesiredState::Unpublished),
-    ];
-    begun(stage.engine.work(), ANY).compared(&wrong(contradicted));
+    let known = expected("va", DesiredState::Published);
+    let unknown = expected("unknown", DesiredState::Unpublished);
+    begun(stage.engine.work(), ANY).compared(&wrong(vec![known, unknown]));
     let spans = told.spans().await;
     let comparison = only(&spans, RECONCILE_SYNC);
     let event = |va: &str, expected: &str, actual: &str| {
@@ -127,19 +107,10 @@ async fn a_comparison_that_found_a_difference_tells_which() {
         let attributes = pairs.map(|(key, value)| (key.to_owned(), Attribute::from(value)));
         ("mismatch".to_owned(), BTreeMap::from(attributes))
     };
-    assert_eq!(
-        comparison.events,
-        [
-            event("va", "attached", "detached"),
-            event("unknown", "detached", "attached")
-        ]
-    );
-    let lifecycle = TraceIdentity::derive("attach", "va-uid", 0);
-    let lifecycle = (
-        format!("{:032x}", lifecycle.trace_id),
-        format!("{:016x}", lifecycle.root_id),
-    );
-    assert_eq!(comparison.links, [lifecycle]);
+    let known = event("va", "attached", "detached");
+    let unknown = event("unknown", "detached", "attached");
+    assert_eq!(comparison.events, [known, unknown]);
+    assert_eq!(comparison.links, [derived_root("attach", "va", 0)]);
     assert!(!comparison.failed, "that is what it is for");
     assert_eq!(comparison.attributes["attacher.sync.mismatches"], Attribute::I64(2));
 }

@@ -4,8 +4,6 @@ use super::*;
 use crate::api::AnnotationMode;
 use crate::telemetry::redact::hash;
 
-const ATTACH: &str = "VolumeAttachment.attach";
-const ATTEMPT: &str = "VolumeAttachment.attach.attempt";
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const SPAN: &str = "b7ad6b7169203331";
 const OTHER_SPAN: &str = "00f067aa0ba902b7";
@@ -24,7 +22,7 @@ async fn attached(
     stage.volume(&json!({ "annotations": volume }));
     stage.attachment("va", "n1", &json!({ "annotations": attachment }));
     stage.attached("va").await;
-    let spans = told.until(|spans| !named(spans, ATTACH).is_empty()).await;
+    let spans = told.ended(ATTACH).await;
     (stage, spans)
 }
 
@@ -45,11 +43,9 @@ async fn a_context_of_somebody_else_is_linked_to() {
     // Ours does not take the place of theirs.
     assert_eq!(stage.annotation("va", SHARED), Some(of(SPAN, "01")));
     assert_eq!(stage.annotation("va", OWN), Some(traceparent(root)));
-    let calls = stage.driver.calls_of(PUBLISH);
-    assert!(
-        calls.iter().all(|call| !format!("{call:?}").contains("admin")),
-        "neither state nor baggage is carried on"
-    );
+    // Neither state nor baggage is carried on.
+    let calls = format!("{:?}", stage.driver.calls_of(PUBLISH));
+    assert!(!calls.contains("admin"), "{calls}");
 }
 
 #[tokio::test]
@@ -66,9 +62,8 @@ fn extracted(stage: &AttemptFixture) -> [u64; 2] {
     let text = stage.metrics.encode_openmetrics();
     ["success", "invalid"].map(|result| {
         let series = format!("result=\"{result}\"}} ");
-        let counts = text
-            .lines()
-            .filter(|line| line.starts_with("trace_context_annotations_extracted_total"));
+        let name = "trace_context_annotations_extracted_total";
+        let counts = text.lines().filter(|line| line.starts_with(name));
         let counts = counts.filter_map(|line| line.split_once(&series)?.1.parse::<u64>().ok());
         counts.sum()
     })
@@ -76,20 +71,15 @@ fn extracted(stage: &AttemptFixture) -> [u64; 2] {
 
 #[tokio::test]
 async fn what_is_no_context_is_ignored_and_counted() {
+    let upper_case = of(&SPAN.to_uppercase(), "01");
+    let one_of_two = json!({ SHARED: upper_case, "opentelemetry.io/traceparent": of(SPAN, "01") });
+    let without_state = json!({ SHARED: of(SPAN, "01"), "tracing.k8s.io/tracestate": "no state" });
     let rows: [(Value, [u64; 2], usize); 5] = [
         (json!({ SHARED: "" }), [0, 1], 0),
         (json!({ SHARED: "x".repeat(1 << 20) }), [0, 1], 0),
-        (
-            json!({ SHARED: of(&SPAN.to_uppercase(), "01"), "opentelemetry.io/traceparent": of(SPAN, "01") }),
-            [1, 1],
-            1,
-        ),
+        (one_of_two, [1, 1], 1),
         (json!({ SHARED: of("0000000000000000", "01") }), [0, 1], 0),
-        (
-            json!({ SHARED: of(SPAN, "01"), "tracing.k8s.io/tracestate": "no state" }),
-            [1, 0],
-            1,
-        ),
+        (without_state, [1, 0], 1),
     ];
     for (annotations, counts, links) in rows {
         let told = Told::always().await;
@@ -142,9 +132,8 @@ async fn names_are_told_by_their_hash_where_that_is_asked() {
     .await;
     stage.store.apply(CsiNode::new("ward-3", &[(DRIVER, "bed-7")]));
     let text = format!("{VOLUME} of pv1 is not at bed-7 for va-of-smith");
-    stage
-        .driver
-        .script(Rule::on(PUBLISH).times(1).fail(tonic::Code::Internal, text));
+    let fails = Rule::on(PUBLISH).times(1).fail(tonic::Code::Internal, text);
+    stage.driver.script(fails);
     let spec = json!({
         "accessModes": ["ReadWriteMany"], "csi": {"driver": DRIVER, "volumeHandle": VOLUME},
         "claimRef": {"name": "claim-of-smith", "namespace": "oncology", "uid": "u"}, "storageClassName": "tenant-gold",
@@ -152,18 +141,10 @@ async fn names_are_told_by_their_hash_where_that_is_asked() {
     stage.put_volume(json!({"metadata": {"name": "pv1", "uid": "pv-uid"}, "spec": spec}));
     stage.attachment("va-of-smith", "ward-3", &json!({"uid": "4711"}));
     stage.attached("va-of-smith").await;
-    let spans = told.until(|spans| !named(spans, ATTACH).is_empty()).await;
+    let spans = told.ended(ATTACH).await;
     let everything = format!("{spans:#?}");
-    for name in [
-        VOLUME,
-        "ward-3",
-        "bed-7",
-        "va-of-smith",
-        "claim-of-smith",
-        "oncology",
-        "tenant-gold",
-        "pv1",
-    ] {
+    let of_objects = [VOLUME, "pv1", "va-of-smith", "claim-of-smith"];
+    for name in of_objects.into_iter().chain(["ward-3", "bed-7", "oncology", "tenant-gold"]) {
         assert!(!everything.contains(name), "{name} is in {everything}");
     }
     for span in [only(&spans, ATTACH), named(&spans, ATTEMPT)[0]] {

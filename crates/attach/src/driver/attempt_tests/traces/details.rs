@@ -2,7 +2,6 @@
 
 use super::*;
 
-const ATTEMPT: &str = "VolumeAttachment.attach.attempt";
 const WRITE: &str = "PATCH /apis/storage.k8s.io/v1/volumeattachments/{:name}/status";
 
 #[tokio::test]
@@ -14,30 +13,19 @@ async fn a_write_that_is_sent_again_says_how_often() {
     };
     let stage = joined(Arc::new(api), &told, |_| {}).await;
     stage.attach().await;
-    let spans = told
-        .until(|spans| !named(spans, "VolumeAttachment.attach").is_empty())
-        .await;
+    let spans = told.ended(ATTACH).await;
     let resent = |span: &ReceivedSpan| span.attributes.get("http.request.resend_count").cloned();
     let status = |span: &ReceivedSpan| span.attributes["http.response.status_code"].clone();
     let writes: Vec<_> = named(&spans, WRITE)
         .iter()
         .map(|span| (resent(span), status(span), span.failed))
         .collect();
-    let [refused, taken] = [503, 200].map(Attribute::I64);
-    assert_eq!(
-        writes,
-        [
-            (None, refused.clone(), true),
-            (Some(Attribute::I64(1)), refused, true),
-            (Some(Attribute::I64(2)), taken, false),
-        ]
-    );
+    let ([bad, good], count) = ([503, 200].map(Attribute::I64), |count| Some(Attribute::I64(count)));
+    let expected = [(None, bad.clone(), true), (count(1), bad, true), (count(2), good, false)];
+    assert_eq!(writes, expected);
     // Nothing else was sent twice, and what went well in the end went well.
-    let others = spans.iter().filter(|span| span.name != WRITE);
-    assert!(
-        others.clone().all(|span| resent(span).is_none() && !span.failed),
-        "{spans:#?}"
-    );
+    let mut others = spans.iter().filter(|span| span.name != WRITE);
+    assert!(others.all(|span| resent(span).is_none() && !span.failed), "{spans:#?}");
 }
 
 #[tokio::test]
@@ -47,15 +35,10 @@ async fn an_attempt_says_whether_its_volume_is_an_in_tree_one() {
         let stage = AttemptFixture::in_term(None, Arc::default(), driver, told.tracer.clone(), |_| {}).await;
         stage.store.apply(CsiNode::new("n1", &[(driver, "id1")]));
         stage.attach().await;
-        let spans = told
-            .until(|spans| !named(spans, "VolumeAttachment.attach").is_empty())
-            .await;
+        let spans = told.ended(ATTACH).await;
         let attempt = only(&spans, ATTEMPT);
-        assert_eq!(
-            attempt.attributes.get("attacher.migrated"),
-            migrated.as_ref(),
-            "{driver}"
-        );
+        let told = attempt.attributes.get("attacher.migrated");
+        assert_eq!(told, migrated.as_ref(), "{driver}");
         assert_eq!(attempt.text("container.csi.plugin.name"), driver);
     }
 }

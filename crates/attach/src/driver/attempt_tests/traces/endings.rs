@@ -4,10 +4,6 @@ use tonic::Code;
 
 use super::*;
 
-const ATTACH: &str = "VolumeAttachment.attach";
-const ATTEMPT: &str = "VolumeAttachment.attach.attempt";
-const DETACH: &str = "VolumeAttachment.detach";
-
 fn assert_aborted(root: &ReceivedSpan, kind: &str, why: &str) {
     assert_eq!(root.text("attacher.outcome"), "aborted");
     assert!(root.failed && root.status_message.contains(why), "{root:#?}");
@@ -27,10 +23,10 @@ async fn an_attachment_that_goes_while_it_waits_is_aborted() {
     let stage = stage(&told, patient).await;
     // There is no such volume, so that nothing holds the attachment.
     stage.attachment("va", "n1", &json!({"creationTimestamp": "2026-01-01T00:00:00Z"}));
-    told.until(|spans| !named(spans, ATTEMPT).is_empty()).await;
+    told.ended(ATTEMPT).await;
     assert_eq!(stage.engine.work().lifecycles.len(), 1);
     removed(&stage, "va");
-    let spans = told.until(|spans| !named(spans, ATTACH).is_empty()).await;
+    let spans = told.ended(ATTACH).await;
     let root = only(&spans, ATTACH);
     assert_aborted(root, "pv_not_found", "was deleted before");
     assert_eq!(root.text("attacher.start.source"), "creation");
@@ -48,7 +44,7 @@ async fn an_attachment_that_goes_during_an_attempt_is_aborted_once() {
     stage.attachment("va", "n1", &json!({}));
     stage.called(PUBLISH).await;
     removed(&stage, "va");
-    let spans = told.until(|spans| !named(spans, ATTACH).is_empty()).await;
+    let spans = told.ended(ATTACH).await;
     assert_aborted(only(&spans, ATTACH), "INTERNAL", "was deleted before");
     assert_eq!(stage.engine.work().lifecycles.len(), 0);
 }
@@ -63,13 +59,11 @@ async fn an_attach_that_turns_into_a_detach_is_aborted() {
     told.until(|spans| named(spans, ATTEMPT).len() >= 2).await;
     stage.delete("va");
     stage.gone("va").await;
-    let spans = told.until(|spans| !named(spans, DETACH).is_empty()).await;
+    let spans = told.ended(DETACH).await;
     let (attach, detach) = (only(&spans, ATTACH), only(&spans, DETACH));
     assert_aborted(attach, "INTERNAL", "was deleted before");
-    assert_eq!(
-        (detach.text("attacher.outcome"), &detach.links),
-        ("succeeded", &vec![ids(attach)])
-    );
+    assert_eq!(detach.text("attacher.outcome"), "succeeded");
+    assert_eq!(detach.links, [ids(attach)]);
 }
 
 #[tokio::test]
@@ -77,17 +71,14 @@ async fn one_that_takes_the_place_of_another_begins_a_life_of_its_own() {
     let told = Told::always().await;
     let stage = stage(&told, patient).await;
     stage.attachment("va", "n1", &json!({}));
-    told.until(|spans| !named(spans, ATTEMPT).is_empty()).await;
+    told.ended(ATTEMPT).await;
     // The watch missed the end of the first.
     stage.volume(&json!({}));
     stage.attachment("va", "n1", &json!({"uid": "another"}));
     stage.attached("va").await;
     let spans = told.until(|spans| named(spans, ATTACH).len() == 2).await;
-    let outcomes: Vec<_> = spans
-        .iter()
-        .filter(|span| span.name == ATTACH)
-        .map(|span| span.text("attacher.outcome"))
-        .collect();
+    let roots = spans.iter().filter(|span| span.name == ATTACH);
+    let outcomes: Vec<_> = roots.map(|span| span.text("attacher.outcome")).collect();
     assert_eq!(outcomes, ["aborted", "succeeded"]);
 }
 
@@ -98,10 +89,10 @@ async fn a_detach_whose_finalizer_somebody_took_is_aborted() {
     stage.driver.script(Rule::on(UNPUBLISH).fail(Code::Internal, "never"));
     stage.attach().await;
     stage.delete("va");
-    told.until(|spans| !named(spans, "VolumeAttachment.detach.attempt").is_empty())
+    told.until(|spans| !named(spans, DETACH_ATTEMPT).is_empty())
         .await;
     removed(&stage, "va");
-    let spans = told.until(|spans| !named(spans, DETACH).is_empty()).await;
+    let spans = told.ended(DETACH).await;
     assert_aborted(only(&spans, DETACH), "INTERNAL", "was deleted before");
 }
 
@@ -112,7 +103,7 @@ async fn only_the_end_of_the_config_ends_what_is_pending() {
     first.driver.script(Rule::on(PUBLISH).fail(Code::Internal, "never"));
     first.volume(&json!({}));
     first.attachment("va", "n1", &json!({}));
-    told.until(|spans| !named(spans, ATTEMPT).is_empty()).await;
+    told.ended(ATTEMPT).await;
     // The end of the process, or of the lease.
     let api = first.api.clone();
     first.engine.drain().await;
@@ -125,7 +116,7 @@ async fn only_the_end_of_the_config_ends_what_is_pending() {
     let lifecycles = second.engine.work().lifecycles.clone();
     second.engine.drain().await;
     lifecycles.end_all();
-    let spans = told.until(|spans| !named(spans, ATTACH).is_empty()).await;
+    let spans = told.ended(ATTACH).await;
     assert_aborted(only(&spans, ATTACH), "INTERNAL", "AttacherConfig");
     lifecycles.end_all();
     assert_eq!((named(&told.spans().await, ATTACH).len(), lifecycles.len()), (1, 0));
@@ -137,9 +128,9 @@ async fn what_is_attached_without_us_ended_well() {
     let told = Told::always().await;
     let stage = stage(&told, patient).await;
     stage.attachment("va", "n1", &json!({}));
-    told.until(|spans| !named(spans, ATTEMPT).is_empty()).await;
+    told.ended(ATTEMPT).await;
     stage.change("va", &json!({"status": {"attached": true}}));
-    let spans = told.until(|spans| !named(spans, ATTACH).is_empty()).await;
+    let spans = told.ended(ATTACH).await;
     let root = only(&spans, ATTACH);
     assert_eq!((root.text("attacher.outcome"), root.failed), ("succeeded", false));
 }
@@ -165,17 +156,11 @@ async fn a_start_tells_of_what_is_pending_only() {
     after.attached("pending").await;
     // Nor by a start.
     let patches = after.api.patches.lock()[written..].to_vec();
-    assert!(
-        patches.iter().all(|(path, ..)| !path.contains("settled")),
-        "{patches:#?}"
-    );
-    let spans = told.until(|spans| !named(spans, ATTACH).is_empty()).await;
+    let settled = patches.iter().find(|(path, ..)| path.contains("settled"));
+    assert_eq!(settled, None);
+    let spans = told.ended(ATTACH).await;
     for span in &spans {
-        assert!(
-            !span
-                .attributes
-                .values()
-                .any(|value| matches!(value, Attribute::Str(text) if text.contains("settled")))
-        );
+        let is_settled = |value: &Attribute| matches!(value, Attribute::Str(text) if text.contains("settled"));
+        assert!(!span.attributes.values().any(is_settled), "{span:#?}");
     }
 }

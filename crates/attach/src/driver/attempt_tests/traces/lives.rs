@@ -3,23 +3,13 @@
 use tonic::Code;
 
 use super::*;
-use crate::telemetry::{TraceIdentity, w3c};
+use crate::telemetry::w3c;
 
-const ATTACH: &str = "VolumeAttachment.attach";
-const ATTEMPT: &str = "VolumeAttachment.attach.attempt";
-const DETACH: &str = "VolumeAttachment.detach";
-const DETACH_ATTEMPT: &str = "VolumeAttachment.detach.attempt";
 const RELEASE: &str = "PersistentVolume.release";
 
 fn fail(stage: &AttemptFixture, times: u32) {
-    stage
-        .driver
-        .script(Rule::on(PUBLISH).times(times).fail(Code::Unavailable, "not yet"));
-}
-
-fn derived_root(operation: &str, name: &str, epoch: u32) -> (String, String) {
-    let own = TraceIdentity::derive(operation, &format!("{name}-uid"), epoch);
-    (format!("{:032x}", own.trace_id), format!("{:016x}", own.root_id))
+    let fails = Rule::on(PUBLISH).times(times);
+    stage.driver.script(fails.fail(Code::Unavailable, "not yet"));
 }
 
 /// Attempts are children of the root, and siblings: none is inside another, and each is linked to the one before.
@@ -41,33 +31,22 @@ async fn attempts_are_siblings_under_one_root() {
     fail(&stage, 2);
     stage.volume(&json!({}));
     // Not the whole second, from which on it may be more than one until it is seen.
-    stage.attachment(
-        "va",
-        "n1",
-        &json!({"creationTimestamp": crate::clock::now().to_string()}),
-    );
+    let now = crate::clock::now().to_string();
+    stage.attachment("va", "n1", &json!({"creationTimestamp": now}));
     stage.attached("va").await;
-    let spans = told.until(|spans| !named(spans, ATTACH).is_empty()).await;
+    let spans = told.ended(ATTACH).await;
     let root = only(&spans, ATTACH);
     let attempts = named(&spans, ATTEMPT);
     assert_eq!(attempts.len(), 3);
     assert_siblings(&attempts, root);
-    assert_eq!(
-        attempts.iter().map(|span| span.failed).collect::<Vec<_>>(),
-        [true, true, false]
-    );
-    assert_eq!(
-        (ids(root), root.parent_span_id.clone()),
-        (derived_root("attach", "va", 0), None)
-    );
+    let failed: Vec<bool> = attempts.iter().map(|span| span.failed).collect();
+    assert_eq!(failed, [true, true, false]);
+    assert_eq!(ids(root), derived_root("attach", "va", 0));
+    assert_eq!(root.parent_span_id, None);
     // Network calls are all that is inside an attempt, and nothing is inside them.
     for span in spans.iter().filter(|span| span.name != ATTACH && span.name != ATTEMPT) {
-        assert!(
-            attempts
-                .iter()
-                .any(|attempt| Some(&attempt.span_id) == span.parent_span_id.as_ref()),
-            "{span:#?}"
-        );
+        let mut parents = attempts.iter().map(|attempt| Some(&attempt.span_id));
+        assert!(parents.any(|id| id == span.parent_span_id.as_ref()), "{span:#?}");
     }
     // However many attempts failed, it ended well.
     assert!(!root.failed && root.links.is_empty() && !root.attributes.contains_key("error.type"));
@@ -80,16 +59,10 @@ async fn attempts_are_siblings_under_one_root() {
     assert_eq!(root.attributes["attacher.read_only"], Attribute::Bool(false));
     // The attachment tells where to look: by its annotation and, as long as it showed an error, by that.
     assert_eq!(stage.annotation("va", OWN), Some(traceparent(root)));
-    let patches = stage.api.patches.lock();
-    let errors = patches
-        .iter()
-        .filter_map(|(_, body, _)| body["status"]["attachError"]["message"].as_str());
+    let errors = stage.told();
     let suffix = format!("not yet [trace {}]", root.trace_id);
-    assert!(
-        errors.clone().count() > 0 && errors.clone().all(|text| text.ends_with(&suffix)),
-        "{patches:#?}"
-    );
-    drop(patches);
+    let is_told = |text: &String| text.ends_with(&suffix);
+    assert!(!errors.is_empty() && errors.iter().all(is_told), "{errors:#?}");
     assert_eq!(stage.engine.work().lifecycles.len(), 0);
 }
 
@@ -97,11 +70,7 @@ async fn attempts_are_siblings_under_one_root() {
 #[tokio::test]
 async fn attempts_are_numbered_through_waits_and_changes() {
     let told = Told::always().await;
-    let stage = stage(&told, |spec| {
-        spec.backoff.initial = "50ms".parse().unwrap();
-        spec.backoff.max = "100ms".parse().unwrap();
-    })
-    .await;
+    let stage = stage(&told, |spec| retry(spec, "50ms", "100ms")).await;
     fail(&stage, 2);
     stage.volume(&json!({}));
     stage.attachment("va", "n2", &json!({}));
@@ -110,7 +79,7 @@ async fn attempts_are_numbered_through_waits_and_changes() {
     stage.attached("va").await;
     stage.delete("va");
     stage.gone("va").await;
-    let spans = told.until(|spans| !named(spans, DETACH).is_empty()).await;
+    let spans = told.ended(DETACH).await;
     let attempts = named(&spans, ATTEMPT);
     let numbers: Vec<_> = attempts
         .iter()
@@ -185,13 +154,11 @@ async fn what_another_replica_ended_between_two_engines_is_not_exported_again() 
     let mut object = stage.api.get(&path).unwrap();
     let change = json!({"metadata": {"deletionTimestamp": whole_second()}, "status": {"attached": true}});
     json_patch::merge(&mut object, &change);
-    let object = stage.api.put(path, object);
-    let wire: VolumeAttachmentWire = serde_json::from_value(object).unwrap();
-    stage.store.apply::<Attachment>(wire.into());
+    stage.sees(stage.api.put(path, object));
     let engine = engine(&stage.context, DRIVER, &stage.settings, None);
     let stage = AttemptFixture { engine, ..stage };
     stage.gone("va").await;
-    let spans = told.until(|spans| !named(spans, DETACH).is_empty()).await;
+    let spans = told.ended(DETACH).await;
     assert!(named(&spans, ATTACH).is_empty(), "{spans:#?}");
     let detach = only(&spans, DETACH_ATTEMPT);
     assert_eq!(detach.attributes["attacher.attempt"], Attribute::I64(1));
@@ -216,10 +183,8 @@ async fn t3_t4_the_next_process_goes_on_with_the_same_trace() {
     let attempts = named(&spans, ATTEMPT);
     assert!(attempts.len() >= 4);
     for attempt in attempts {
-        assert_eq!(
-            (&attempt.trace_id, attempt.parent_span_id.as_ref()),
-            (&root.trace_id, Some(&root.span_id))
-        );
+        assert_eq!(attempt.trace_id, root.trace_id);
+        assert_eq!(attempt.parent_span_id.as_ref(), Some(&root.span_id));
         assert!(root.start_unix_nano <= attempt.start_unix_nano && attempt.end_unix_nano <= root.end_unix_nano);
     }
     assert_eq!((root.text("attacher.outcome"), root.failed), ("succeeded", false));
@@ -247,13 +212,9 @@ async fn a_long_life_is_told_in_epochs() {
     let after = joined(api, &told, edit).await;
     after.watch();
     after.attached("va").await;
-    let spans = told
-        .until(|spans| {
-            named(spans, ATTACH)
-                .iter()
-                .any(|span| span.text("attacher.outcome") == "succeeded")
-        })
-        .await;
+    let has_succeeded = |span: &&ReceivedSpan| span.text("attacher.outcome") == "succeeded";
+    let is_attached = |spans: &[ReceivedSpan]| named(spans, ATTACH).iter().any(has_succeeded);
+    let spans = told.until(is_attached).await;
     let roots = named(&spans, ATTACH);
     for (number, root) in roots.iter().enumerate() {
         let number = u32::try_from(number).unwrap();
@@ -301,7 +262,7 @@ async fn a_detach_points_to_its_attach_and_a_release_to_the_detach() {
         !finalizers.to_string().contains(FINALIZER)
     };
     stage.api.until(released).await;
-    let spans = told.until(|spans| !named(spans, RELEASE).is_empty()).await;
+    let spans = told.ended(RELEASE).await;
     let (attach, detach) = (only(&spans, ATTACH), only(&spans, DETACH));
     assert_eq!(ids(detach), derived_root("detach", "va", 0));
     assert_eq!(detach.links, [ids(attach)]);

@@ -25,8 +25,7 @@ async fn t11_ten_thousand_resyncs_without_work_make_no_span() {
                 "spec": {"attacher": DRIVER, "nodeName": "n1", "source": {"persistentVolumeName": "pv1"}},
                 "status": {"attached": true},
             });
-            let wire: VolumeAttachmentWire = serde_json::from_value(object).unwrap();
-            stage.store.apply::<Attachment>(wire.into());
+            stage.sees(object);
         }
     }
     assert_eq!(told.spans().await.len(), 0);
@@ -34,7 +33,7 @@ async fn t11_ten_thousand_resyncs_without_work_make_no_span() {
     stage.store.apply(CsiNode::new("n2", &[(DRIVER, "id2")]));
     stage.attachment("due", "n2", &json!({}));
     stage.attached("due").await;
-    let spans = told.until(|spans| !named(spans, span::ATTACH).is_empty()).await;
+    let spans = told.ended(span::ATTACH).await;
     let about = |span: &ReceivedSpan| span.attributes.get(attr::VOLUME_ATTACHMENT_NAME) == Some(&"due".into());
     assert!(named(&spans, span::ATTACH_ATTEMPT).into_iter().all(about), "{spans:#?}");
     assert!(stage.driver.calls().iter().all(|call| call.method == PUBLISH));
@@ -49,12 +48,11 @@ async fn a_megabyte_of_anything_from_a_driver_is_cut_and_cleaned() {
     stage.volume(&json!({}));
     // In the headers of an answer each of the control characters takes six bytes: more than a megabyte would not arrive.
     let words = format!("broken\u{7}\r\n\u{1b}[31m\u{0}{}", "x\u{85}".repeat(100_000));
-    stage
-        .driver
-        .script(Rule::on(PUBLISH).times(1).fail(tonic::Code::Internal, &words));
+    let fails = Rule::on(PUBLISH).times(1);
+    stage.driver.script(fails.fail(tonic::Code::Internal, &words));
     stage.attachment("va", "n1", &json!({}));
     stage.attached("va").await;
-    let spans = told.until(|spans| !named(spans, span::ATTACH).is_empty()).await;
+    let spans = told.ended(span::ATTACH).await;
     let failed: Vec<_> = spans.iter().filter(|span| span.failed).collect();
     // The attempt and its call.
     assert_eq!(failed.len(), 2, "{failed:#?}");

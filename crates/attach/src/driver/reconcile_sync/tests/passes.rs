@@ -116,32 +116,30 @@ impl Stage {
 
     /// Attachments that were to be published or detached once more.
     fn forced(&self) -> [u64; 2] {
-        let text = self.metrics.encode_prometheus();
         ["attach", "detach"].map(|direction| {
-            let start = format!(
-                "csi_attacher_reconcile_sync_forced_total{{driver_name=\"{DRIVER}\",direction=\"{direction}\"}} "
-            );
-            let value = text.lines().find_map(|line| line.strip_prefix(&start));
-            value
-                .and_then(|value| value.parse().ok())
-                .expect("it is counted from the start")
+            let series = format!("forced_total{{driver_name=\"{DRIVER}\",direction=\"{direction}\"}}");
+            let value = self.shown(&series).expect("it is counted from the start");
+            value.parse().unwrap()
         })
     }
 
     /// The interval that alerts go by, in seconds.
     fn shown_interval(&self) -> Option<String> {
+        self.shown(&format!("interval_seconds{{driver_name=\"{DRIVER}\"}}"))
+    }
+
+    /// The value of a series.
+    fn shown(&self, series: &str) -> Option<String> {
         let text = self.metrics.encode_prometheus();
-        let start = format!("csi_attacher_reconcile_sync_interval_seconds{{driver_name=\"{DRIVER}\"}} ");
-        text.lines()
-            .find_map(|line| line.strip_prefix(&start).map(ToOwned::to_owned))
+        let start = format!("csi_attacher_reconcile_sync_{series} ");
+        let value = text.lines().find_map(|line| line.strip_prefix(&start));
+        value.map(str::to_owned)
     }
 
     /// How many attachments are worked on only because they are to be repaired.
     fn repairs(&self) -> usize {
-        let mut repairs = 0;
-        self.engine
-            .queue()
-            .remember_all(|_, memory| repairs += usize::from(memory.forced.is_some()));
+        let (mut repairs, queue) = (0, self.engine.queue());
+        queue.remember_all(|_, memory| repairs += usize::from(memory.forced.is_some()));
         repairs
     }
 
@@ -181,11 +179,8 @@ fn attach_as(store: &Store, name: &str, secret: &Value, change: &Value) {
     });
     json_patch::merge(&mut attachment, change);
     store.apply::<Volume>(serde_json::from_value::<PersistentVolumeWire>(volume).unwrap().into());
-    store.apply::<Attachment>(
-        serde_json::from_value::<VolumeAttachmentWire>(attachment)
-            .unwrap()
-            .into(),
-    );
+    let attachment: VolumeAttachmentWire = serde_json::from_value(attachment).unwrap();
+    store.apply::<Attachment>(attachment.into());
 }
 
 /// A change of an attachment: that it noted this of its volume.
@@ -357,11 +352,8 @@ async fn another_interval_is_shown_at_once() {
         stage.spec.reconcile_sync.interval = GoDuration::from_secs(3600);
         stage.configure(true);
         sleep(Duration::from_millis(10)).await;
-        assert_eq!(
-            stage.shown_interval().as_deref(),
-            Some("3600.0"),
-            "in a pass: {in_a_pass}"
-        );
+        let interval = stage.shown_interval();
+        assert_eq!(interval.as_deref(), Some("3600.0"), "in a pass: {in_a_pass}");
         sleep(passes(5)).await;
         assert_eq!(stage.tokens().len(), 1);
     }
@@ -395,11 +387,8 @@ async fn what_cannot_be_repaired_is_not_told_of_as_a_mismatch() {
     assert_eq!((stage.forced(), stage.last().mismatches), ([0, 0], 0));
     stage.store.apply(node(2, &[(DRIVER, "n")]));
     sleep(passes(3)).await;
-    let [attaches, detaches] = stage.forced();
-    assert!(
-        attaches >= 2 && detaches == 0,
-        "{attaches} attaches, {detaches} detaches"
-    );
+    let forced = stage.forced();
+    assert!(forced[0] >= 2 && forced[1] == 0, "{forced:?}");
     assert_eq!(stage.last().mismatches, 2);
 }
 
@@ -417,11 +406,8 @@ async fn a_volume_with_a_secret_is_compared_if_the_driver_may_be_given_it() {
     }];
     stage.configure(true);
     sleep(passes(3)).await;
-    let [attaches, detaches] = stage.forced();
-    assert!(
-        attaches >= 1 && detaches == 0,
-        "{attaches} attaches, {detaches} detaches"
-    );
+    let forced = stage.forced();
+    assert!(forced[0] >= 1 && forced[1] == 0, "{forced:?}");
     assert_eq!(stage.last().mismatches, 1);
 }
 
@@ -438,9 +424,6 @@ async fn a_request_does_not_wait_for_the_end_of_a_pass() {
     let page_call = || work.page_call();
     let evidence = work.list_turns.evidence(listing, page_call, LIMITS, &**work).await;
     assert_eq!(evidence, Ok(ListedEvidence::Silent));
-    assert!(
-        asked.elapsed() < takes + Duration::from_secs(1),
-        "{:?}",
-        asked.elapsed()
-    );
+    let took = asked.elapsed();
+    assert!(took < takes + Duration::from_secs(1), "{took:?}");
 }
