@@ -74,13 +74,9 @@ fn histories() -> u64 {
 fn what_went_wrong_once_does_not_again() {
     for regression in regressions::all() {
         for scenario in ways(&regression, regressions::WAYS.min(histories().div_ceil(10))) {
-            let outcome = run(&scenario, Mutant::default(), false);
-            assert!(
-                outcome.violation.is_none(),
-                "{}\n{}",
-                regression.what,
-                story(&scenario, Mutant::default())
-            );
+            let (what, right) = (regression.what, Mutant::default());
+            let outcome = run(&scenario, right, false);
+            assert!(outcome.violation.is_none(), "{what}\n{}", story(&scenario, right));
         }
     }
 }

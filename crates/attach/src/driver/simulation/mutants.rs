@@ -144,13 +144,27 @@ pub struct Wrong {
 /// Histories that are enough for most mutants.
 const ENOUGH: u64 = 20_000;
 
-fn wrong(what: &'static str, mutant: Mutant, violates: &'static [&'static str]) -> Wrong {
+fn wrong(what: &'static str) -> Wrong {
     Wrong {
         what,
-        mutant,
-        violates,
+        mutant: Mutant::default(),
+        violates: &[],
         world: KindOfWorld::Any,
         budget: ENOUGH,
+    }
+}
+
+impl Wrong {
+    fn in_world(self, world: KindOfWorld) -> Self {
+        Self { world, ..self }
+    }
+
+    fn violates(self, mutant: Mutant, violates: &'static [&'static str]) -> Self {
+        Self {
+            mutant,
+            violates,
+            ..self
+        }
     }
 }
 
@@ -166,86 +180,28 @@ pub fn all() -> Vec<Wrong> {
 /// Those that decide wrongly.
 fn mistaken() -> Vec<Wrong> {
     vec![
-        wrong(
-            "drops the finalizer when Unpublish fails",
-            settling(release_early),
-            &[HELD_WHILE_PUBLISHED],
-        ),
-        wrong(
-            "takes NOT_FOUND for detached",
-            settling(trust_not_found),
-            &[HELD_WHILE_PUBLISHED],
-        ),
-        wrong(
-            "records detached before it drops the finalizer",
-            settling(status_first),
-            &[RELEASED_FIRST],
-        ),
-        wrong(
-            "lets go without Unpublish when it was never attached",
-            deciding(trust_status),
-            &[HELD_WHILE_PUBLISHED],
-        ),
-        wrong("skips the claim", deciding(skip_claim), &[CLAIMED_FIRST]),
-        wrong(
-            "skips protecting the PersistentVolume",
-            deciding(skip_protection),
-            &[PROTECTED_FIRST],
-        ),
-        wrong(
-            "publishes from a PersistentVolume that is being deleted",
-            deciding(forget_volume_deletion),
-            &[WANTED],
-        ),
-        wrong(
-            "claims without noting the node ID",
-            deciding(forget_node_id),
-            &[CLAIMED_FIRST],
-        ),
-        wrong(
-            "forgets former places when it claims anew",
-            deciding(forget_former),
-            &[HELD_WHILE_PUBLISHED, NOTHING_LEFT],
-        ),
-        Wrong {
-            world: KindOfWorld::OtherIdentities,
-            ..wrong(
-                "goes by the name of a PersistentVolume",
-                deciding(go_by_the_name),
-                &[ONCE_CLAIMED, CLAIMED_FIRST],
-            )
-        },
-        Wrong {
-            world: KindOfWorld::OtherIdentities,
-            ..wrong(
-                "sends a node ID that somebody has blanked",
-                Mutant {
-                    resends: Some(blanked),
-                    ..Mutant::default()
-                },
-                &[NAMED],
-            )
-        },
-        wrong(
-            "releases a PersistentVolume that is named",
-            Mutant {
-                rules: Some(Rules {
-                    volume: release_named,
-                    ..Rules::default()
-                }),
-                ..Mutant::default()
-            },
-            &[PROTECTED_WHILE_NAMED, PROTECTED_WHILE_PUBLISHED],
-        ),
-        wrong(
-            "writes to whatever has the name now",
-            Mutant {
-                rules: Some(by(attempt::Rules {
-                    attachment: nameless,
-                    settle: settle_nameless,
-                })),
-                ..Mutant::default()
-            },
+        wrong("drops the finalizer when Unpublish fails").violates(settling(release_early), &[HELD_WHILE_PUBLISHED]),
+        wrong("takes NOT_FOUND for detached").violates(settling(trust_not_found), &[HELD_WHILE_PUBLISHED]),
+        wrong("records detached before it drops the finalizer").violates(settling(status_first), &[RELEASED_FIRST]),
+        wrong("lets go without Unpublish when it was never attached")
+            .violates(deciding(trust_status), &[HELD_WHILE_PUBLISHED]),
+        wrong("skips the claim").violates(deciding(skip_claim), &[CLAIMED_FIRST]),
+        wrong("skips protecting the PersistentVolume").violates(deciding(skip_protection), &[PROTECTED_FIRST]),
+        wrong("publishes from a PersistentVolume that is being deleted")
+            .violates(deciding(forget_volume_deletion), &[WANTED]),
+        wrong("claims without noting the node ID").violates(deciding(forget_node_id), &[CLAIMED_FIRST]),
+        wrong("forgets former places when it claims anew")
+            .violates(deciding(forget_former), &[HELD_WHILE_PUBLISHED, NOTHING_LEFT]),
+        wrong("goes by the name of a PersistentVolume")
+            .in_world(KindOfWorld::OtherIdentities)
+            .violates(deciding(go_by_the_name), &[ONCE_CLAIMED, CLAIMED_FIRST]),
+        wrong("sends a node ID that somebody has blanked")
+            .in_world(KindOfWorld::OtherIdentities)
+            .violates(with_change(|it| it.resends = Some(blanked)), &[NAMED]),
+        wrong("releases a PersistentVolume that is named")
+            .violates(releases_named(), &[PROTECTED_WHILE_NAMED, PROTECTED_WHILE_PUBLISHED]),
+        wrong("writes to whatever has the name now").violates(
+            by(nameless, settle_nameless),
             &[
                 PUBLISHED_FIRST,
                 HELD_WHILE_PUBLISHED,
@@ -254,109 +210,50 @@ fn mistaken() -> Vec<Wrong> {
                 CLAIMED_FIRST,
             ],
         ),
-        wrong(
-            "takes the finalizers of others off with its own",
-            settling(take_all_finalizers),
-            &[FOREIGN_PARTS],
-        ),
-        wrong(
-            "replaces the finalizers by what it knows of them",
-            Mutant {
-                rules: Some(by(attempt::Rules {
-                    attachment: replace_when_adding,
-                    settle: replace_finalizers,
-                })),
-                ..Mutant::default()
-            },
-            &[FOREIGN_PARTS],
-        ),
-        wrong(
-            "detaches what another attachment of the volume uses",
-            deciding(forget_twin),
-            &[NOT_UNDER_A_LIVE_ONE],
-        ),
-        wrong(
-            "sends another request than the PersistentVolume asks for",
-            deciding(forget_read_only),
-            &[RIGHT_REQUEST],
-        ),
+        wrong("takes the finalizers of others off with its own")
+            .violates(settling(take_all_finalizers), &[FOREIGN_PARTS]),
+        wrong("replaces the finalizers by what it knows of them")
+            .violates(by(replace_when_adding, replace_finalizers), &[FOREIGN_PARTS]),
+        wrong("detaches what another attachment of the volume uses")
+            .violates(deciding(forget_twin), &[NOT_UNDER_A_LIVE_ONE]),
+        wrong("sends another request than the PersistentVolume asks for")
+            .violates(deciding(forget_read_only), &[RIGHT_REQUEST]),
     ]
 }
 
 /// Those that record wrongly.
 fn forgetful() -> Vec<Wrong> {
     vec![
-        wrong(
-            "does not record what it has attached",
-            settling(forget_success),
-            &[ATTACHES],
-        ),
-        wrong(
-            "records as attached what it could not attach",
-            settling(believe_failure),
-            &[PUBLISHED_FIRST, ATTACHED_IS_PUBLISHED],
-        ),
-        wrong(
-            "leaves the error of an earlier try on what it has attached",
-            settling(keep_error),
-            &[ATTACHED_WITHOUT_ERROR],
-        ),
-        wrong("loses the publish context", settling(lose_context), &[RIGHT_CONTEXT]),
-        wrong(
-            "keeps keys of an older publish context",
-            settling(keep_context),
-            &[RIGHT_CONTEXT],
-        ),
+        wrong("does not record what it has attached").violates(settling(forget_success), &[ATTACHES]),
+        wrong("records as attached what it could not attach")
+            .violates(settling(believe_failure), &[PUBLISHED_FIRST, ATTACHED_IS_PUBLISHED]),
+        wrong("leaves the error of an earlier try on what it has attached")
+            .violates(settling(keep_error), &[ATTACHED_WITHOUT_ERROR]),
+        wrong("loses the publish context").violates(settling(lose_context), &[RIGHT_CONTEXT]),
+        wrong("keeps keys of an older publish context").violates(settling(keep_context), &[RIGHT_CONTEXT]),
     ]
 }
 
 /// Those whose decisions are right.
 fn careless() -> Vec<Wrong> {
-    let telling = |tells: fn(&CacheChange) -> bool| Mutant {
-        tells: Some(tells),
-        ..Mutant::default()
-    };
-    let omits = |omits: fn(&State, Call, &Pair) -> bool| Mutant {
-        omits: Some(omits),
-        ..Mutant::default()
-    };
+    let telling = |tells: fn(&CacheChange) -> bool| with_change(|it| it.tells = Some(tells));
+    let omitting = |omits: fn(&State, Call, &Pair) -> bool| with_change(|it| it.omits = Some(omits));
     vec![
-        wrong(
-            "forgets to look again when a CSINode changes",
-            telling(|change| change.own.is_some()),
-            &[ATTACHES, DETACHED_AND_GONE],
-        ),
-        wrong(
-            "forgets to look again when a PersistentVolume changes",
+        wrong("forgets to look again when a CSINode changes")
+            .violates(telling(|change| change.own.is_some()), &[ATTACHES, DETACHED_AND_GONE]),
+        wrong("forgets to look again when a PersistentVolume changes").violates(
             telling(|change| !matches!(change.own, Some((AttacherKey::Volume(_), _)))),
             &[ATTACHES, VOLUME_GOES],
         ),
-        wrong(
-            "forgets the PersistentVolume when an attachment goes",
-            telling(|change| change.gone.is_none()),
-            &[VOLUME_GOES, ATTACHES],
-        ),
-        wrong(
-            "forgets to take back a volume whose attachment vanished",
-            omits(compensates),
-            &[TAKEN_BACK, NOTHING_LEFT],
-        ),
-        wrong(
-            "retries without a pause",
-            Mutant {
-                restless: true,
-                ..Mutant::default()
-            },
-            &[NO_BUSY_LOOP],
-        ),
-        Wrong {
-            world: KindOfWorld::LateSuccessors,
-            ..wrong(
-                "takes over with a cache that may be stale",
-                Mutant {
-                    stale: true,
-                    ..Mutant::default()
-                },
+        wrong("forgets the PersistentVolume when an attachment goes")
+            .violates(forgets_attachments(), &[VOLUME_GOES, ATTACHES]),
+        wrong("forgets to take back a volume whose attachment vanished")
+            .violates(omitting(compensates), &[TAKEN_BACK, NOTHING_LEFT]),
+        wrong("retries without a pause").violates(with_change(|it| it.restless = true), &[NO_BUSY_LOOP]),
+        wrong("takes over with a cache that may be stale")
+            .in_world(KindOfWorld::LateSuccessors)
+            .violates(
+                stale(),
                 &[
                     WANTED,
                     PROTECTED_WHILE_PUBLISHED,
@@ -364,104 +261,44 @@ fn careless() -> Vec<Wrong> {
                     NOT_UNDER_A_LIVE_ONE,
                     HELD_WHILE_PUBLISHED,
                 ],
-            )
-        },
-        wrong(
-            "works beside another replica",
-            Mutant {
-                double: true,
-                ..Mutant::default()
-            },
-            &[ONE_AT_A_TIME],
-        ),
+            ),
+        wrong("works beside another replica").violates(with_change(|it| it.double = true), &[ONE_AT_A_TIME]),
     ]
 }
 
 /// Those that leave out one rule.
 fn flawed() -> Vec<Wrong> {
+    const STALE: &[&str] = &[ATTACHES, DETACHED_AND_GONE, ATTACHED_IS_PROTECTED];
     vec![
-        wrong(
-            "calls without a look at the Lease",
-            with(Flaw::Unfenced),
-            &[ONLY_WITH_THE_LEASE],
-        ),
-        wrong(
-            "works at once where it has created the Lease",
-            with(Flaw::Hasty),
-            &[ONE_LEADER],
-        ),
+        wrong("calls without a look at the Lease").violates(with(Flaw::Unfenced), &[ONLY_WITH_THE_LEASE]),
+        wrong("works at once where it has created the Lease").violates(with(Flaw::Hasty), &[ONE_LEADER]),
         Wrong {
             budget: 100_000,
-            ..wrong(
-                "does not know that its machine was suspended",
-                with(Flaw::OneClock),
-                &[ONLY_WITH_THE_LEASE],
-            )
+            ..wrong("does not know that its machine was suspended")
+                .violates(with(Flaw::OneClock), &[ONLY_WITH_THE_LEASE])
         },
-        wrong(
-            "believes whatever says 404",
+        wrong("believes whatever says 404").violates(
             with(Flaw::Believing),
             &[NOT_UNDER_A_LIVE_ONE, PROTECTED_WHILE_NAMED, DETACHED_AND_GONE, ATTACHES],
         ),
-        wrong(
-            "never goes back to an older version",
-            with(Flaw::Forward),
-            &[ATTACHES, DETACHED_AND_GONE, ATTACHED_IS_PROTECTED],
-        ),
-        wrong(
-            "goes on with a watch that broke",
-            with(Flaw::Resuming),
-            &[ATTACHES, DETACHED_AND_GONE, ATTACHED_IS_PROTECTED],
-        ),
-        wrong(
-            "takes an answer for all that the watch has told up to it",
-            with(Flaw::Ahead),
-            &[NOT_HELD_BACK],
-        ),
-        Wrong {
-            world: KindOfWorld::SlowRequests,
-            ..wrong(
-                "lets the requests of all drivers wait in one line",
-                with(Flaw::OneLine),
-                &[QUICK_BESIDE_SLOW],
-            )
-        },
-        Wrong {
-            world: KindOfWorld::Stalls,
-            ..wrong(
-                "lists everything again after a stall of two seconds",
-                with(Flaw::Impatient),
-                &[NO_LIST_FOR_A_STALL],
-            )
-        },
-        wrong(
-            "takes an attachment without its annotation for one that was never attached",
-            deciding(trust_the_note),
-            &[HELD_WHILE_PUBLISHED],
-        ),
-        wrong(
-            "releases without a call when the driver has lost PUBLISH_UNPUBLISH",
-            with(Flaw::Unattached),
-            &[HELD_WHILE_PUBLISHED],
-        ),
-        wrong(
-            "takes half a listing for a whole one",
-            with(Flaw::HalfListed),
-            &[WANTED],
-        ),
-        wrong("sends no Secret", with(Flaw::Secretless), &[RIGHT_SECRET]),
-        wrong(
-            "sends any Secret that a PersistentVolume names",
-            with(Flaw::Generous),
-            &[ALLOWED_SECRET],
-        ),
-        wrong(
-            "forgets a wait when the attachment goes",
-            forgets_attachments(),
-            &[NO_FORGOTTEN_WAIT],
-        ),
-        wrong(
-            "writes what an attach came to over whatever is there now",
+        wrong("never goes back to an older version").violates(with(Flaw::Forward), STALE),
+        wrong("goes on with a watch that broke").violates(with(Flaw::Resuming), STALE),
+        wrong("takes an answer for all that the watch has told up to it").violates(with(Flaw::Ahead), &[NOT_HELD_BACK]),
+        wrong("lets the requests of all drivers wait in one line")
+            .in_world(KindOfWorld::SlowRequests)
+            .violates(with(Flaw::OneLine), &[QUICK_BESIDE_SLOW]),
+        wrong("lists everything again after a stall of two seconds")
+            .in_world(KindOfWorld::Stalls)
+            .violates(with(Flaw::Impatient), &[NO_LIST_FOR_A_STALL]),
+        wrong("takes an attachment without its annotation for one that was never attached")
+            .violates(deciding(trust_the_note), &[HELD_WHILE_PUBLISHED]),
+        wrong("releases without a call when the driver has lost PUBLISH_UNPUBLISH")
+            .violates(with(Flaw::Unattached), &[HELD_WHILE_PUBLISHED]),
+        wrong("takes half a listing for a whole one").violates(with(Flaw::HalfListed), &[WANTED]),
+        wrong("sends no Secret").violates(with(Flaw::Secretless), &[RIGHT_SECRET]),
+        wrong("sends any Secret that a PersistentVolume names").violates(with(Flaw::Generous), &[ALLOWED_SECRET]),
+        wrong("forgets a wait when the attachment goes").violates(forgets_attachments(), &[NO_FORGOTTEN_WAIT]),
+        wrong("writes what an attach came to over whatever is there now").violates(
             settling(forget_version),
             &[
                 PUBLISHED_FIRST,
@@ -471,55 +308,48 @@ fn flawed() -> Vec<Wrong> {
                 RIGHT_CONTEXT,
             ],
         ),
-        wrong(
-            "serves volumes of other drivers",
-            deciding(forget_driver),
-            &[RIGHT_DRIVER],
-        ),
+        wrong("serves volumes of other drivers").violates(deciding(forget_driver), &[RIGHT_DRIVER]),
     ]
 }
 
 /// It does not look again when an attachment goes.
 pub(super) fn forgets_attachments() -> Mutant {
-    Mutant {
-        tells: Some(|change| change.gone.is_none()),
-        ..Mutant::default()
-    }
+    with_change(|mutant| mutant.tells = Some(|change| change.gone.is_none()))
+}
+
+pub(super) fn stale() -> Mutant {
+    with_change(|mutant| mutant.stale = true)
 }
 
 pub(super) fn with(flaw: Flaw) -> Mutant {
-    Mutant {
-        flaw: Some(flaw),
-        ..Mutant::default()
-    }
+    with_change(|mutant| mutant.flaw = Some(flaw))
 }
+
+fn with_change(change: impl FnOnce(&mut Mutant)) -> Mutant {
+    let mut mutant = Mutant::default();
+    change(&mut mutant);
+    mutant
+}
+
+type Decide = for<'a> fn(&Observed<'a>) -> Action<'a>;
+type Settle = fn(&Observed<'_>, &Outcome, Timestamp) -> Vec<Write>;
 
 /// An operator whose attempts go by these rules.
-fn by(attempt: attempt::Rules) -> Rules {
-    Rules {
-        attempt,
-        ..Rules::default()
-    }
+fn by(attachment: Decide, settle: Settle) -> Mutant {
+    let attempt = attempt::Rules { attachment, settle };
+    with_change(|mutant| mutant.rules.get_or_insert_default().attempt = attempt)
 }
 
-fn settling(settle: fn(&Observed<'_>, &Outcome, Timestamp) -> Vec<Write>) -> Mutant {
-    Mutant {
-        rules: Some(by(attempt::Rules {
-            settle,
-            ..attempt::Rules::default()
-        })),
-        ..Mutant::default()
-    }
+fn settling(settle: Settle) -> Mutant {
+    by(attempt::Rules::default().attachment, settle)
 }
 
-pub(super) fn deciding(attachment: for<'a> fn(&Observed<'a>) -> Action<'a>) -> Mutant {
-    Mutant {
-        rules: Some(by(attempt::Rules {
-            attachment,
-            ..attempt::Rules::default()
-        })),
-        ..Mutant::default()
-    }
+pub(super) fn deciding(attachment: Decide) -> Mutant {
+    by(attachment, attempt::Rules::default().settle)
+}
+
+fn releases_named() -> Mutant {
+    with_change(|mutant| mutant.rules.get_or_insert_default().volume = release_named)
 }
 
 /// An Unpublish that no attachment asks for.

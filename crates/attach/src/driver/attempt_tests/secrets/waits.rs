@@ -76,7 +76,9 @@ async fn nothing_waits_for_a_secret_that_the_volume_does_not_name_any_more() {
     seconds(60).await;
     let state = || (scene.reads().len(), scene.waiting());
     assert_eq!(state(), (before, Some(1)), "that is not allowed");
-    scene.volume_with("va0", &json!({"spec": {"csi": {"driver": "another.test"}}}));
+    let secret = json!({"namespace": "elsewhere", "name": "third"});
+    let csi = json!({"driver": "another.test", "controllerPublishSecretRef": secret});
+    scene.volume_with("va0", &json!({"spec": {"csi": csi}}));
     seconds(10).await;
     assert_eq!(state(), (before, None), "of a volume of another driver");
     scene.volume("va0", None);

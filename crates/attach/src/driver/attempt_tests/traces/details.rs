@@ -20,8 +20,9 @@ async fn a_write_that_is_sent_again_says_how_often() {
         .iter()
         .map(|span| (resent(span), status(span), span.failed))
         .collect();
-    let ([bad, good], count) = ([503, 200].map(Attribute::I64), |count| Some(Attribute::I64(count)));
-    let expected = [(None, bad.clone(), true), (count(1), bad, true), (count(2), good, false)];
+    let [no, ok] = [503, 200].map(Attribute::I64);
+    let count = |count| Some(Attribute::I64(count));
+    let expected = [(None, no.clone(), true), (count(1), no, true), (count(2), ok, false)];
     assert_eq!(writes, expected);
     // Nothing else was sent twice, and what went well in the end went well.
     let mut others = spans.iter().filter(|span| span.name != WRITE);
