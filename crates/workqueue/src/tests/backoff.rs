@@ -25,34 +25,20 @@ fn refuses_numbers_that_make_no_backoff() {
 
 #[test]
 fn grows_by_the_factor_up_to_the_maximum() {
+    let doubled = [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000];
+    let tripled = [100, 300, 900, 1_000, 1_000, 1_000, 1_000, 1_000];
     let cases = [
-        (
-            SECOND,
-            60 * SECOND,
-            2.0,
-            [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000],
-        ),
-        (
-            SECOND / 10,
-            SECOND,
-            3.0,
-            [100, 300, 900, 1_000, 1_000, 1_000, 1_000, 1_000],
-        ),
+        (SECOND, 60 * SECOND, 2.0, doubled),
+        (SECOND / 10, SECOND, 3.0, tripled),
         (SECOND, 60 * SECOND, 1.0, [1_000; 8]),
         (SECOND, SECOND, 10.0, [1_000; 8]),
     ];
     for (initial, max, factor, want) in cases {
         let backoff = Backoff::new(initial, max, factor, 0).unwrap();
         for (failures, millis) in (0..).zip(want) {
-            assert_eq!(
-                backoff.base(failures),
-                Duration::from_millis(millis),
-                "{backoff:?} after {failures}"
-            );
-            assert_eq!(
-                backoff.delay(failures, &mut Rng::with_seed(1)),
-                Duration::from_millis(millis)
-            );
+            let delay = backoff.delay(failures, &mut Rng::with_seed(1));
+            let (base, want) = (backoff.base(failures), Duration::from_millis(millis));
+            assert_eq!([base, delay], [want; 2], "{backoff:?} after {failures}");
         }
     }
 }

@@ -168,10 +168,8 @@ async fn a_hold_is_no_wait_for_a_limit() {
     let running = take(&queue).unwrap();
     assert!(take(&queue).is_none());
     advance(3 * SECOND).await;
-    assert!(
-        take(&queue).is_none(),
-        "the hold ended two seconds ago, the lane is full"
-    );
+    // The hold ended two seconds ago, the lane is full.
+    assert!(take(&queue).is_none());
     running.finish(RunResult::Done);
     assert_eq!(waits(&queue), (2 * SECOND, 2 * SECOND));
 }

@@ -9,18 +9,15 @@ use super::{ATTACH, SECOND, fail, item, limits, plain_backoff, queue, settle, ta
 async fn a_failed_key_is_held_for_growing_delays() {
     let queue = queue();
     queue.add(item("a", 1));
+    let mut held = Duration::ZERO;
     for (failures, seconds) in (0..).zip([1, 2, 4, 8, 16, 32, 60, 60]) {
         let before = Instant::now();
         let run = queue.next().await.unwrap();
         assert_eq!((run.failures, run.attempt()), (failures, failures + 1));
         assert_eq!(run.trigger, if failures == 0 { Trigger::Event } else { Trigger::Retry });
         assert_eq!(run.retry_delay, seconds * SECOND);
-        if failures > 0 {
-            assert_eq!(
-                before.elapsed(),
-                [1, 2, 4, 8, 16, 32, 60][failures as usize - 1] * SECOND
-            );
-        }
+        assert_eq!(before.elapsed(), held);
+        held = run.retry_delay;
         assert_eq!(run.waited(), Duration::ZERO, "a hold is no waiting for a slot");
         run.finish(RunResult::Failed);
         assert!(queue.is_held(&"a"));
@@ -39,10 +36,8 @@ async fn the_hold_is_the_delay_of_the_ticket() {
     queue.add(item("a", 1));
     let run = take(&queue).unwrap();
     let delay = run.retry_delay;
-    assert!(
-        delay >= 5 * SECOND && delay <= 15 * SECOND && delay != 10 * SECOND,
-        "{delay:?}"
-    );
+    let is_drawn = (5 * SECOND..=15 * SECOND).contains(&delay) && delay != 10 * SECOND;
+    assert!(is_drawn, "{delay:?}");
     advance(SECOND).await;
     let failed_at = Instant::now();
     run.finish(RunResult::Failed);
@@ -105,8 +100,6 @@ async fn a_hold_that_ended_while_the_lane_was_full_counts_as_waiting() {
     advance(3 * SECOND).await;
     busy.finish(RunResult::Done);
     let run = take(&queue).unwrap();
-    assert_eq!(
-        (run.ready_since, run.waited(), run.lane),
-        (ready_at, 2 * SECOND, ATTACH)
-    );
+    assert_eq!((run.ready_since, run.lane), (ready_at, ATTACH));
+    assert_eq!(run.waited(), 2 * SECOND);
 }

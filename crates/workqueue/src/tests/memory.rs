@@ -10,29 +10,18 @@ use super::super::{CauseCode, Item, QueueLimits, Rate, RunResult};
 use super::{ATTACH, SECOND, plain_backoff};
 
 fn state() -> (QueueState<u32>, Instant) {
-    let now = Instant::now();
-    (
-        QueueState::new(
-            plain_backoff(),
-            QueueLimits::default(),
-            Rate::default(),
-            Rng::with_seed(1),
-            Arc::new(NoObserver),
-            now,
-        ),
-        now,
-    )
+    let (now, rng, observer) = (Instant::now(), Rng::with_seed(1), Arc::new(NoObserver));
+    let (backoff, limits) = (plain_backoff(), QueueLimits::default());
+    let state = QueueState::new(backoff, limits, Rate::default(), rng, observer, now);
+    (state, now)
 }
 
 #[test]
 fn settled_keys_leave_nothing_behind() {
     let (mut state, now) = state();
     for key in 0..50_000 {
-        state.add(
-            Item::new(key, ATTACH, 0).in_group(format!("node-{}", key % 500)),
-            |_| (),
-            now,
-        );
+        let node = format!("node-{}", key % 500);
+        state.add(Item::new(key, ATTACH, 0).in_group(node), |_| (), now);
     }
     let mut runs = Vec::new();
     while let NextRun::Run(run) = state.next(now) {

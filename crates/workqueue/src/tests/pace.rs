@@ -20,27 +20,19 @@ fn hasty() -> Queue<u32> {
     .build()
 }
 
-/// Adds so many keys, which all fail.
-fn fail(queue: &Queue<u32>, keys: std::ops::Range<u32>) {
+/// Adds so many keys, whose runs all end so.
+fn end(queue: &Queue<u32>, keys: std::ops::Range<u32>, result: RunResult) {
     for key in keys.clone() {
         queue.add(Item::new(key, ATTACH, 0));
     }
     let runs = take_all(queue);
     assert_eq!(runs.len(), keys.len(), "what never failed does not wait");
     for run in runs {
-        run.finish(RunResult::Failed);
+        run.finish(result);
     }
 }
 
-/// Adds so many keys, which all wait for something.
-fn wait(queue: &Queue<u32>, keys: std::ops::Range<u32>) {
-    for key in keys {
-        queue.add(Item::new(key, ATTACH, 0));
-    }
-    for run in take_all(queue) {
-        run.finish(RunResult::Waits { fingerprint: 0 });
-    }
-}
+
 
 /// How long the next failure would wait.
 fn next_delay(queue: &Queue<u32>, key: u32) -> Duration {
@@ -54,14 +46,14 @@ fn next_delay(queue: &Queue<u32>, key: u32) -> Duration {
 #[tokio::test(start_paused = true)]
 async fn a_second_of_failures_waits_for_its_backoff_only() {
     let queue = hasty();
-    fail(&queue, 0..9);
+    end(&queue, 0..9, RunResult::Failed);
     assert_eq!(next_delay(&queue, 100), INITIAL);
 }
 
 #[tokio::test(start_paused = true)]
 async fn many_failures_wait_until_they_are_paid_for() {
     let queue = hasty();
-    fail(&queue, 0..30);
+    end(&queue, 0..30, RunResult::Failed);
     let delay = next_delay(&queue, 100);
     assert!((2.0..=2.2).contains(&delay.as_secs_f64()), "{delay:?}");
     // Those that failed before the debt was there come at once, fail again, and wait as long as the debt is then.
@@ -89,7 +81,7 @@ async fn what_succeeds_costs_nothing() {
 #[tokio::test(start_paused = true)]
 async fn nothing_waits_longer_than_a_minute_for_others() {
     let queue = hasty();
-    fail(&queue, 0..10_000);
+    end(&queue, 0..10_000, RunResult::Failed);
     assert_eq!(next_delay(&queue, 20_000), SECOND * 60);
     // And the debt does not grow beyond that.
     advance(SECOND * 70).await;
@@ -102,9 +94,9 @@ async fn nothing_waits_longer_than_a_minute_for_others() {
 #[tokio::test(start_paused = true)]
 async fn waits_cost_those_who_fail_nothing_and_the_other_way_round() {
     let queue = hasty();
-    wait(&queue, 0..5000);
+    end(&queue, 0..5000, RunResult::Waits { fingerprint: 0 });
     assert_eq!(next_delay(&queue, 10_000), INITIAL, "nothing failed");
-    fail(&queue, 10_000..15_000);
+    end(&queue, 10_000..15_000, RunResult::Failed);
     queue.add(Item::new(20_000, ATTACH, 0));
     let run = take(&queue).unwrap();
     assert_eq!((run.retry_delay, run.wait_delay), (SECOND * 60, SECOND * 60));
@@ -136,11 +128,8 @@ async fn a_wait_ends_a_row_of_failures_and_a_failure_one_of_waits() {
     ];
     for (result, failed, waits, in_a_row) in cases {
         queue.next().await.unwrap().finish(result);
-        assert_eq!(
-            queue.add(Item::new(1, ATTACH, 0)),
-            AddResult::Swallowed,
-            "the inputs are the same"
-        );
+        let again = queue.add(Item::new(1, ATTACH, 0));
+        assert_eq!(again, AddResult::Swallowed, "the inputs are the same");
         let run = queue.next().await.unwrap();
         assert_eq!((run.retry_delay, run.wait_delay), (SECOND * failed, SECOND * waits));
         assert_eq!(run.waits(), in_a_row);

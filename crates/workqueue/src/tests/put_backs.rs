@@ -70,10 +70,8 @@ async fn what_is_taken_away_during_the_run_is_put_back_after_the_pause() {
         assert_eq!(queue.add(item("a", 1)), AddResult::Swallowed);
         let before = Instant::now();
         let run = queue.next().await.unwrap();
-        assert_eq!(
-            (before.elapsed(), run.waits(), run.trigger),
-            (SECOND, 1, Trigger::Retry)
-        );
+        assert_eq!((run.waits(), run.trigger), (1, Trigger::Retry));
+        assert_eq!(before.elapsed(), SECOND);
     }
 }
 

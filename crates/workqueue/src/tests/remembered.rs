@@ -20,11 +20,8 @@ fn remembered(queue: &Queue<u32>) -> Option<u32> {
 #[test]
 fn what_is_remembered_is_there_before_the_key_runs() {
     let queue = queue();
-    assert_eq!(
-        queue.remember(&KEY, |memory| *memory = 1),
-        None,
-        "of nothing, nothing is remembered"
-    );
+    // Of nothing, nothing is remembered.
+    assert_eq!(queue.remember(&KEY, |memory| *memory = 1), None);
     queue.add_and_remember(item(KEY, 1), |memory| *memory = 7);
     let run = take(&queue).unwrap();
     assert_eq!(remembered(&queue), Some(7));

@@ -68,18 +68,12 @@ async fn produce(world: Arc<World>, queue: Queue<usize>, seed: u64) {
 
 async fn work(world: &World, ticket: Ticket<usize>, rng: &mut fastrand::Rng) {
     let (key, lane) = (ticket.key, ticket.lane.index());
-    assert!(
-        !world.running[key].swap(true, Ordering::SeqCst),
-        "two runs of key {key}"
-    );
-    assert!(
-        world.in_lane[lane].fetch_add(1, Ordering::SeqCst) < LANE_LIMIT,
-        "too many runs in lane {lane}"
-    );
-    assert!(
-        world.in_group[key % 8].fetch_add(1, Ordering::SeqCst) < GROUP_LIMIT,
-        "too many runs of one group"
-    );
+    let was_running = world.running[key].swap(true, Ordering::SeqCst);
+    assert!(!was_running, "two runs of key {key}");
+    let in_lane = world.in_lane[lane].fetch_add(1, Ordering::SeqCst);
+    assert!(in_lane < LANE_LIMIT, "too many runs in lane {lane}");
+    let in_group = world.in_group[key % 8].fetch_add(1, Ordering::SeqCst);
+    assert!(in_group < GROUP_LIMIT, "too many runs of one group");
     tokio::task::yield_now().await;
     world.in_group[key % 8].fetch_sub(1, Ordering::SeqCst);
     world.in_lane[lane].fetch_sub(1, Ordering::SeqCst);
@@ -98,55 +92,48 @@ async fn work(world: &World, ticket: Ticket<usize>, rng: &mut fastrand::Rng) {
     }
 }
 
-#[test]
-fn sixteen_tasks_lose_no_key_and_pass_no_limit() {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(4)
-        .enable_time()
-        .build()
-        .unwrap();
-    runtime.block_on(async {
-        let lane = LaneLimits {
-            max_running: LANE_LIMIT,
-            // `per_group` is for these.
-            rate_limited: true,
-        };
-        let backoff = Backoff::new(Duration::from_millis(1), Duration::from_millis(2), 2.0, 10).unwrap();
-        let limits = QueueLimits {
-            lanes: vec![lane; 3],
-            per_group: GROUP_LIMIT,
-            ..QueueLimits::default()
-        };
-        let queue = Builder {
-            limits,
-            ..Builder::new(backoff)
-        }
-        .build();
-        let world = Arc::new(World::new());
-        let mut tasks = tokio::task::JoinSet::new();
-        for seed in 0..PRODUCERS as u64 {
-            tasks.spawn(produce(Arc::clone(&world), queue.clone(), seed));
-        }
-        for seed in 0..CONSUMERS as u64 {
-            let (world, queue) = (Arc::clone(&world), queue.clone());
-            tasks.spawn(async move {
-                let mut rng = fastrand::Rng::with_seed(1_000 + seed);
-                while let Some(ticket) = queue.next().await {
-                    work(&world, ticket, &mut rng).await;
-                }
-            });
-        }
-        let finished = timeout(Duration::from_mins(1), async {
-            while !world.all_settled() {
-                world.progress.notified().await;
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn sixteen_tasks_lose_no_key_and_pass_no_limit() {
+    let lane = LaneLimits {
+        max_running: LANE_LIMIT,
+        // `per_group` is for these.
+        rate_limited: true,
+    };
+    let backoff = Backoff::new(Duration::from_millis(1), Duration::from_millis(2), 2.0, 10).unwrap();
+    let limits = QueueLimits {
+        lanes: vec![lane; 3],
+        per_group: GROUP_LIMIT,
+        ..QueueLimits::default()
+    };
+    let queue = Builder {
+        limits,
+        ..Builder::new(backoff)
+    }
+    .build();
+    let world = Arc::new(World::new());
+    let mut tasks = tokio::task::JoinSet::new();
+    for seed in 0..PRODUCERS as u64 {
+        tasks.spawn(produce(Arc::clone(&world), queue.clone(), seed));
+    }
+    for seed in 0..CONSUMERS as u64 {
+        let (world, queue) = (Arc::clone(&world), queue.clone());
+        tasks.spawn(async move {
+            let mut rng = fastrand::Rng::with_seed(1_000 + seed);
+            while let Some(ticket) = queue.next().await {
+                work(&world, ticket, &mut rng).await;
             }
         });
-        finished.await.expect("every key settles with its newest inputs");
-        queue.close();
-        while let Some(task) = tasks.join_next().await {
-            task.unwrap();
+    }
+    let finished = timeout(Duration::from_mins(1), async {
+        while !world.all_settled() {
+            world.progress.notified().await;
         }
-        queue.drained().await;
-        assert!(queue.is_empty());
     });
+    finished.await.expect("every key settles with its newest inputs");
+    queue.close();
+    while let Some(task) = tasks.join_next().await {
+        task.unwrap();
+    }
+    queue.drained().await;
+    assert!(queue.is_empty());
 }

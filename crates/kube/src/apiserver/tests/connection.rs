@@ -52,6 +52,13 @@ async fn send(client: &Client, path: &str) -> Result<Response<Body>, kube::Error
     client.send(Request::get(path).body(Body::empty()).unwrap()).await
 }
 
+/// A watch that has told the first thing.
+async fn watching(client: &Client) -> Body {
+    let mut watch = send(client, "/watch").await.unwrap().into_body();
+    assert!(watch.frame().await.unwrap().is_ok());
+    watch
+}
+
 /// Begins one of several watches.
 async fn watch(client: &Client, number: usize) -> Result<Response<Body>, kube::Error> {
     send(client, &format!("/watch?watch=true&fieldSelector={number}")).await
@@ -66,11 +73,8 @@ async fn get(client: &Client, path: &str) -> Result<usize, String> {
 async fn ask(client: &Client, path: &str) -> Result<(u16, usize), String> {
     let response = send(client, path).await.map_err(|error| error.to_string())?;
     let status = response.status().as_u16();
-    let body = response
-        .into_body()
-        .collect()
-        .await
-        .map_err(|error| error.to_string())?;
+    let body = response.into_body().collect().await;
+    let body = body.map_err(|error| error.to_string())?;
     let number = String::from_utf8(body.to_bytes().to_vec()).unwrap();
     Ok((status, number.parse().unwrap()))
 }
@@ -110,8 +114,7 @@ async fn an_idle_connection_that_is_swallowed_is_replaced_before_it_is_needed() 
 async fn a_watch_notices_that_its_connection_is_swallowed() {
     let network = network();
     let client = network.watch_client();
-    let mut watch = send(&client, "/watch").await.unwrap().into_body();
-    assert!(watch.frame().await.unwrap().is_ok());
+    let mut watch = watching(&client).await;
     assert!(timeout(LONG, watch.frame()).await.is_err(), "a silent watch goes on");
     network.swallow();
     let cut = Instant::now();
@@ -158,18 +161,15 @@ async fn a_stall_ends_no_watch_and_a_short_one_fails_no_request() {
     for tenths in 0..40 {
         let network = network();
         let (watches, requests) = (network.watch_client(), network.client());
-        let mut watch = send(&watches, "/watch").await.unwrap().into_body();
-        assert!(watch.frame().await.unwrap().is_ok());
+        let mut watch = watching(&watches).await;
         assert!(get(&requests, "/").await.is_ok());
         sleep(Duration::from_millis(100) * tenths).await;
         network.stall(Duration::from_millis(2500));
         assert_eq!(get(&requests, "/").await, Ok(1), "after {tenths} tenths of a second");
         sleep(Duration::from_secs(20)).await;
         network.stall(Duration::from_secs(6));
-        assert!(
-            timeout(MINUTE, watch.frame()).await.is_err(),
-            "after {tenths} tenths of a second"
-        );
+        let goes_on = timeout(MINUTE, watch.frame()).await.is_err();
+        assert!(goes_on, "after {tenths} tenths of a second");
         assert_eq!(get(&watches, "/").await, Ok(0), "after {tenths} tenths of a second");
     }
 }
@@ -179,8 +179,7 @@ async fn a_stall_ends_no_watch_and_a_short_one_fails_no_request() {
 async fn a_slow_connection_is_kept() {
     let network = network();
     let client = network.client();
-    let mut watch = send(&client, "/watch").await.unwrap().into_body();
-    assert!(watch.frame().await.unwrap().is_ok());
+    let mut watch = watching(&client).await;
     network.slow(Duration::from_millis(750));
     assert!(timeout(MINUTE, watch.frame()).await.is_err(), "the watch goes on");
     assert_eq!(get(&client, "/").await, Ok(0));
@@ -201,14 +200,11 @@ async fn a_connection_outlives_a_standstill_of_the_process() {
 #[tokio::test(start_paused = true)]
 async fn the_next_request_after_one_that_was_given_up_takes_a_new_connection() {
     let (network, client) = connected().await;
-    let mut watch = send(&client, "/watch").await.unwrap().into_body();
-    assert!(watch.frame().await.unwrap().is_ok());
+    let mut watch = watching(&client).await;
     assert!(timeout(Duration::from_secs(5), get(&client, "/hang")).await.is_err());
     assert_eq!(timeout(LONG, get(&client, "/hang")).await.unwrap(), Ok(1));
-    assert!(
-        timeout(MINUTE, watch.frame()).await.is_err(),
-        "what runs over the old one goes on"
-    );
+    // What runs over the old one goes on.
+    assert!(timeout(MINUTE, watch.frame()).await.is_err());
     assert_eq!(get(&client, "/").await, Ok(1));
     assert_eq!(network.opened(), 2);
 }
@@ -217,11 +213,8 @@ async fn the_next_request_after_one_that_was_given_up_takes_a_new_connection() {
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_falls_silent_before_its_end_costs_the_connection() {
     let (network, client) = connected().await;
-    for (path, silence, next) in [
-        ("/watch", 300, 0),
-        ("/watch?watch=true", 5_000, 0),
-        ("/watch", 5_000, 1),
-    ] {
+    let (answer, watch) = ("/watch", "/watch?watch=true");
+    for (path, silence, next) in [(answer, 300, 0), (watch, 5_000, 0), (answer, 5_000, 1)] {
         let mut body = send(&client, path).await.unwrap().into_body();
         sleep(MINUTE).await;
         assert!(body.frame().await.unwrap().is_ok());
@@ -246,11 +239,8 @@ async fn many_requests_that_are_given_up_together_cost_one_connection() {
 #[tokio::test(start_paused = true)]
 async fn a_request_that_is_let_go_early_leaves_the_connection() {
     let (network, client) = connected().await;
-    assert!(
-        timeout(Duration::from_millis(300), get(&client, "/hang"))
-            .await
-            .is_err()
-    );
+    let let_go = timeout(Duration::from_millis(300), get(&client, "/hang")).await;
+    assert!(let_go.is_err());
     assert_eq!(get(&client, "/").await, Ok(0));
     assert_eq!(network.opened(), 1);
 }
@@ -289,8 +279,7 @@ async fn an_api_server_that_refuses_everything_is_left() {
             } else {
                 network.client()
             };
-            let mut watch = send(&client, "/watch").await.unwrap().into_body();
-            assert!(watch.frame().await.unwrap().is_ok());
+            let mut watch = watching(&client).await;
             for status in statuses {
                 let answer = ask(&client, &format!("/{status}")).await;
                 assert_eq!(answer, Ok((*status, 0)), "{statuses:?}");

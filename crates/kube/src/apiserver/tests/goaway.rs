@@ -81,11 +81,8 @@ impl Server {
     async fn serve(self, number: usize, end: DuplexStream) -> io::Result<()> {
         let none = Vec::new();
         let mut acts = self.acts.get(number).unwrap_or(&none).iter();
-        let fallback = if number < self.acts.len() {
-            Act::Answer
-        } else {
-            self.others
-        };
+        let is_listed = number < self.acts.len();
+        let fallback = if is_listed { Act::Answer } else { self.others };
         let mut frames = FrameServer::begin(end).await?;
         loop {
             let (stream, body) = frames.request().await?;
@@ -108,11 +105,8 @@ impl Server {
     }
 
     fn seen(&self) -> Vec<(usize, u32)> {
-        self.seen
-            .lock()
-            .iter()
-            .map(|(number, stream, _)| (*number, *stream))
-            .collect()
+        let seen = self.seen.lock();
+        seen.iter().map(|(number, stream, _)| (*number, *stream)).collect()
     }
 }
 
@@ -121,10 +115,8 @@ async fn send(client: &Client, method: Method, body: &'static str) -> Result<u16
     *request.method_mut() = method;
     *request.uri_mut() = Uri::from_static("/apis/storage.k8s.io/v1/volumeattachments/a");
     let sent = tokio::time::timeout(Duration::from_mins(1), client.send(request));
-    let answer = sent
-        .await
-        .expect("it ends")
-        .map_err(|error| crate::error_chain::chain(&error))?;
+    let answer = sent.await.expect("it ends");
+    let answer = answer.map_err(|error| crate::error_chain::chain(&error))?;
     Ok(answer.status().as_u16())
 }
 
@@ -139,17 +131,11 @@ async fn a_request_that_was_refused_unprocessed_is_sent_again_unseen() {
         for method in [Method::PATCH, Method::GET, Method::POST, Method::PUT] {
             let body = if method == Method::GET { "" } else { "{\"a\": 1}" };
             let server = Server::new(vec![vec![act]], Act::Answer);
-            assert_eq!(
-                send(&server.client(), method.clone(), body).await,
-                Ok(200),
-                "{act:?} {method}"
-            );
-            let seen = server.seen.lock().clone();
-            assert_eq!(seen.len(), 2, "{act:?} {method}");
-            assert!(
-                seen.iter().all(|(_, _, sent)| sent == body.as_bytes()),
-                "{act:?} {method}"
-            );
+            let answer = send(&server.client(), method.clone(), body).await;
+            assert_eq!(answer, Ok(200), "{act:?} {method}");
+            let seen = server.seen.lock();
+            let bodies: Vec<&[u8]> = seen.iter().map(|(_, _, sent)| &**sent).collect();
+            assert_eq!(bodies, [body.as_bytes(); 2], "{act:?} {method}");
         }
     }
 }

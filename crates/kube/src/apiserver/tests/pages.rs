@@ -29,10 +29,8 @@ async fn listed(sizes: &[usize]) -> (Vec<usize>, usize) {
         let (from, limit) = (number("continue="), number("limit="));
         log.lock().push(limit);
         let to = total.min(from + limit);
-        let items: Vec<Value> = sizes_of[from..to]
-            .iter()
-            .map(|size| json!({"x": "x".repeat(*size)}))
-            .collect();
+        let items = sizes_of[from..to].iter().map(|size| json!({"x": "x".repeat(*size)}));
+        let items: Vec<Value> = items.collect();
         let next = if to < total { to.to_string() } else { String::new() };
         let list = json!({"kind": "CSINodeList", "metadata": {"continue": next}, "items": items});
         async move { Ok::<_, io::Error>(Response::new(Full::<Bytes>::from(list.to_string()))) }
@@ -40,12 +38,9 @@ async fn listed(sizes: &[usize]) -> (Vec<usize>, usize) {
     let mut service = ListWatchService::new(server, Duration::from_mins(1), WatchAnswers::default());
     let (mut next, mut largest, mut objects) = (String::new(), 0, 0);
     loop {
-        let token = if next.is_empty() {
-            String::new()
-        } else {
-            format!("&continue={next}")
-        };
-        let uri = format!("/apis/storage.k8s.io/v1/csinodes?&limit=500{token}");
+        let token = (!next.is_empty()).then(|| format!("&continue={next}"));
+        let query = format!("&limit=500{}", token.unwrap_or_default());
+        let uri = format!("/apis/storage.k8s.io/v1/csinodes?{query}");
         let request = Request::get(uri).body(Body::empty()).unwrap();
         let answer = service.ready().await.unwrap().call(request).await.unwrap();
         let body = answer.into_body().collect().await.unwrap().to_bytes();
@@ -96,19 +91,13 @@ async fn asked_too_late(requests: &[&str], padding: usize) -> (Vec<String>, Vec<
             });
             Response::builder().status(410).body(expired.to_string())
         } else {
-            let (next, padding) = if query.contains("limit=0") {
-                ("", padding)
-            } else {
-                ("next", 0)
-            };
+            let is_whole = query.contains("limit=0");
+            let (next, padding) = if is_whole { ("", padding) } else { ("next", 0) };
             let list = json!({"kind": "CSINodeList", "metadata": {"continue": next}, "items": [{}]});
             Response::builder().body(list.to_string() + &" ".repeat(padding))
         };
-        async move {
-            answer
-                .map(|answer| answer.map(Full::<Bytes>::from))
-                .map_err(io::Error::other)
-        }
+        let answer = answer.map(|answer| answer.map(Full::<Bytes>::from));
+        async move { answer.map_err(io::Error::other) }
     });
     let mut service = ListWatchService::new(server, Duration::from_mins(1), WatchAnswers::default());
     let mut statuses = Vec::new();
@@ -131,10 +120,8 @@ const ONE: &str = "&limit=1";
 async fn after_a_page_that_came_too_late_the_list_is_asked_for_as_a_whole_once() {
     let requests = [FIRST, FURTHER, ONE, FIRST, FIRST, FURTHER, FIRST];
     let (asked, statuses) = asked_too_late(&requests, 0).await;
-    assert_eq!(
-        asked,
-        ["&limit=100", FURTHER, ONE, "&limit=0", FIRST, FURTHER, "&limit=0"]
-    );
+    let (page, whole) = ("&limit=100", "&limit=0");
+    assert_eq!(asked, [page, FURTHER, ONE, whole, FIRST, FURTHER, whole]);
     assert_eq!(statuses, [200, 410, 200, 200, 200, 410, 200].map(Some));
 }
 

@@ -27,7 +27,7 @@ use crate::decide::patch::{PatchType, WriteTarget};
 use crate::objects::{CsiNodeWire, SecretReference};
 use crate::trace_pipeline::pipeline;
 
-use crate::telemetry::{Metrics, SHUTDOWN_CAP, Span, SpanKind, SpanOptions};
+use crate::telemetry::{Metrics, SHUTDOWN_CAP, Span, SpanKind, SpanOptions, TelemetryGuard, Tracer};
 use csi_attacher_model::provision::CapacityManager;
 use csi_attacher_testbed::api_answers::not_found;
 use csi_attacher_testbed::otlp::{Attribute, OtlpReceiver};
@@ -107,8 +107,17 @@ impl Server {
     }
 
     async fn write_status(&self) -> Result<Returned, ApiError> {
-        self.write(WriteTarget::AttachmentStatus("a".into()), PatchType::Merge)
-            .await
+        let status = WriteTarget::AttachmentStatus("a".into());
+        self.write(status, PatchType::Merge).await
+    }
+
+    async fn read(&self, target: WriteTarget) -> Result<Returned, ApiError> {
+        self.requests.read(&target, None, &Span::disabled()).await
+    }
+
+
+    async fn get_csi_driver(&self, name: &str) -> Result<CsiDriverWire, ApiError> {
+        self.requests.get::<CsiDriverWire>(name, None, &Span::disabled()).await
     }
 
     async fn secret(&self, namespace: &str, name: &str) -> Result<SecretData, ApiError> {
@@ -162,6 +171,11 @@ fn status(code: u16, message: &str) -> Response {
     (StatusCode::from_u16(code).unwrap(), axum::Json(body)).into_response()
 }
 
+fn to_retry_after(when: &str, mut answer: Response) -> Response {
+    answer.headers_mut().insert(header::RETRY_AFTER, when.parse().unwrap());
+    answer
+}
+
 #[tokio::test]
 async fn each_target_has_its_path_and_each_form_its_type() {
     let server = Server::new().await;
@@ -171,19 +185,19 @@ async fn each_target_has_its_path_and_each_form_its_type() {
             WriteTarget::Volume("pv1".into()),
             PatchType::Json,
             "/api/v1/persistentvolumes/pv1",
-            "json-patch",
+            "application/json-patch+json",
         ),
         (
             WriteTarget::Attachment("a".into()),
             PatchType::Json,
             "/apis/storage.k8s.io/v1/volumeattachments/a",
-            "json-patch",
+            "application/json-patch+json",
         ),
         (
             WriteTarget::AttachmentStatus("a".into()),
             PatchType::Merge,
             "/apis/storage.k8s.io/v1/volumeattachments/a/status",
-            "merge-patch",
+            "application/merge-patch+json",
         ),
     ];
     for (target, form, path, kind) in rows {
@@ -192,19 +206,14 @@ async fn each_target_has_its_path_and_each_form_its_type() {
         let returned = server.write(target, form).await.unwrap();
         let arrived = server.arrived.lock().pop().unwrap();
         assert_eq!(arrived.line, format!("PATCH {path}?{field}"));
-        assert_eq!(
-            arrived.headers[header::CONTENT_TYPE],
-            format!("application/{kind}+json")
-        );
+        assert_eq!(arrived.headers[header::CONTENT_TYPE], kind);
         assert_eq!(arrived.headers[header::USER_AGENT], USER_AGENT);
         assert_eq!(&arrived.body[..], br#"{"sent":true}"#);
         match returned {
             Returned::Volume(record) => assert_eq!((of_volume, record.resource_version.0), (true, 8)),
             Returned::Attachment(record) => {
-                assert_eq!(
-                    (of_volume, record.resource_version.0, record.attached),
-                    (false, 7, true)
-                );
+                assert!(!of_volume && record.attached);
+                assert_eq!(record.resource_version.0, 7);
             }
         }
     }
@@ -215,24 +224,13 @@ async fn the_object_behind_a_target_is_read_whole() {
     let server = Server::new().await;
     server.answer(ok(&attachment()));
     server.answer(ok(&volume()));
-    let quiet = Span::disabled();
-    let status = WriteTarget::AttachmentStatus("a".into());
-    assert!(matches!(
-        server.requests.read(&status, None, &quiet).await,
-        Ok(Returned::Attachment(_))
-    ));
-    let target = WriteTarget::Volume("pv1".into());
-    assert!(matches!(
-        server.requests.read(&target, None, &quiet).await,
-        Ok(Returned::Volume(_))
-    ));
-    assert_eq!(
-        server.lines(),
-        [
-            "GET /apis/storage.k8s.io/v1/volumeattachments/a",
-            "GET /api/v1/persistentvolumes/pv1"
-        ]
-    );
+    let attachment = server.read(WriteTarget::AttachmentStatus("a".into())).await;
+    assert!(matches!(attachment, Ok(Returned::Attachment(_))));
+    let volume = server.read(WriteTarget::Volume("pv1".into())).await;
+    assert!(matches!(volume, Ok(Returned::Volume(_))));
+    let lines = server.lines();
+    assert_eq!(lines[0], "GET /apis/storage.k8s.io/v1/volumeattachments/a");
+    assert_eq!(lines[1..], ["GET /api/v1/persistentvolumes/pv1"]);
 }
 
 #[tokio::test]
@@ -256,11 +254,8 @@ async fn each_refusal_has_its_kind_and_the_servers_words() {
     for (code, kind, transient) in rows {
         server.answer(status(code, "the words\nof the server"));
         let error = server.write_status().await.unwrap_err();
-        assert_eq!(
-            (error.kind, error.status, error.is_transient()),
-            (kind, Some(code), transient),
-            "{code}"
-        );
+        assert_eq!((error.kind, error.status), (kind, Some(code)), "{code}");
+        assert_eq!(error.is_transient(), transient, "{code}");
         assert_eq!(error.to_string(), "the words of the server", "on one line");
         assert_eq!(error.retry_after, None);
     }
@@ -271,9 +266,7 @@ async fn each_refusal_has_its_kind_and_the_servers_words() {
 async fn the_server_may_say_when_to_come_back() {
     let server = Server::new().await;
     for (value, wanted) in [("3", Some(3)), ("Wed, 21 Oct 2015 07:28:00 GMT", Some(0)), ("-1", None)] {
-        let mut answer = status(429, "slow down");
-        answer.headers_mut().insert(header::RETRY_AFTER, value.parse().unwrap());
-        server.answer(answer);
+        server.answer(to_retry_after(value, status(429, "slow down")));
         let error = server.write_status().await.unwrap_err();
         assert_eq!(error.retry_after, wanted.map(Duration::from_secs), "{value}");
     }
@@ -284,12 +277,8 @@ async fn the_server_may_say_when_to_come_back() {
 async fn a_webhook_cannot_have_others_wait() {
     let server = Server::new().await;
     for code in [429, 503] {
-        let mut answer = status(
-            code,
-            "admission webhook \"w.example.com\" denied the request: come back later",
-        );
-        answer.headers_mut().insert(header::RETRY_AFTER, "300".parse().unwrap());
-        server.answer(answer);
+        let words = "admission webhook \"w.example.com\" denied the request: come back later";
+        server.answer(to_retry_after("300", status(code, words)));
         let error = server.write_status().await.unwrap_err();
         assert_eq!((error.status, error.is_transient()), (Some(code), true));
         assert_eq!(error.retry_after, None);
@@ -320,10 +309,8 @@ async fn a_body_that_cannot_be_read_is_not_quoted() {
         server.answer(body.into_response());
         let error = server.secret("ns", "name").await.unwrap_err();
         assert_eq!((error.kind, error.status), (ApiErrorKind::Malformed, Some(200)));
-        assert!(
-            !error.to_string().contains(CANARY) && error.to_string().contains("line 1, column"),
-            "{error}"
-        );
+        let told = error.to_string();
+        assert!(!told.contains(CANARY) && told.contains("line 1, column"), "{told}");
     }
     server.answer("not JSON".into_response());
     assert_eq!(server.write_status().await.unwrap_err().kind, ApiErrorKind::Malformed);
@@ -345,27 +332,20 @@ async fn a_server_that_does_not_answer_is_not_waited_for() {
     assert_eq!((error.kind, error.status), (ApiErrorKind::Unknown, None));
     assert_eq!(error.to_string(), "no answer from the API server within 4 s");
     assert!(error.is_transient());
-    assert_eq!(
-        server.lines().len(),
-        1,
-        "the request had arrived: it may have been carried out"
-    );
+    // The request had arrived: it may have been carried out.
+    assert_eq!(server.lines().len(), 1);
 }
 
 #[tokio::test]
 async fn a_server_that_is_not_there_is_an_unknown_end() {
     drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
-    let port = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
-    let config = kube::Config::new(format!("http://127.0.0.1:{port}").parse().unwrap());
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let config = kube::Config::new(format!("http://{address}").parse().unwrap());
     let requests = Requests::new(connect(&config).unwrap(), "x", LIMIT, Metrics::default());
-    let error = requests
-        .read(&WriteTarget::Volume("pv".into()), None, &Span::disabled())
-        .await
-        .unwrap_err();
+    let (volume, quiet) = (WriteTarget::Volume("pv".into()), Span::disabled());
+    let error = requests.read(&volume, None, &quiet).await.unwrap_err();
     assert_eq!(error.kind, ApiErrorKind::Unknown);
     assert!(error.to_string().contains("onnection refused"), "{error}");
 }
@@ -393,11 +373,9 @@ async fn a_secret_that_is_no_text_is_refused() {
     ));
     let error = server.secret("kube-system", "s").await.unwrap_err();
     let text = error.to_string();
-    assert!(
-        text.contains("the value of one of its keys is not UTF-8 text")
-            && !["hunter2", "passphrase"].iter().any(|secret| text.contains(secret)),
-        "{text}"
-    );
+    let words = "the value of one of its keys is not UTF-8 text";
+    assert!(text.contains(words), "{text}");
+    assert!(!text.contains("hunter2") && !text.contains("passphrase"), "{text}");
 }
 
 /// What a tenant puts into a Secret takes a bounded amount of memory, and the refusal says which one it is.
@@ -482,17 +460,15 @@ async fn a_reference_leads_to_no_other_object_than_a_secret() {
 #[tokio::test]
 async fn a_csi_driver_of_any_case_is_read() {
     let server = Server::new().await;
-    let (name, quiet) = ("Disk.CSI.example.com", Span::disabled());
-    server.answer(ok(
-        &json!({ "metadata": { "name": name, "uid": "u" }, "spec": { "attachRequired": false } }),
-    ));
-    let driver = server.requests.get::<CsiDriverWire>(name, None, &quiet).await;
-    let driver = driver.unwrap();
+    let name = "Disk.CSI.example.com";
+    let object = json!({ "metadata": { "name": name, "uid": "u" }, "spec": { "attachRequired": false } });
+    server.answer(ok(&object));
+    let driver = server.get_csi_driver(name).await.unwrap();
     assert!(!driver.is_scheduled_by_capacity());
     assert!(!CsiDriver::from(driver).attach_required);
     let path = format!("/apis/storage.k8s.io/v1/csidrivers/{name}");
     server.answer((StatusCode::NOT_FOUND, axum::Json(not_found(&path))).into_response());
-    let driver = server.requests.get::<CsiDriverWire>(name, None, &quiet).await;
+    let driver = server.get_csi_driver(name).await;
     assert_eq!(driver.err().unwrap().kind, ApiErrorKind::NotFound);
     assert_eq!(server.lines(), [format!("GET {path}"), format!("GET {path}")]);
 }
@@ -561,28 +537,30 @@ async fn a_request_is_traced_and_counted() {
     server.requests.read(&target, None, &span).await.unwrap_err();
     let arrived = server.arrived.lock().pop().unwrap();
     let parent = arrived.headers["traceparent"].to_str().unwrap().to_owned();
-    assert!(
-        parent.starts_with(&format!("00-{}-", span.trace_id().unwrap())),
-        "{parent}"
-    );
+    let of_span = format!("00-{}-", span.trace_id().unwrap());
+    assert!(parent.starts_with(&of_span), "{parent}");
     let text = server.metrics.encode_prometheus();
     let counted = |line: &str| line.starts_with("rest_client_requests_total{") && line.contains("code=\"409\"");
     assert!(text.lines().any(counted), "{text}");
 }
 
-/// Also where the API server asked to wait.
-#[tokio::test]
-async fn how_long_a_request_waited_is_on_its_span() {
+/// A tracer, and who receives all that it tells.
+async fn traced() -> (OtlpReceiver, Tracer, TelemetryGuard) {
     let receiver = OtlpReceiver::http().await;
     let (tracer, guard) = pipeline(&[
         ("OTEL_EXPORTER_OTLP_ENDPOINT", &receiver.endpoint()),
         ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"),
         ("OTEL_TRACES_SAMPLER", "always_on"),
     ]);
+    (receiver, tracer, guard)
+}
+
+/// Also where the API server asked to wait.
+#[tokio::test]
+async fn how_long_a_request_waited_is_on_its_span() {
+    let (receiver, tracer, guard) = traced().await;
     let server = Server::new().await;
-    let mut refusal = status(429, "slow down");
-    refusal.headers_mut().insert(header::RETRY_AFTER, "0".parse().unwrap());
-    server.answer(refusal);
+    server.answer(to_retry_after("0", status(429, "slow down")));
     server.answer(ok(&attachment()));
     let span = tracer.open(SpanOptions::new("attempt", SpanKind::Internal));
     let target = WriteTarget::Attachment("a".into());
@@ -591,26 +569,19 @@ async fn how_long_a_request_waited_is_on_its_span() {
     drop(span);
     assert_eq!(guard.shutdown(SHUTDOWN_CAP).await, 0);
     let spans = receiver.spans();
-    let mut answered = spans
-        .iter()
-        .filter(|span| span.name.starts_with("GET ") && !span.failed);
-    let waited = answered.next().unwrap().attributes.get("attacher.k8s.limit_wait");
+    let mut of_requests = spans.iter().filter(|span| span.name.starts_with("GET "));
+    let answered = of_requests.find(|span| !span.failed).unwrap();
+    let Some(Attribute::F64(waited)) = answered.attributes.get("attacher.k8s.limit_wait") else {
+        panic!("{answered:#?}")
+    };
     // "At once" is a tenth of a second.
-    assert!(
-        matches!(waited, Some(Attribute::F64(seconds)) if *seconds > 0.05),
-        "{waited:?}"
-    );
+    assert!(*waited > 0.05, "{waited}");
 }
 
 /// As when a replica ends in the middle of it: nobody knows whether the API server carries it out.
 #[tokio::test]
 async fn a_request_that_is_cut_off_is_a_failed_span() {
-    let receiver = OtlpReceiver::http().await;
-    let (tracer, guard) = pipeline(&[
-        ("OTEL_EXPORTER_OTLP_ENDPOINT", &receiver.endpoint()),
-        ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"),
-        ("OTEL_TRACES_SAMPLER", "always_on"),
-    ]);
+    let (receiver, tracer, guard) = traced().await;
     let arrived = Arc::new(Notify::new());
     let seen = arrived.clone();
     let silent = tower::service_fn(move |_: http::Request<kube::client::Body>| {
@@ -628,8 +599,6 @@ async fn a_request_that_is_cut_off_is_a_failed_span() {
     assert_eq!(guard.shutdown(SHUTDOWN_CAP).await, 0);
     let spans = receiver.spans();
     let request = spans.iter().find(|span| span.name.starts_with("GET ")).unwrap();
-    assert!(
-        request.failed && request.status_message.contains("cut off"),
-        "{request:#?}"
-    );
+    let is_cut_off = request.failed && request.status_message.contains("cut off");
+    assert!(is_cut_off, "{request:#?}");
 }

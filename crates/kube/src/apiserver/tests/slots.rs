@@ -40,13 +40,8 @@ fn throttled(log: &Log, throttle: Throttle) -> Requests {
             Ok::<_, io::Error>(Response::new(Full::<Bytes>::from(object.to_string())))
         }
     });
-    let requests = Requests::new(
-        Client::new(server, "default"),
-        "none",
-        Duration::from_secs(15),
-        Metrics::default(),
-    );
-    requests
+    let (client, deadline) = (Client::new(server, "default"), Duration::from_secs(15));
+    Requests::new(client, "none", deadline, Metrics::default())
         .with_slots(RequestSlots::new(SlotLimits { min: 1, max: 1 }))
         .for_driver("driver".into(), throttle)
 }
@@ -123,10 +118,8 @@ async fn reads_are_for_a_node_too() {
             name: name.into(),
         };
         let (node, span) = (node.into(), Span::disabled());
-        requests
-            .get::<SecretWire>(&reference, Some(&node), &span)
-            .await
-            .unwrap();
+        let secret = requests.get::<SecretWire>(&reference, Some(&node), &span);
+        secret.await.unwrap();
     };
     tokio::join!(
         read("busy-1", "busy"),

@@ -6,12 +6,21 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::apiserver::{RateLimit, Throttle};
 
+const EACH_SECOND: RateLimit = rate(1.0, 1);
+const SLOW: RateLimit = rate(0.01, 1);
+
+const fn rate(per_second: f64, burst: u32) -> RateLimit {
+    RateLimit { per_second, burst }
+}
+
+/// How many seconds each has waited.
+fn seconds(waits: Vec<Option<Duration>>) -> Vec<u64> {
+    waits.into_iter().map(|wait| wait.unwrap().as_secs()).collect()
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_burst_passes_at_once_and_the_rest_at_the_rate() {
-    let throttle = Throttle::new(RateLimit {
-        per_second: 10.0,
-        burst: 3,
-    });
+    let throttle = Throttle::new(rate(10.0, 3));
     let started = Instant::now();
     let mut passed = Vec::new();
     for _ in 0..6 {
@@ -30,32 +39,20 @@ async fn a_burst_passes_at_once_and_the_rest_at_the_rate() {
 
 #[tokio::test(start_paused = true)]
 async fn waiters_are_served_in_order_and_told_how_long_they_waited() {
-    let throttle = Throttle::new(RateLimit {
-        per_second: 0.5,
-        burst: 1,
-    });
+    let throttle = Throttle::new(rate(0.5, 1));
     let waits = futures::future::join_all((0..4).map(|_| throttle.wait())).await;
-    assert_eq!(
-        waits.iter().map(|wait| wait.unwrap().as_secs()).collect::<Vec<_>>(),
-        [0, 2, 4, 6]
-    );
+    assert_eq!(seconds(waits), [0, 2, 4, 6]);
 }
 
 /// However many can wait, work stands behind one of them.
 #[tokio::test(start_paused = true)]
 async fn of_those_that_can_wait_one_at_a_time_has_a_turn() {
-    let throttle = Throttle::new(RateLimit {
-        per_second: 1.0,
-        burst: 1,
-    });
+    let throttle = Throttle::new(EACH_SECOND);
     throttle.wait().await;
     let can_wait = futures::future::join_all((0..4).map(|_| throttle.wait_last()));
     let work = futures::future::join_all((0..2).map(|_| throttle.wait()));
     let (can_wait, work) = tokio::join!(can_wait, work);
-    let seconds = |waits: Vec<Option<Duration>>| -> Vec<u64> {
-        let waits = waits.into_iter();
-        waits.map(|wait| wait.unwrap().as_secs()).collect()
-    };
+
     assert_eq!((seconds(can_wait), seconds(work)), (vec![1, 4, 5, 6], vec![2, 3]));
     // Without a limit they wait for nothing.
     throttle.set(None);
@@ -75,11 +72,6 @@ async fn what_can_wait_is_not_put_off_for_ever() {
     let seconds = |seconds| Some(Duration::from_secs(seconds));
     assert_eq!(waits, (seconds(100), seconds(200), seconds(250)));
 }
-
-const EACH_SECOND: RateLimit = RateLimit {
-    per_second: 1.0,
-    burst: 1,
-};
 
 /// The runs of a driver end together when its Lease is lost. Nobody waits for their turns.
 #[tokio::test(start_paused = true)]
@@ -115,23 +107,12 @@ async fn who_does_not_take_its_turn_holds_up_nobody() {
 
 #[tokio::test(start_paused = true)]
 async fn a_rate_that_is_hardly_one_neither_panics_nor_passes() {
-    let throttle = Throttle::new(RateLimit {
-        per_second: f64::MIN_POSITIVE,
-        burst: u32::MAX,
-    });
+    let throttle = Throttle::new(rate(f64::MIN_POSITIVE, u32::MAX));
     assert_eq!(throttle.wait().await, Some(Duration::ZERO));
-    let throttle = Throttle::new(RateLimit {
-        per_second: f64::MIN_POSITIVE,
-        burst: 1,
-    });
+    let throttle = Throttle::new(rate(f64::MIN_POSITIVE, 1));
     throttle.wait().await;
     assert_eq!(throttle.wait().await, Some(Duration::from_hours(24)));
 }
-
-const SLOW: RateLimit = RateLimit {
-    per_second: 0.01,
-    burst: 1,
-};
 
 #[tokio::test(start_paused = true)]
 async fn without_a_limit_everything_passes_at_once() {
@@ -147,17 +128,11 @@ async fn a_change_holds_for_those_that_wait() {
     throttle.wait().await;
     let changes = async {
         tokio::time::sleep(Duration::from_secs(7)).await;
-        throttle.set(Some(RateLimit {
-            per_second: 1.0,
-            burst: 1,
-        }));
+        throttle.set(Some(EACH_SECOND));
     };
     let waits = futures::future::join_all((0..3).map(|_| throttle.wait()));
     let (waits, ()) = tokio::join!(waits, changes);
-    assert_eq!(
-        waits.iter().map(|wait| wait.unwrap().as_secs()).collect::<Vec<_>>(),
-        [7, 8, 9]
-    );
+    assert_eq!(seconds(waits), [7, 8, 9]);
     let changes = async {
         tokio::time::sleep(Duration::from_millis(500)).await;
         throttle.set(None);
@@ -175,9 +150,6 @@ async fn the_same_limit_is_no_change() {
     for _ in 0..3 {
         throttle.set(Some(SLOW));
     }
-    assert_eq!(
-        throttle.wait().await,
-        Some(Duration::from_secs(100)),
-        "the bucket was not filled up"
-    );
+    // The bucket was not filled up.
+    assert_eq!(throttle.wait().await, Some(Duration::from_secs(100)));
 }

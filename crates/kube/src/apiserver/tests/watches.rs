@@ -44,10 +44,8 @@ async fn a_watch_that_is_refused_says_why() {
             .map_err(io::Error::other)
     }));
     let refused = api.watch(&WatchParams::default(), "1").await.err();
-    assert!(
-        matches!(&refused, Some(kube::Error::Api(status)) if status.code == 429),
-        "{refused:?}"
-    );
+    let is_told = matches!(&refused, Some(kube::Error::Api(status)) if status.code == 429);
+    assert!(is_told, "{refused:?}");
 }
 
 /// The errors of a list and of a watch.
@@ -69,54 +67,32 @@ fn answering(status: u16, location: Option<&'static str>, body: String) -> Api<V
     }))
 }
 
+/// Status, reason, body and the message of it. In the last row the word of the API server stays.
+const TOLD: &str = r#"429 | TooManyRequests | {"message":"API rate limit exceeded"} | API rate limit exceeded
+    403 | Forbidden | {"error":{"code":403}} | {"error":{"code":403}}
+    403 | Forbidden | {"kind":"Status","message":"without a code"} | without a code
+    403 | Forbidden | {"kind":"Status","code":200,"message":"of another code"} | of another code
+    500 | InternalError | {"kind":"Status","code":403,"status":"No","message":"of no status"} | of no status
+    403 | Own | {"kind":"Status","code":403,"reason":"Own","message":"its words"} | its words"#;
+
 /// Something on the way may answer in the place of the API server. The number decides what is done, and says what to do.
 #[tokio::test(start_paused = true)]
 async fn what_is_no_status_counts_by_its_number() {
     let page = format!("<html>\n{}", "x".repeat(2 << 20));
     let shown = format!("<html> {}", "x".repeat(1017));
-    for (status, body, reason, message) in [
-        (
-            429,
-            r#"{"message":"API rate limit exceeded"}"#,
-            "TooManyRequests",
-            "API rate limit exceeded",
-        ),
-        (
-            403,
-            r#"{"error":{"code":403}}"#,
-            "Forbidden",
-            r#"{"error":{"code":403}}"#,
-        ),
-        (401, "", "Unauthorized", "the API server answered 401 Unauthorized"),
-        (404, "404 page not found\n", "NotFound", "404 page not found"),
-        (
-            403,
-            r#"{"kind":"Status","message":"without a code"}"#,
-            "Forbidden",
-            "without a code",
-        ),
-        (
-            403,
-            r#"{"kind":"Status","code":200,"message":"of another code"}"#,
-            "Forbidden",
-            "of another code",
-        ),
-        (
-            500,
-            r#"{"kind":"Status","code":403,"status":"No","message":"of no status"}"#,
-            "InternalError",
-            "of no status",
-        ),
-        (502, "[1,\r\n2]", "Unknown", "[1,  2]"),
-        (503, &*page, "ServiceUnavailable", &*shown),
-        // The word of the API server stays.
-        (
-            403,
-            r#"{"kind":"Status","code":403,"reason":"Own","message":"its words"}"#,
-            "Own",
-            "its words",
-        ),
-    ] {
+    let rows = TOLD.lines().map(|row| {
+        let fields: Vec<&str> = row.trim().split(" | ").collect();
+        let [status, reason, body, message] = fields[..] else {
+            panic!("{row}")
+        };
+        (status.parse().unwrap(), reason, body, message)
+    });
+    for (status, reason, body, message) in rows.chain([
+        (401, "Unauthorized", "", "the API server answered 401 Unauthorized"),
+        (404, "NotFound", "404 page not found\n", "404 page not found"),
+        (502, "Unknown", "[1,\r\n2]", "[1,  2]"),
+        (503, "ServiceUnavailable", &*page, &*shown),
+    ]) {
         for error in refused(&answering(status, None, body.to_owned())).await {
             let kube::Error::Api(told) = &error else {
                 panic!("{status} {body:.80}: {error}");
@@ -146,10 +122,8 @@ async fn a_redirect_is_an_error_that_names_the_host_alone() {
     ] {
         for error in refused(&answering(status, location, String::new())).await {
             let told = chain(&error);
-            assert!(
-                told.contains(wanted) && !told.contains("s3cret"),
-                "{location:?}: {told}"
-            );
+            let is_wanted = told.contains(wanted) && !told.contains("s3cret");
+            assert!(is_wanted, "{location:?}: {told}");
         }
     }
 }
@@ -163,10 +137,8 @@ async fn a_refusal_that_does_not_end_is_not_waited_for() {
     }));
     let began = Instant::now();
     for error in refused(&api).await {
-        assert!(
-            matches!(&error, kube::Error::Api(status) if status.is_forbidden()),
-            "{error}"
-        );
+        let is_told = matches!(&error, kube::Error::Api(status) if status.is_forbidden());
+        assert!(is_told, "{error}");
     }
     assert_eq!(began.elapsed().as_secs(), 2 * BODY_TIMEOUT.as_secs());
 }
@@ -174,13 +146,11 @@ async fn a_refusal_that_does_not_end_is_not_waited_for() {
 /// An end of file among the causes of an error, or in its words, would pass for an end in time.
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_is_cut_off_has_failed() {
+    let without_notice = "peer closed connection without sending TLS close_notify";
     for (kind, text) in [
         (ErrorKind::UnexpectedEof, "unexpected EOF during chunk size line"),
         (ErrorKind::UnexpectedEof, "end of file before message length reached"),
-        (
-            ErrorKind::UnexpectedEof,
-            "peer closed connection without sending TLS close_notify",
-        ),
+        (ErrorKind::UnexpectedEof, without_notice),
         (ErrorKind::TimedOut, "timed out"),
         (ErrorKind::ConnectionReset, "connection reset by peer"),
     ] {
@@ -190,12 +160,8 @@ async fn a_watch_that_is_cut_off_has_failed() {
         }));
         let mut events = pin!(api.watch(&WatchParams::default(), "1").await.unwrap());
         let event = events.next().await;
-        let told = event.and_then(Result::err).map(|error| error.to_string());
-        assert!(
-            told.as_ref()
-                .is_some_and(|told| told.contains("the watch was cut off: ")),
-            "{text}: {told:?}"
-        );
+        let told = event.and_then(Result::err).unwrap().to_string();
+        assert!(told.contains("the watch was cut off: "), "{text}: {told}");
     }
 }
 
@@ -206,14 +172,8 @@ async fn an_event_of_a_watch_is_not_read_without_end() {
     let endless = vec![b'x'; PART];
     let mut line = endless.clone();
     line[PART / 2] = b'\n';
-    for (part, parts, wanted) in [
-        (
-            endless,
-            64,
-            Some("an event of the watch has more than 64 MiB".to_owned()),
-        ),
-        (line, 200, None),
-    ] {
+    let too_long = Some("an event of the watch has more than 64 MiB".to_owned());
+    for (part, parts, wanted) in [(endless, 64, too_long), (line, 200, None)] {
         let part = Bytes::from(part);
         let server = tower::service_fn(move |_: Request<Body>| {
             let frames = futures::stream::iter(std::iter::repeat_n(part.clone(), 200));

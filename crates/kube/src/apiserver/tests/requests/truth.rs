@@ -60,16 +60,11 @@ async fn a_404_to_what_is_to_be_made_counts_when_it_is_about_its_namespace() {
         (not_found("/api/v1/persistentvolumes/ns").to_string(), Unknown),
     ] {
         server.answer(raw(404, body.clone()));
-        let made = server
-            .requests
-            .create::<LeaseWire>(Some("ns"), &json!({}), &quiet)
-            .await;
+        let (requests, nothing) = (&server.requests, json!({}));
+        let made = requests.create::<LeaseWire>(Some("ns"), &nothing, &quiet).await;
         assert_eq!(made.unwrap_err().kind, of_lease, "{body}");
         server.answer(raw(404, body.clone()));
-        let made = server
-            .requests
-            .create::<PersistentVolumeWire>(None, &json!({}), &quiet)
-            .await;
+        let made = requests.create::<PersistentVolumeWire>(None, &nothing, &quiet).await;
         let error = made.err().unwrap();
         assert_eq!((error.kind, error.may_have_happened()), (Unknown, true), "{body}");
         let told = "does not say why no persistentvolumes can be made; check what is between";
@@ -84,6 +79,7 @@ async fn a_refusal_that_is_no_status_is_not_the_api_servers() {
     let server = Server::new().await;
     let location = "https://me:s3cret@login.example.com:8443/realm?token=s3cret";
     let page = r#"<a href="/login?token=s3cret">Found</a>"#;
+    let too_large = r#"{"message": "too\nlarge"}"#;
     let elsewhere = "302 Found leads to the host login.example.com";
     for (code, body, wanted) in [
         (302, page, elsewhere),
@@ -94,29 +90,20 @@ async fn a_refusal_that_is_no_status_is_not_the_api_servers() {
         (409, r#"{"message": "in the way"}"#, "is 409 Conflict (in the way)"),
         (422, "{}", "is 422 Unprocessable Entity"),
         (408, "", "is 408 Request Timeout"),
-        (
-            413,
-            r#"{"message": "too\nlarge"}"#,
-            "is 413 Payload Too Large (too large)",
-        ),
+        (413, too_large, "is 413 Payload Too Large (too large)"),
         (421, r#"{"kind": "Problem"}"#, "is 421 Misdirected Request"),
     ] {
         let mut answer = raw(code, body);
         answer.headers_mut().insert(header::LOCATION, location.parse().unwrap());
         server.answer(answer);
         let error = server.write_status().await.unwrap_err();
-        assert_eq!(
-            (error.kind, error.status),
-            (ApiErrorKind::Unknown, Some(code)),
-            "{body}"
-        );
+        let of_nobody = (ApiErrorKind::Unknown, Some(code));
+        assert_eq!((error.kind, error.status), of_nobody, "{body}");
         assert!(error.is_transient() && error.may_have_happened(), "{code} {body}");
         assert!(!error.is_forbidden() && !error.is_denied(), "{code} {body}");
         let (told, wanted) = (error.to_string(), format!("the answer {wanted}; check what is between"));
-        assert!(
-            told.starts_with(&wanted) && !told.contains("s3cret"),
-            "{code} {body}: {told}"
-        );
+        let is_wanted = told.starts_with(&wanted) && !told.contains("s3cret");
+        assert!(is_wanted, "{code} {body}: {told}");
     }
 }
 
@@ -151,10 +138,8 @@ async fn a_namespace_is_gone_when_nothing_may_be_made_in_it() {
         (ok(&event), false),
     ] {
         server.answer(answer);
-        assert_eq!(
-            server.requests.is_namespace_gone("ns", &Span::disabled()).await,
-            is_gone
-        );
+        let quiet = Span::disabled();
+        assert_eq!(server.requests.is_namespace_gone("ns", &quiet).await, is_gone);
     }
     let lines = server.lines();
     let asked = "POST /api/v1/namespaces/ns/events?fieldManager=csi-attacher-operator&dryRun=All";
@@ -230,19 +215,14 @@ async fn an_answer_about_another_object_is_none() {
         ("half a body", whole[..whole.len() / 2].to_owned()),
         ("nothing", String::new()),
     ];
-    let quiet = Span::disabled();
-    let target = WriteTarget::Attachment("a".into());
     for (what, body) in rows {
         server.answer(raw(200, body.clone()));
         let error = server.write_status().await.unwrap_err();
-        assert_eq!(
-            (error.kind, error.status),
-            (ApiErrorKind::Malformed, Some(200)),
-            "{what}"
-        );
+        let malformed = (ApiErrorKind::Malformed, Some(200));
+        assert_eq!((error.kind, error.status), malformed, "{what}");
         assert!(error.is_transient(), "{what}");
         server.answer(raw(200, body));
-        let error = server.requests.read(&target, None, &quiet).await.unwrap_err();
+        let error = server.read(WriteTarget::Attachment("a".into())).await.unwrap_err();
         assert_eq!(error.kind, ApiErrorKind::Malformed, "{what}");
     }
     server.answer(raw(200, of(&json!({"kind": "VolumeAttachment"}))));
@@ -271,11 +251,8 @@ async fn a_delete_is_believed_when_its_answer_is_about_the_object() {
     let left = delete().await.unwrap().unwrap();
     assert_eq!(left.metadata.name.as_deref(), Some("v"));
     let asked = server.arrived.lock().pop().unwrap();
-    assert!(
-        asked.line.starts_with("DELETE /api/v1/persistentvolumes/v"),
-        "{}",
-        asked.line
-    );
+    let (line, path) = (&asked.line, "DELETE /api/v1/persistentvolumes/v");
+    assert!(line.starts_with(path), "{line}");
     let body: Value = serde_json::from_slice(&asked.body).unwrap();
     assert_eq!(body["preconditions"], json!({"uid": "u"}));
 
@@ -299,11 +276,6 @@ async fn a_delete_is_believed_when_its_answer_is_about_the_object() {
     // A status is no answer to anything else.
     server.answer(ok(&gone("v", "Success")));
     let quiet = Span::disabled();
-    assert!(
-        server
-            .requests
-            .get::<PersistentVolumeWire>("v", None, &quiet)
-            .await
-            .is_err()
-    );
+    let read = server.requests.get::<PersistentVolumeWire>("v", None, &quiet).await;
+    assert!(read.is_err());
 }

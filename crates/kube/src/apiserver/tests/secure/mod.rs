@@ -14,6 +14,23 @@ use server::{Authority, Kubeconfig, Pair, Server, acceptor, ask, base64, self_si
 const P256: &SignatureAlgorithm = &PKCS_ECDSA_P256_SHA256;
 const HOST: &str = "127.0.0.1";
 
+fn says(error: &str, words: &str) {
+    assert!(error.contains(words), "{words}: {error}");
+}
+
+impl Server {
+    /// Checks that a request of somebody without a certificate is answered, and comes with these credentials.
+    async fn is_asked_with(&self, credentials: &str, client: &kube::Client) {
+        assert_eq!(ask(client).await, Ok("@".to_owned()));
+        assert_eq!(*self.authorization.lock(), credentials);
+    }
+
+    async fn is_asked_by(&self, kubeconfig: &Kubeconfig, credentials: &str) {
+        let client = kubeconfig.connect().await.unwrap();
+        self.is_asked_with(credentials, &client).await;
+    }
+}
+
 #[tokio::test]
 async fn keys_of_each_kind_are_good_for_servers_clients_and_authorities() {
     for kind in [P256, &PKCS_ECDSA_P384_SHA384, &PKCS_ECDSA_P521_SHA512, &PKCS_ED25519] {
@@ -41,16 +58,10 @@ async fn the_name_of_the_kubeconfig_is_checked_and_sent() {
     let named = by("api.tenant.svc").await.unwrap();
     assert_eq!(ask(&named).await, Ok("@api.tenant.svc".to_owned()));
     let error = ask(&by("").await.unwrap()).await.unwrap_err();
-    assert!(
-        error.contains("is not for 127.0.0.1, only for api.tenant.svc: "),
-        "{error}"
-    );
-    assert!(error.contains("set tls-server-name in the kubeconfig"), "{error}");
+    says(&error, "is not for 127.0.0.1, only for api.tenant.svc: ");
+    says(&error, "set tls-server-name in the kubeconfig");
     let error = by("a name").await.err().unwrap().to_string();
-    assert!(
-        error.contains("tls-server-name of the kubeconfig is neither"),
-        "{error}"
-    );
+    says(&error, "tls-server-name of the kubeconfig is neither");
 }
 
 #[tokio::test]
@@ -61,10 +72,7 @@ async fn ca_data_that_is_replaced_is_used_by_the_next_connection() {
     kubeconfig.write("ca.crt", &old.certificate);
     let client = kubeconfig.connect().await.unwrap();
     let error = ask(&client).await.unwrap_err();
-    assert!(
-        error.contains("add the certificate of its issuer (\"CN=new\") to the CA data"),
-        "{error}"
-    );
+    says(&error, "add the certificate of its issuer (\"CN=new\") to the CA data");
 
     kubeconfig.write("ca.crt", &new.certificate);
     assert_eq!(ask(&client).await, Ok("@".to_owned()));
@@ -104,9 +112,8 @@ async fn accepted_within(seconds: u64, client: &kube::Client) {
 async fn with_files(authority: &Authority) -> (Server, Kubeconfig, kube::Client) {
     let server = Server::start(acceptor(&authority.issue(&[HOST], P256), Some(authority))).await;
     let kubeconfig = Kubeconfig::new(&server.url()).trusts(&authority.certificate);
-    let kubeconfig = kubeconfig
-        .user("client-certificate", "tls.crt")
-        .user("client-key", "tls.key");
+    let kubeconfig = kubeconfig.user("client-certificate", "tls.crt");
+    let kubeconfig = kubeconfig.user("client-key", "tls.key");
     let one = authority.issue(&["one"], P256);
     kubeconfig.write("tls.crt", &one.certificate);
     kubeconfig.write("tls.key", &one.key);
@@ -181,8 +188,7 @@ async fn values_are_read_as_by_client_go() {
         .user("client-certificate", "")
         .user("client-key-data", lines(&me.key))
         .user("token", "of-the-day");
-    assert_eq!(ask(&kubeconfig.connect().await.unwrap()).await, Ok("@".to_owned()));
-    assert_eq!(*server.authorization.lock(), "Bearer of-the-day");
+    server.is_asked_by(&kubeconfig, "Bearer of-the-day").await;
 }
 
 /// This server takes none of the kind; those of clusters may.
@@ -242,11 +248,8 @@ async fn a_credential_plugin_is_run_again_before_its_certificate_ends_and_after_
     };
     becomes("two@").await.expect("it is run before the end");
     answer_of_plugin(&kubeconfig, &authority.issue(&["three"], P256), 3_600);
-    assert_eq!(
-        ask(&client).await,
-        Ok("two@".to_owned()),
-        "it is not run for each request"
-    );
+    // It is not run for each request.
+    assert_eq!(ask(&client).await, Ok("two@".to_owned()));
     server.refuse("two");
     becomes("three@").await.expect("it is run after a 401");
 }
@@ -258,11 +261,9 @@ async fn a_token_in_a_file_goes_before_one_in_the_kubeconfig() {
     let kubeconfig = kubeconfig.user("token", "of-the-day").user("tokenFile", "token");
     // As an editor or `echo` leaves it.
     kubeconfig.write("token", " renewed\n");
-    assert_eq!(ask(&kubeconfig.connect().await.unwrap()).await, Ok("@".to_owned()));
-    assert_eq!(*server.authorization.lock(), "Bearer renewed");
+    server.is_asked_by(&kubeconfig, "Bearer renewed").await;
     let kubeconfig = kubeconfig.user("tokenFile", "");
-    assert_eq!(ask(&kubeconfig.connect().await.unwrap()).await, Ok("@".to_owned()));
-    assert_eq!(*server.authorization.lock(), "Bearer of-the-day");
+    server.is_asked_by(&kubeconfig, "Bearer of-the-day").await;
 }
 
 /// A token is replaced, and the old one is revoked.
@@ -272,8 +273,7 @@ async fn after_a_401_the_token_is_read_again() {
     let kubeconfig = kubeconfig.user("tokenFile", "token");
     kubeconfig.write("token", "one");
     let client = kubeconfig.connect().await.unwrap();
-    assert_eq!(ask(&client).await, Ok("@".to_owned()));
-    assert_eq!(*server.authorization.lock(), "Bearer one");
+    server.is_asked_with("Bearer one", &client).await;
     kubeconfig.write("token", "two");
     server.refuse("Bearer one");
     // Less than the renew deadline of a Lease.
@@ -289,15 +289,10 @@ async fn after_a_401_a_credential_plugin_is_asked_for_another_token() {
     let credential = kubeconfig.write("credential", &answer("one"));
     let kubeconfig = kubeconfig.user("exec", plugin_that_shows(&credential));
     let client = kubeconfig.connect().await.unwrap();
-    assert_eq!(ask(&client).await, Ok("@".to_owned()));
-    assert_eq!(*server.authorization.lock(), "Bearer one");
+    server.is_asked_with("Bearer one", &client).await;
     kubeconfig.write("credential", &answer("two"));
-    assert_eq!(ask(&client).await, Ok("@".to_owned()));
-    assert_eq!(
-        *server.authorization.lock(),
-        "Bearer one",
-        "it is not run for each request"
-    );
+    // It is not run for each request.
+    server.is_asked_with("Bearer one", &client).await;
     server.refuse("Bearer one");
     accepted_within(20, &client).await;
     assert_eq!(*server.authorization.lock(), "Bearer two");
@@ -313,30 +308,23 @@ async fn an_empty_value_of_a_credential_plugin_is_none() {
     };
     let credential = kubeconfig.write("credential", &answer("one"));
     let kubeconfig = kubeconfig.user("exec", plugin_that_shows(&credential));
-    assert_eq!(ask(&kubeconfig.connect().await.unwrap()).await, Ok("@".to_owned()));
-    assert_eq!(*server.authorization.lock(), "Bearer one");
+    server.is_asked_by(&kubeconfig, "Bearer one").await;
     kubeconfig.write("credential", &answer(""));
     let error = kubeconfig.connect().await.err().unwrap().to_string();
-    assert!(
-        error.contains("gave neither a token nor a client certificate"),
-        "{error}"
-    );
+    says(&error, "gave neither a token nor a client certificate");
 }
 
 #[tokio::test]
 async fn an_empty_user_name_leaves_the_token() {
     let (server, kubeconfig) = trusted().await;
     let kubeconfig = kubeconfig.user("username", "").user("password", "").user("token", "t");
-    assert_eq!(ask(&kubeconfig.connect().await.unwrap()).await, Ok("@".to_owned()));
-    assert_eq!(*server.authorization.lock(), "Bearer t");
+    server.is_asked_by(&kubeconfig, "Bearer t").await;
 }
 
 /// As client-go does, whatever CA data there is. Requests of kube panic without a scheme.
 #[tokio::test]
 async fn a_server_without_a_scheme_is_asked_over_http_without_credentials() {
-    let listener = tokio::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0))
-        .await
-        .unwrap();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let head = tokio::spawn(async move {
         let (mut tcp, _) = listener.accept().await.unwrap();
@@ -344,9 +332,8 @@ async fn a_server_without_a_scheme_is_asked_over_http_without_credentials() {
         while !head.ends_with(b"\r\n\r\n") {
             assert_ne!(tcp.read_buf(&mut head).await.unwrap(), 0, "the request ended");
         }
-        tcp.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
-            .await
-            .unwrap();
+        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";
+        tcp.write_all(answer).await.unwrap();
         String::from_utf8(head).unwrap()
     });
     let authority = Authority::new("root", P256);
@@ -421,13 +408,11 @@ async fn what_is_wrong_with_a_kubeconfig_is_said_without_its_secrets() {
         ),
     ] {
         let kubeconfig = kubeconfig.cluster("name", "c");
-        let error = kubeconfig
-            .connect()
-            .await
-            .err()
-            .map(|error| format!("{error} {error:?}"));
-        let error = error.unwrap_or_else(|| panic!("accepted: {words}"));
-        assert!(error.contains(words), "{words}: {error}");
+        let Err(error) = kubeconfig.connect().await else {
+            panic!("accepted: {words}")
+        };
+        let error = format!("{error} {error:?}");
+        says(&error, words);
         assert!(!error.contains(secret) && !error.contains(&base64(secret)), "{error}");
     }
 }
@@ -443,8 +428,7 @@ async fn user_and_password_of_the_url_are_neither_kept_nor_sent() {
     assert_eq!(config.cluster_url.to_string(), format!("{}/", server.url()));
     let metrics = Metrics::default();
     let client = connect_counted(&config, None, &metrics).unwrap();
-    assert_eq!(ask(&client).await, Ok("@".to_owned()));
-    assert_eq!(*server.authorization.lock(), "");
+    server.is_asked_with("", &client).await;
     let text = metrics.encode_prometheus();
     let host = format!("host=\"{}\"", server.address);
     assert!(text.contains(&host) && !text.contains("canary"), "{text}");
@@ -452,9 +436,7 @@ async fn user_and_password_of_the_url_are_neither_kept_nor_sent() {
 
 #[tokio::test]
 async fn a_server_that_speaks_no_tls_or_refuses_us_is_named_so() {
-    let listener = tokio::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0))
-        .await
-        .unwrap();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         loop {
@@ -466,5 +448,5 @@ async fn a_server_that_speaks_no_tls_or_refuses_us_is_named_so() {
     let authority = Authority::new("root", P256);
     let kubeconfig = Kubeconfig::new(&format!("https://{address}")).trusts(&authority.certificate);
     let error = ask(&kubeconfig.connect().await.unwrap()).await.unwrap_err();
-    assert!(error.contains("does not speak TLS on this port"), "{error}");
+    says(&error, "does not speak TLS on this port");
 }

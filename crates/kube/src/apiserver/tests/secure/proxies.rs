@@ -37,13 +37,8 @@ fn the_environment_is_read_as_by_go() {
         let server = row.server.parse().unwrap();
         let chosen = proxy::choose(&server, None, |name| row.environment.get(name).cloned()).unwrap();
         let chosen = chosen.map(|uri| uri.to_string().trim_end_matches('/').to_owned());
-        assert_eq!(
-            chosen.unwrap_or_default(),
-            row.proxy,
-            "{} {:?}",
-            row.server,
-            row.environment
-        );
+        let what = format!("{} {:?}", row.server, row.environment);
+        assert_eq!(chosen.unwrap_or_default(), row.proxy, "{what}");
         // What stands in the kubeconfig holds whatever the environment says.
         let own = proxy::choose(&server, Some("http://own:1"), |name| row.environment.get(name).cloned());
         assert_eq!(own.unwrap().unwrap().to_string(), "http://own:1/");
@@ -98,10 +93,8 @@ impl Proxy {
         let is_known = head.iter().any(|line| line.eq_ignore_ascii_case(&authorization));
         self.asked.lock().push(head[0].clone());
         if !is_known {
-            stream
-                .write_all(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")
-                .await
-                .unwrap();
+            let refusal = b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n";
+            stream.write_all(refusal).await.unwrap();
             return;
         }
         stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
@@ -127,9 +120,8 @@ impl Proxy {
         let mut request = vec![0; 5 + "api.example.com".len() + 2];
         stream.read_exact(&mut request).await.unwrap();
         assert_eq!(request[..5], [5, 1, 0, 3, 15]);
-        self.asked
-            .lock()
-            .push(String::from_utf8(request[5..20].to_vec()).unwrap());
+        let name = String::from_utf8(request[5..20].to_vec()).unwrap();
+        self.asked.lock().push(name);
         stream.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).await.unwrap();
         self.pass_on(stream).await;
     }
@@ -200,9 +192,7 @@ async fn a_proxy_that_refuses_is_named_without_its_password() {
     let kubeconfig = Kubeconfig::new(API).trusts(&authority.certificate);
     let kubeconfig = kubeconfig.cluster("proxy-url", format!("http://me:other-canary@{address}"));
     let error = ask(&kubeconfig.connect().await.unwrap()).await.unwrap_err();
-    assert!(
-        error.contains(&format!("through the proxy {address}: tunnel error: proxy auth")),
-        "{error}"
-    );
+    let words = format!("through the proxy {address}: tunnel error: proxy auth");
+    assert!(error.contains(&words), "{error}");
     assert!(!error.contains("canary"), "{error}");
 }
