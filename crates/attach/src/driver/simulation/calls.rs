@@ -81,10 +81,8 @@ impl ModelDriver {
         if self.process.is_over() || self.world.is_over() {
             return std::future::pending().await;
         }
-        if self
-            .omits
-            .is_some_and(|omits| self.world.with(|state| omits(state, call, &pair)))
-        {
+        let omitted = |omits: fn(&State, Call, &Pair) -> bool| self.world.with(|state| omits(state, call, &pair));
+        if self.omits.is_some_and(omitted) {
             return Ok(());
         }
         if let Some(resends) = self.resends {
@@ -142,10 +140,8 @@ impl ModelDriver {
         let (fails, page) = self.world.with(|state| {
             let fails = state.fault(state.scenario.call_faults / 2);
             let disks = state.scenario.disks.iter().chain(&state.former_disks);
-            let handles: BTreeSet<&str> = disks
-                .filter(|disk| disk.driver == self.driver)
-                .map(|disk| &*disk.handle)
-                .collect();
+            let disks = disks.filter(|disk| disk.driver == self.driver);
+            let handles: BTreeSet<&str> = disks.map(|disk| &*disk.handle).collect();
             let first: usize = token.parse().unwrap_or(0);
             let volumes = handles.iter().skip(first).take(PAGE).map(|handle| {
                 let places = state.backend.published.keys();
@@ -154,11 +150,8 @@ impl ModelDriver {
             });
             let entries = volumes.collect();
             let next = first + PAGE;
-            let next_token = if next < handles.len() {
-                next.to_string()
-            } else {
-                String::new()
-            };
+            let more = (next < handles.len()).then(|| next.to_string());
+            let next_token = more.unwrap_or_default();
             state.journal.note(self.process.name(), || {
                 let end = if fails { " [fails]" } else { "" };
                 format!("lists volumes from {first}{end}")
@@ -239,9 +232,8 @@ impl ModelDriver {
                     // Taken back it is; what is published there from now on is another story.
                     state.must_undo.remove(&pair);
                 }
-                state
-                    .journal
-                    .note("backend", || format!("{call:?} of {pair}: {result:?}"));
+                let note = || format!("{call:?} of {pair}: {result:?}");
+                state.journal.note("backend", note);
                 result
             });
             if let Some(result) = result {

@@ -20,7 +20,7 @@ use super::mutants::{Flaw, Mutant, has_flaw};
 use super::process::Process;
 use super::scenario::{DRIVERS, Scenario};
 use super::watches::watch as feed;
-use super::world::World;
+use super::world::{State, World};
 use super::{leases, secrets, service};
 use crate::api::validated::{PublishSecrets, SecretNames};
 use crate::api::{AttacherConfigSpec, DriverConfig};
@@ -86,14 +86,11 @@ impl Replica {
             watched.kind::<CsiNodeWire>(Kind::Node, seed + 2000),
         ];
         let client = service::client(world, &process);
+        let requests = Requests::new(client.clone(), "model", REQUEST_DEADLINE, metrics.clone());
+        let requests = requests.with_slots(RequestSlots::new(SlotLimits::default()));
         let context = SharedContext {
             rules: mutant.rules.unwrap_or_default(),
-            ..SharedContext::new(
-                store.clone(),
-                Requests::new(client.clone(), "model", REQUEST_DEADLINE, metrics.clone())
-                    .with_slots(RequestSlots::new(SlotLimits::default())),
-                metrics.clone(),
-            )
+            ..SharedContext::new(store.clone(), requests, metrics.clone())
         };
         let office = LeaderElections {
             clock: process.clock().source().into(),
@@ -180,10 +177,8 @@ impl Replica {
     /// All drivers get other settings.
     pub fn reconfigure(&self, variant: usize) {
         for (driver, served) in self.served.iter().enumerate() {
-            let settings = self
-                .world
-                .with(|state| settings(&state.scenario, &self.mutant, driver, variant));
-            served.settings.send_replace(Arc::new(settings));
+            let other = |state: &mut State| settings(&state.scenario, &self.mutant, driver, variant);
+            served.settings.send_replace(Arc::new(self.world.with(other)));
         }
     }
 

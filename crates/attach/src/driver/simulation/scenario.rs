@@ -205,7 +205,6 @@ pub struct Scenario {
 
 impl Disk {
     /// One that needs nothing special.
-    #[cfg(test)]
     pub fn plain(number: usize) -> Self {
         Self {
             name: format!("pv{number}"),
@@ -237,20 +236,10 @@ impl Scenario {
     pub fn character(&self) -> String {
         let disks: Vec<String> = self.disks.iter().map(Disk::character).collect();
         let disks = disks.join("; ");
-        let lease = self.lease.map_or("no election".to_owned(), |lease| {
-            let Lease {
-                duration,
-                renew_deadline,
-                retry_period,
-            } = lease;
-            format!(
-                "{} replicas, Lease {duration:?}/{renew_deadline:?}/{retry_period:?}",
-                self.replicas
-            )
-        });
-        let lists = self
-            .lists
-            .map_or("no listing".to_owned(), |interval| format!("listed every {interval:?}"));
+        let of_lease = |lease: Lease| format!("{} replicas, {lease:?}", self.replicas);
+        let lease = self.lease.map_or("no election".to_owned(), of_lease);
+        let every = |interval: Duration| format!("listed every {interval:?}");
+        let lists = self.lists.map_or("no listing".to_owned(), every);
         format!(
             "{disks}; {} nodes; {lease}; {lists}; faults of requests {} %, of which untrue {} %, of calls {} %, at most \
              {}; watches up to {:?} behind; a busy backend {:?}; {} calls at once{}",
@@ -313,18 +302,12 @@ impl Scenario {
     fn with_slow_requests(self) -> Self {
         let mut rng = fastrand::Rng::with_seed(self.seed ^ 0x510);
         let disk = |number: usize| Disk {
-            name: format!("pv{number}"),
             driver: usize::from(number == 0),
-            handle: format!("disk{number}"),
-            single_writer: false,
-            secret: Secret::None,
-            read_only: false,
-            inline: false,
+            ..Disk::plain(number)
         };
         let (volumes, nodes) = (1 + SLOW_VOLUMES, 6);
-        let mut places: Vec<(usize, usize)> = (1..volumes)
-            .flat_map(|volume| (0..nodes).map(move |node| (volume, node)))
-            .collect();
+        let places = (1..volumes).flat_map(|volume| (0..nodes).map(move |node| (volume, node)));
+        let mut places: Vec<(usize, usize)> = places.collect();
         rng.shuffle(&mut places);
         let slow = places.into_iter().map(|(volume, node)| Event::Attach(volume, node));
         let quick = (0..nodes).map(|node| Event::Attach(0, node));

@@ -33,11 +33,9 @@ const ONE_LINE: usize = 16;
 /// A client of a process.
 pub fn client(world: &World, process: &Process) -> Client {
     let (world, process) = (world.clone(), process.clone());
-    let line = Arc::new(Semaphore::new(if has_flaw(Flaw::OneLine) {
-        ONE_LINE
-    } else {
-        Semaphore::MAX_PERMITS
-    }));
+    let is_one_line = has_flaw(Flaw::OneLine);
+    let places = if is_one_line { ONE_LINE } else { Semaphore::MAX_PERMITS };
+    let line = Arc::new(Semaphore::new(places));
     let service = tower::service_fn(move |request: Request<Body>| {
         let (world, process, line) = (world.clone(), process.clone(), line.clone());
         async move {
@@ -74,11 +72,8 @@ impl ServedRequest {
         let (kind, name) = self.object();
         let is_slow = state.scenario.slow == Some(kind) && matches!(self, Self::Write(_)) && {
             let driver = |object: &Value| {
-                let disk = state
-                    .scenario
-                    .disks
-                    .iter()
-                    .find(|disk| disk.name == text(object, "/metadata/name"));
+                let (mut disks, name) = (state.scenario.disks.iter(), text(object, "/metadata/name"));
+                let disk = disks.find(|disk| disk.name == name);
                 driver_of(object).or(disk.map(|disk| disk.driver))
             };
             state.cluster.get(kind, name).and_then(|object| driver(object)) == Some(0)
@@ -171,20 +166,16 @@ async fn serve(world: World, life: Process, request: Request<Body>) -> Result<An
 
 /// Another object of the same kind than the one of this name.
 fn another(state: &State, kind: Kind, name: &str) -> Option<Arc<Value>> {
-    let mut objects = state.cluster.all(kind);
-    objects
-        .find(|object| kind != Kind::Secret && text(object, "/metadata/name") != name)
-        .cloned()
+    let is_another = |object: &&Arc<Value>| kind != Kind::Secret && text(object, "/metadata/name") != name;
+    state.cluster.all(kind).find(is_another).cloned()
 }
 
 /// Reads a request.
 pub async fn asked(request: Request<Body>) -> Result<ServedRequest, BoxError> {
     let path = request.uri().path().to_owned();
     let method = request.method().clone();
-    let json = request
-        .headers()
-        .get(header::CONTENT_TYPE)
-        .is_some_and(|form| form == "application/json-patch+json");
+    let form = request.headers().get(header::CONTENT_TYPE);
+    let json = form.is_some_and(|form| form == "application/json-patch+json");
     let body = request.into_body().collect().await?.to_bytes();
     if let Some(key) = secrets::key_at(&path) {
         return Ok(ServedRequest::Secret(key));
@@ -195,10 +186,8 @@ pub async fn asked(request: Request<Body>) -> Result<ServedRequest, BoxError> {
         (Kind::Node, NODES),
         (Kind::Driver, DRIVERS),
     ];
-    let mut found = prefixes
-        .iter()
-        .filter_map(|(kind, prefix)| Some((*kind, path.strip_prefix(prefix)?)));
-    let Some((kind, rest)) = found.next() else {
+    let below = |(kind, prefix): (Kind, &str)| Some((kind, path.strip_prefix(prefix)?));
+    let Some((kind, rest)) = prefixes.into_iter().find_map(below) else {
         return Err(format!("a request that nobody expects: {method} {path}").into());
     };
     if method == Method::GET {
@@ -233,11 +222,8 @@ fn carry_out(state: &mut State, life: &Process, asked: ServedRequest, late: bool
             let (code, body, written) = state.cluster.write(&write);
             let what = if written.is_some() { "stored" } else { "unchanged" };
             state.journal.note("api", || {
-                let note = if code == 200 {
-                    what.to_owned()
-                } else {
-                    body["message"].to_string()
-                };
+                let refused = (code != 200).then(|| body["message"].to_string());
+                let note = refused.unwrap_or_else(|| what.to_owned());
                 format!("{code} to {} for {}: {note}", life.name(), target(&write.target))
             });
             if let Some(written) = written {
@@ -273,14 +259,7 @@ fn brief(body: &Value) -> String {
         return body["status"].to_string();
     };
     let changes = operations.iter().filter(|operation| operation["op"] != "test");
-    let texts: Vec<String> = changes
-        .map(|operation| {
-            format!(
-                "{} {}",
-                operation["op"].as_str().unwrap_or_default(),
-                operation["path"].as_str().unwrap_or_default()
-            )
-        })
-        .collect();
-    texts.join(", ")
+    let word = |operation: &Value, key: &str| operation[key].as_str().unwrap_or_default().to_owned();
+    let texts = changes.map(|operation| word(operation, "op") + " " + &word(operation, "path"));
+    texts.collect::<Vec<String>>().join(", ")
 }

@@ -114,18 +114,11 @@ fn node(number: usize) -> String {
 
 fn create_node(state: &mut State, number: usize, generation: usize) {
     let id = format!("n{number}-id{generation}");
-    let drivers: Vec<Value> = DRIVERS
-        .iter()
-        .map(|driver| json!({"name": driver, "nodeID": id}))
-        .collect();
-    let spec = json!({"drivers": drivers});
-    let created = state
-        .cluster
-        .create(Kind::Node, &node(number), json!({"metadata": {}, "spec": spec}));
-    if !created {
-        state
-            .cluster
-            .edit(Kind::Node, &node(number), |object| object["spec"] = spec);
+    let drivers = DRIVERS.map(|driver| json!({"name": driver, "nodeID": id}));
+    let (spec, node) = (json!({"drivers": drivers}), node(number));
+    let object = json!({"metadata": {}, "spec": spec});
+    if !state.cluster.create(Kind::Node, &node, object) {
+        state.cluster.edit(Kind::Node, &node, |object| object["spec"] = spec);
     }
 }
 
@@ -189,9 +182,7 @@ pub fn delete_volume(world: &World, number: usize) {
         world.with(|state| {
             let known = state.cluster.get(Kind::Volume, &name);
             if known.is_some_and(|object| is_deleting(object)) {
-                state
-                    .cluster
-                    .edit(Kind::Volume, &name, |object| take_finalizer(object, PROTECTION));
+                state.cluster.edit(Kind::Volume, &name, take_protection);
             }
         });
     });
@@ -200,21 +191,23 @@ pub fn delete_volume(world: &World, number: usize) {
 /// A volume that is still held by its protection only because the API server went back: its controller lets go again.
 pub fn let_go_of_deleted_volumes(state: &mut State) {
     let volumes = state.cluster.all(Kind::Volume).filter(|object| is_deleting(object));
-    let names: Vec<String> = volumes
-        .map(|object| text(object, "/metadata/name").to_owned())
-        .collect();
-    for name in names {
-        state
-            .cluster
-            .edit(Kind::Volume, &name, |object| take_finalizer(object, PROTECTION));
+    let names = volumes.map(|object| text(object, "/metadata/name").to_owned());
+    for name in names.collect::<Vec<String>>() {
+        state.cluster.edit(Kind::Volume, &name, take_protection);
     }
 }
 
+fn take_protection(volume: &mut Value) {
+    take_finalizer(volume, PROTECTION);
+}
+
+fn free(object: &mut Value) {
+    object["metadata"]["finalizers"] = json!([]);
+}
+
 pub fn take_finalizer(object: &mut Value, finalizer: &str) {
-    let left: Vec<String> = finalizers(object)
-        .filter(|entry| *entry != finalizer)
-        .map(str::to_owned)
-        .collect();
+    let left = finalizers(object).filter(|entry| *entry != finalizer);
+    let left: Vec<String> = left.map(str::to_owned).collect();
     object["metadata"]["finalizers"] = left.into();
 }
 
@@ -225,9 +218,7 @@ fn force_volume(state: &mut State, number: usize) {
         return;
     }
     state.forced_volumes.insert(name.clone());
-    state.cluster.edit(Kind::Volume, &name, |object| {
-        object["metadata"]["finalizers"] = json!([]);
-    });
+    state.cluster.edit(Kind::Volume, &name, free);
 }
 
 /// A PersistentVolume of the same name and another handle, under which the backend has another volume.
@@ -237,14 +228,10 @@ fn remake_volume(state: &mut State, number: usize) {
         return;
     }
     state.forced_volumes.insert(former.name.clone());
-    state.cluster.edit(Kind::Volume, &former.name, |object| {
-        object["metadata"]["finalizers"] = json!([]);
-    });
+    state.cluster.edit(Kind::Volume, &former.name, free);
     let attachments = state.cluster.all(Kind::Attachment);
-    let naming: Vec<_> = attachments
-        .filter(|object| volume_of(object) == former.name)
-        .cloned()
-        .collect();
+    let naming = attachments.filter(|object| volume_of(object) == former.name);
+    let naming: Vec<_> = naming.cloned().collect();
     let mut is_presumed = false;
     for attachment in naming {
         let owner = owner(&attachment);
@@ -319,10 +306,8 @@ fn edit(state: &mut State, kind: Kind, name: &str) {
 
 /// The backend loses a volume that nobody works at.
 fn drift(state: &mut State, volume: usize, node: usize) {
-    let claim = state
-        .cluster
-        .get(Kind::Attachment, &attachment(volume, node))
-        .and_then(|object| claim_of(object));
+    let known = state.cluster.get(Kind::Attachment, &attachment(volume, node));
+    let claim = known.and_then(|object| claim_of(object));
     let Some((pair, _)) = claim else { return };
     if state.scenario.lists.is_some() && !state.backend.under_way.contains_key(&pair) {
         state.backend.published.remove(&pair);
@@ -340,9 +325,8 @@ pub fn restore(state: &mut State, back: usize, bumped: bool) {
     let settled: Vec<Pair> = if state.scenario.api_faults == 0 {
         let attached = state.cluster.all(Kind::Attachment);
         let attached = attached.filter(|object| object["status"]["attached"] == true && !is_deleting(object));
-        attached
-            .filter_map(|object| claim_of(object).map(|(pair, _)| pair))
-            .collect()
+        let claims = attached.filter_map(|object| claim_of(object));
+        claims.map(|(pair, _)| pair).collect()
     } else {
         Vec::new()
     };
