@@ -41,10 +41,7 @@ fn following(
 }
 
 /// Follows such lists and watches of VolumeAttachments, and those of the other kinds, which list nothing and tell no news.
-pub(super) fn following_all<S>(
-    store: &Store,
-    attachments: impl FnMut() -> S + Send + 'static,
-) -> AbortOnDropHandle<()>
+pub(super) fn following_all<S>(store: &Store, attachments: impl FnMut() -> S + Send + 'static) -> AbortOnDropHandle<()>
 where
     S: Stream<Item = watcher::Result<Event<VolumeAttachmentWire>>> + Send + 'static,
 {

@@ -3,7 +3,6 @@
 use super::*;
 use crate::driver::capability::may_need_attach;
 
-
 /// Attempts of [`AttemptFixture::retrying_fast`] that are waited for, and writes that none of them needs more of: two of
 /// the preparation and one of the failure.
 const ATTEMPTS: usize = 3;

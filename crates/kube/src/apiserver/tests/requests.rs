@@ -115,7 +115,6 @@ impl Server {
         self.requests.read(&target, None, &Span::disabled()).await
     }
 
-
     async fn get_csi_driver(&self, name: &str) -> Result<CsiDriverWire, ApiError> {
         self.requests.get::<CsiDriverWire>(name, None, &Span::disabled()).await
     }
