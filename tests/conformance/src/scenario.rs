@@ -136,44 +136,13 @@ impl Group {
         }
     }
 
-    /// Adds a scenario of level SAFETY.
+    /// What the next scenario demands, in one line.
     #[must_use]
-    pub fn safety<F, R>(self, id: impl AsRef<str>, title: impl Into<String>, run: F) -> Self
-    where
-        F: Fn(Test) -> R + Send + Sync + 'static,
-        R: Future<Output = Outcome> + Send + 'static,
-    {
-        self.add(id.as_ref(), title.into(), (Level::Safety, None), run)
-    }
-
-    /// Adds a scenario of level CORE.
-    #[must_use]
-    pub fn scenario<F, R>(self, id: impl AsRef<str>, title: impl Into<String>, run: F) -> Self
-    where
-        F: Fn(Test) -> R + Send + Sync + 'static,
-        R: Future<Output = Outcome> + Send + 'static,
-    {
-        self.add(id.as_ref(), title.into(), (Level::Core, None), run)
-    }
-
-    /// Adds a scenario of level RECOMMENDED.
-    #[must_use]
-    pub fn recommended<F, R>(self, id: impl AsRef<str>, title: impl Into<String>, run: F) -> Self
-    where
-        F: Fn(Test) -> R + Send + Sync + 'static,
-        R: Future<Output = Outcome> + Send + 'static,
-    {
-        self.add(id.as_ref(), title.into(), (Level::Recommended, None), run)
-    }
-
-    /// Adds a scenario that an attacher may leave out; `criterion` says how that is told from a failure.
-    #[must_use]
-    pub fn extension<F, R>(self, id: impl AsRef<str>, title: impl Into<String>, criterion: &'static str, run: F) -> Self
-    where
-        F: Fn(Test) -> R + Send + Sync + 'static,
-        R: Future<Output = Outcome> + Send + 'static,
-    {
-        self.add(id.as_ref(), title.into(), (Level::Extension, Some(criterion)), run)
+    pub fn demands(self, title: impl Into<String>) -> Demand {
+        Demand {
+            group: self,
+            title: title.into(),
+        }
     }
 
     /// Says of the last scenario that the Go sidecar fails there, and why that is no wrong demand.
@@ -185,27 +154,94 @@ impl Group {
         self
     }
 
-    fn add<F, R>(mut self, id: &str, title: String, level: (Level, Option<&'static str>), run: F) -> Self
+    /// The scenarios made so far.
+    pub fn done(self) -> Vec<Scenario> {
+        self.scenarios
+    }
+}
+
+/// What one more scenario of a group demands.
+pub struct Demand {
+    group: Group,
+    title: String,
+}
+
+impl Demand {
+    /// Adds the scenario, of level SAFETY.
+    #[must_use]
+    pub fn safety<F, R>(self, id: impl AsRef<str>, run: F) -> Group
     where
         F: Fn(Test) -> R + Send + Sync + 'static,
         R: Future<Output = Outcome> + Send + 'static,
     {
+        self.add(id.as_ref(), (Level::Safety, None), run)
+    }
+
+    /// Adds the scenario, of level CORE.
+    #[must_use]
+    pub fn scenario<F, R>(self, id: impl AsRef<str>, run: F) -> Group
+    where
+        F: Fn(Test) -> R + Send + Sync + 'static,
+        R: Future<Output = Outcome> + Send + 'static,
+    {
+        self.add(id.as_ref(), (Level::Core, None), run)
+    }
+
+    /// Adds the scenario, of level RECOMMENDED.
+    #[must_use]
+    pub fn recommended<F, R>(self, id: impl AsRef<str>, run: F) -> Group
+    where
+        F: Fn(Test) -> R + Send + Sync + 'static,
+        R: Future<Output = Outcome> + Send + 'static,
+    {
+        self.add(id.as_ref(), (Level::Recommended, None), run)
+    }
+
+    /// An attacher may leave it out; `criterion` says how that is told from a failure.
+    #[must_use]
+    pub fn unless(self, criterion: &'static str) -> Offer {
+        Offer {
+            demand: self,
+            criterion,
+        }
+    }
+
+    fn add<F, R>(self, id: &str, level: (Level, Option<&'static str>), run: F) -> Group
+    where
+        F: Fn(Test) -> R + Send + Sync + 'static,
+        R: Future<Output = Outcome> + Send + 'static,
+    {
+        let Self { mut group, title } = self;
         let (level, criterion) = level;
-        self.scenarios.push(Scenario {
-            group: self.name,
-            id: format!("{}/{id}", self.name),
+        group.scenarios.push(Scenario {
+            group: group.name,
+            id: format!("{}/{id}", group.name),
             title,
             level,
             criterion,
             peer_fails: None,
             run: Box::new(move |test| Box::pin(run(test))),
         });
-        self
+        group
     }
+}
 
-    /// The scenarios made so far.
-    pub fn done(self) -> Vec<Scenario> {
-        self.scenarios
+/// What only some attachers offer.
+pub struct Offer {
+    demand: Demand,
+    criterion: &'static str,
+}
+
+impl Offer {
+    /// Adds the scenario, of level EXTENSION.
+    #[must_use]
+    pub fn extension<F, R>(self, id: impl AsRef<str>, run: F) -> Group
+    where
+        F: Fn(Test) -> R + Send + Sync + 'static,
+        R: Future<Output = Outcome> + Send + 'static,
+    {
+        let level = (Level::Extension, Some(self.criterion));
+        self.demand.add(id.as_ref(), level, run)
     }
 }
 

@@ -22,16 +22,13 @@ const TABLE: Table = &[
 
 pub fn scenarios() -> Vec<Scenario> {
     table(Group::new("access-modes"), TABLE)
-        .safety(
-            "no-mode",
-            "ReadOnlyMany with ReadWriteOnce is refused: CSI has no mode for it",
-            |t| async move {
-                t.given_all(|pv| pv["spec"]["accessModes"] = json!(["ReadOnlyMany", "ReadWriteOnce"]))
-                    .await?;
-                t.attach_error("ReadOnlyMany").await?;
-                t.no_calls()
-            },
-        )
+        .demands("ReadOnlyMany with ReadWriteOnce is refused: CSI has no mode for it")
+        .safety("no-mode", |t| async move {
+            t.given_all(|pv| pv["spec"]["accessModes"] = json!(["ReadOnlyMany", "ReadWriteOnce"]))
+                .await?;
+            t.attach_error("ReadOnlyMany").await?;
+            t.no_calls()
+        })
         .done()
 }
 
@@ -39,7 +36,8 @@ pub fn scenarios() -> Vec<Scenario> {
 pub fn table(mut group: Group, table: Table) -> Group {
     for (modes, wanted) in table {
         let title = format!("{} is {wanted}", modes.join(" with "));
-        group = group.safety(modes.join("-"), title, move |t| access_mode(t, modes, wanted));
+        let demand = group.demands(title);
+        group = demand.safety(modes.join("-"), move |t| access_mode(t, modes, wanted));
     }
     group
 }

@@ -18,123 +18,99 @@ pub fn scenarios() -> Vec<Scenario> {
 
 fn before_the_call(group: Group) -> Group {
     group
-        .safety(
-            "finalizers-before-call",
-            "finalizers and node id are there while ControllerPublishVolume runs",
-            |t| async move {
-                t.script(t.on_publish().times(1).until_released());
-                t.given_all(|_| {}).await?;
-                let call = t.publish_begins().await?;
-                let (attachment, volume) = (t.get_attachment().await?, t.get_volume().await?);
-                t.release(&call)?;
-                t.claimed(&attachment)?;
-                t.has_finalizer(&volume)?;
-                demand(!is_attached(&attachment), || {
-                    "attached before the driver has answered".to_owned()
-                })?;
-                t.attached().await.map(drop)
-            },
-        )
-        .scenario(
-            "finalizer-once",
-            "the finalizer of the attachment is the attacher's, once, also after many failures",
-            |t| async move {
-                t.script(t.on_publish().times(4).fail(tonic::Code::Internal, "no"));
-                t.given_all(|_| {}).await?;
-                let attachment = t.attached().await?;
-                t.claimed(&attachment)?;
-                t.has_finalizer(&t.get_volume().await?)
-            },
-        )
-        .scenario(
-            "node-id-of-driver",
-            "the node id is the one of this driver among several",
-            |t| async move {
-                t.given_node_of(json!([
-                    { "name": "other.test", "nodeID": "wrong-1" },
-                    { "name": t.env.driver_name, "nodeID": t.node_id },
-                    { "name": format!("x{}", t.env.driver_name), "nodeID": "wrong-2" },
-                ]))
+        .demands("finalizers and node id are there while ControllerPublishVolume runs")
+        .safety("finalizers-before-call", |t| async move {
+            t.script(t.on_publish().times(1).until_released());
+            t.given_all(|_| {}).await?;
+            let call = t.publish_begins().await?;
+            let (attachment, volume) = (t.get_attachment().await?, t.get_volume().await?);
+            t.release(&call)?;
+            t.claimed(&attachment)?;
+            t.has_finalizer(&volume)?;
+            demand(!is_attached(&attachment), || {
+                "attached before the driver has answered".to_owned()
+            })?;
+            t.attached().await.map(drop)
+        })
+        .demands("the finalizer of the attachment is the attacher's, once, also after many failures")
+        .scenario("finalizer-once", |t| async move {
+            t.script(t.on_publish().times(4).fail(tonic::Code::Internal, "no"));
+            t.given_all(|_| {}).await?;
+            let attachment = t.attached().await?;
+            t.claimed(&attachment)?;
+            t.has_finalizer(&t.get_volume().await?)
+        })
+        .demands("the node id is the one of this driver among several")
+        .scenario("node-id-of-driver", |t| async move {
+            t.given_node_of(json!([
+                { "name": "other.test", "nodeID": "wrong-1" },
+                { "name": t.env.driver_name, "nodeID": t.node_id },
+                { "name": format!("x{}", t.env.driver_name), "nodeID": "wrong-2" },
+            ]))
+            .await?;
+            t.given_volume(|_| {}).await?;
+            t.create_attachment(|_| {}).await?;
+            let attachment = t.attached().await?;
+            t.claimed(&attachment)?;
+            t.published()
+        })
+        .demands("an old node id on the attachment is replaced before the call")
+        .safety("old-node-id", |t| async move {
+            let annotation = json!({ "csi.alpha.kubernetes.io/node-id": "an-older-node" });
+            t.given_attachment(|va| va["metadata"]["annotations"] = annotation)
                 .await?;
-                t.given_volume(|_| {}).await?;
-                t.create_attachment(|_| {}).await?;
-                let attachment = t.attached().await?;
-                t.claimed(&attachment)?;
-                t.published()
-            },
-        )
-        .safety(
-            "old-node-id",
-            "an old node id on the attachment is replaced before the call",
-            |t| async move {
-                let annotation = json!({ "csi.alpha.kubernetes.io/node-id": "an-older-node" });
-                t.given_attachment(|va| va["metadata"]["annotations"] = annotation)
-                    .await?;
-                let attachment = t.attached().await?;
-                t.claimed(&attachment)?;
-                t.published()
-            },
-        )
-        .scenario(
-            "finalizer-there",
-            "an attachment that carries the finalizer already is attached",
-            |t| async move {
-                t.given_node().await?;
-                let finalizers = json!([t.env.finalizer]);
-                let kept = finalizers.clone();
-                t.given_volume(|pv| pv["metadata"]["finalizers"] = kept).await?;
-                t.create_attachment(|va| va["metadata"]["finalizers"] = finalizers)
-                    .await?;
-                let attachment = t.attached().await?;
-                t.claimed(&attachment)?;
-                t.has_finalizer(&t.get_volume().await?)
-            },
-        )
+            let attachment = t.attached().await?;
+            t.claimed(&attachment)?;
+            t.published()
+        })
+        .demands("an attachment that carries the finalizer already is attached")
+        .scenario("finalizer-there", |t| async move {
+            t.given_node().await?;
+            let finalizers = json!([t.env.finalizer]);
+            let kept = finalizers.clone();
+            t.given_volume(|pv| pv["metadata"]["finalizers"] = kept).await?;
+            t.create_attachment(|va| va["metadata"]["finalizers"] = finalizers)
+                .await?;
+            let attachment = t.attached().await?;
+            t.claimed(&attachment)?;
+            t.has_finalizer(&t.get_volume().await?)
+        })
 }
 
 fn foreign(group: Group) -> Group {
     group
-        .safety(
-            "others-on-attachment",
-            "finalizers and annotations of others on the attachment stay",
-            |t| async move {
-                t.given_attachment(|va| va["metadata"] = theirs(&va["metadata"]["name"]))
-                    .await?;
-                let attachment = t.attached().await?;
-                t.claimed(&attachment)?;
-                kept::<VolumeAttachment>(&attachment)?;
-                t.delete_attachment().await?;
-                let attachment = t
-                    .attachment_is("released", crate::expect::LIMIT, |it| t.count_finalizers(it) == 0)
-                    .await?;
-                kept::<VolumeAttachment>(&attachment)
-            },
-        )
-        .safety(
-            "others-on-volume",
-            "finalizers and annotations of others on the PersistentVolume stay",
-            |t| async move {
-                t.given_all(|pv| pv["metadata"] = theirs(&pv["metadata"]["name"]))
-                    .await?;
-                t.attached().await?;
-                let volume = t.get_volume().await?;
-                t.has_finalizer(&volume)?;
-                kept::<PersistentVolume>(&volume)?;
-                released_with_theirs_kept(&t).await
-            },
-        )
-        .scenario(
-            "empty-finalizers",
-            "an empty list of finalizers is no hindrance",
-            |t| async move {
-                t.given_node().await?;
-                t.given_volume(|pv| pv["metadata"]["finalizers"] = json!([])).await?;
-                t.create_attachment(|va| va["metadata"]["finalizers"] = json!([]))
-                    .await?;
-                let attachment = t.attached().await?;
-                t.claimed(&attachment)
-            },
-        )
+        .demands("finalizers and annotations of others on the attachment stay")
+        .safety("others-on-attachment", |t| async move {
+            t.given_attachment(|va| va["metadata"] = theirs(&va["metadata"]["name"]))
+                .await?;
+            let attachment = t.attached().await?;
+            t.claimed(&attachment)?;
+            kept::<VolumeAttachment>(&attachment)?;
+            t.delete_attachment().await?;
+            let attachment = t
+                .attachment_is("released", crate::expect::LIMIT, |it| t.count_finalizers(it) == 0)
+                .await?;
+            kept::<VolumeAttachment>(&attachment)
+        })
+        .demands("finalizers and annotations of others on the PersistentVolume stay")
+        .safety("others-on-volume", |t| async move {
+            t.given_all(|pv| pv["metadata"] = theirs(&pv["metadata"]["name"]))
+                .await?;
+            t.attached().await?;
+            let volume = t.get_volume().await?;
+            t.has_finalizer(&volume)?;
+            kept::<PersistentVolume>(&volume)?;
+            released_with_theirs_kept(&t).await
+        })
+        .demands("an empty list of finalizers is no hindrance")
+        .scenario("empty-finalizers", |t| async move {
+            t.given_node().await?;
+            t.given_volume(|pv| pv["metadata"]["finalizers"] = json!([])).await?;
+            t.create_attachment(|va| va["metadata"]["finalizers"] = json!([]))
+                .await?;
+            let attachment = t.attached().await?;
+            t.claimed(&attachment)
+        })
 }
 
 async fn released_with_theirs_kept(t: &Test) -> Outcome {

@@ -30,14 +30,13 @@ const CODES: [(Code, &str); 16] = [
 pub fn scenarios() -> Vec<Scenario> {
     let mut publish = Group::new("publish-codes");
     for (code, name) in CODES {
-        publish = publish.scenario(name, format!("{name} is shown and retried"), move |t| {
-            attach(t, code, name)
-        });
+        let demand = publish.demands(format!("{name} is shown and retried"));
+        publish = demand.scenario(name, move |t| attach(t, code, name));
     }
     let mut unpublish = Group::new("unpublish-codes");
     for (code, name) in CODES {
-        let title = format!("{name} is shown and retried; the finalizer stays");
-        unpublish = unpublish.safety(name, title, move |t| detach(t, code, name));
+        let demand = unpublish.demands(format!("{name} is shown and retried; the finalizer stays"));
+        unpublish = demand.safety(name, move |t| detach(t, code, name));
     }
     publish.done().into_iter().chain(unpublish.done()).collect()
 }

@@ -25,7 +25,8 @@ pub fn scenarios() -> Vec<Scenario> {
 
 fn connections(group: Group) -> Group {
     group
-        .scenario("moment", "the driver was away for a moment", |t| async move {
+        .demands("the driver was away for a moment")
+        .scenario("moment", |t| async move {
             t.given_attached().await?;
             t.env.driver.stop().await;
             restart(&t).await?;
@@ -33,83 +34,65 @@ fn connections(group: Group) -> Group {
             t.create_attachment(|_| {}).await?;
             t.attached().await.map(drop)
         })
-        .scenario(
-            "while-away",
-            "attached and detached while the driver is away, done when it is back",
-            |t| async move {
-                let other = t.other("b");
-                other.given_attached().await?;
-                t.env.driver.stop().await;
-                t.given_all(|_| {}).await?;
-                other.delete_attachment().await?;
-                tokio::time::sleep(Duration::from_millis(500)).await;
-                other.has_finalizer(&other.get_attachment().await?)?;
-                restart(&t).await?;
-                t.attached().await?;
-                t.published()?;
-                other.attachment_gone().await?;
-                other.not_published()
-            },
-        )
-        .safety(
-            "during-publish-before",
-            "the driver dies during ControllerPublishVolume, before the work",
-            |t| async move {
-                t.script(t.on_publish().times(1).drop_connection());
-                t.given_all(|_| {}).await?;
-                t.attached().await?;
-                t.published()
-            },
-        )
-        .safety(
-            "during-publish-after",
-            "the driver dies during ControllerPublishVolume, after the work",
-            |t| async move {
-                t.script(t.on_publish().times(1).action(ScriptAction::DropConnectionAfterWork));
-                t.given_all(|_| {}).await?;
-                t.attached().await?;
-                t.published()
-            },
-        )
-        .safety(
-            "during-unpublish-after",
-            "the driver dies during ControllerUnpublishVolume, after the work",
-            |t| async move {
-                t.given_attached().await?;
-                t.script(t.on_unpublish().times(1).action(ScriptAction::DropConnectionAfterWork));
-                t.detach().await
-            },
-        )
-        .safety(
-            "during-publish-deleted",
-            "the driver dies during ControllerPublishVolume and the attachment is deleted meanwhile",
-            |t| async move {
-                t.script(
-                    t.on_publish()
-                        .times(1)
-                        .delay(Duration::from_millis(300))
-                        .action(ScriptAction::DropConnectionAfterWork),
-                );
-                t.given_all(|_| {}).await?;
-                t.publish_begins().await?;
-                t.delete_attachment().await?;
-                t.attachment_gone().await?;
-                t.not_published()
-            },
-        )
-        .scenario(
-            "not-ready",
-            "nothing is called before the driver is ready",
-            |t| async move {
-                t.env.driver.stop().await;
-                t.env.driver.set_ready(false);
-                let probes = t.env.driver.calls_of(Method::Probe).len();
-                let outcome = not_ready(&t, probes).await;
-                t.env.driver.set_ready(true);
-                outcome?;
-                t.attached().await.map(drop)
-            },
-        )
+        .demands("attached and detached while the driver is away, done when it is back")
+        .scenario("while-away", |t| async move {
+            let other = t.other("b");
+            other.given_attached().await?;
+            t.env.driver.stop().await;
+            t.given_all(|_| {}).await?;
+            other.delete_attachment().await?;
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            other.has_finalizer(&other.get_attachment().await?)?;
+            restart(&t).await?;
+            t.attached().await?;
+            t.published()?;
+            other.attachment_gone().await?;
+            other.not_published()
+        })
+        .demands("the driver dies during ControllerPublishVolume, before the work")
+        .safety("during-publish-before", |t| async move {
+            t.script(t.on_publish().times(1).drop_connection());
+            t.given_all(|_| {}).await?;
+            t.attached().await?;
+            t.published()
+        })
+        .demands("the driver dies during ControllerPublishVolume, after the work")
+        .safety("during-publish-after", |t| async move {
+            t.script(t.on_publish().times(1).action(ScriptAction::DropConnectionAfterWork));
+            t.given_all(|_| {}).await?;
+            t.attached().await?;
+            t.published()
+        })
+        .demands("the driver dies during ControllerUnpublishVolume, after the work")
+        .safety("during-unpublish-after", |t| async move {
+            t.given_attached().await?;
+            t.script(t.on_unpublish().times(1).action(ScriptAction::DropConnectionAfterWork));
+            t.detach().await
+        })
+        .demands("the driver dies during ControllerPublishVolume and the attachment is deleted meanwhile")
+        .safety("during-publish-deleted", |t| async move {
+            t.script(
+                t.on_publish()
+                    .times(1)
+                    .delay(Duration::from_millis(300))
+                    .action(ScriptAction::DropConnectionAfterWork),
+            );
+            t.given_all(|_| {}).await?;
+            t.publish_begins().await?;
+            t.delete_attachment().await?;
+            t.attachment_gone().await?;
+            t.not_published()
+        })
+        .demands("nothing is called before the driver is ready")
+        .scenario("not-ready", |t| async move {
+            t.env.driver.stop().await;
+            t.env.driver.set_ready(false);
+            let probes = t.env.driver.calls_of(Method::Probe).len();
+            let outcome = not_ready(&t, probes).await;
+            t.env.driver.set_ready(true);
+            outcome?;
+            t.attached().await.map(drop)
+        })
 }
 
 async fn not_ready(t: &Test, before: usize) -> Outcome {
@@ -128,50 +111,41 @@ async fn not_ready(t: &Test, before: usize) -> Outcome {
 /// A driver that attaches is exchanged for one that does not, and back.
 fn modes(group: Group) -> Group {
     group
-        .scenario(
-            "capability-back",
-            "driver and attacher come back without ControllerPublishVolume, later with it again",
-            |t| async move {
-                let real = t.other("real");
-                real.given_attached().await?;
-                exchange(&t, false).await?;
-                let outcome = attached_without_calls(&t).await;
+        .demands("driver and attacher come back without ControllerPublishVolume, later with it again")
+        .scenario("capability-back", |t| async move {
+            let real = t.other("real");
+            real.given_attached().await?;
+            exchange(&t, false).await?;
+            let outcome = attached_without_calls(&t).await;
+            exchange(&t, true).await?;
+            outcome?;
+            real.detach().await
+        })
+        .demands("after that the finalizers from before are taken off")
+        .unless("not supported when they stay")
+        .extension("former-finalizers", |t| async move {
+            t.given_attached().await?;
+            exchange(&t, false).await?;
+            t.env.driver.drift_detach(&t.handle, &t.node_id);
+            let outcome = leftovers_go(&t).await;
+            exchange(&t, true).await?;
+            outcome
+        })
+        .demands("the driver alone comes back without ControllerPublishVolume, later with it again")
+        .unless("not supported when it is not asked again for its capabilities")
+        .extension("capability-asked-again", |t| async move {
+            let outcome = switch(&t, false).await;
+            let outcome = match outcome {
+                Ok(()) => attached_without_calls(&t).await,
+                stop => stop,
+            };
+            let back = switch(&t, true).await;
+            if outcome.is_err() || back.is_err() {
                 exchange(&t, true).await?;
-                outcome?;
-                real.detach().await
-            },
-        )
-        .extension(
-            "former-finalizers",
-            "after that the finalizers from before are taken off",
-            "not supported when they stay",
-            |t| async move {
-                t.given_attached().await?;
-                exchange(&t, false).await?;
-                t.env.driver.drift_detach(&t.handle, &t.node_id);
-                let outcome = leftovers_go(&t).await;
-                exchange(&t, true).await?;
-                outcome
-            },
-        )
-        .extension(
-            "capability-asked-again",
-            "the driver alone comes back without ControllerPublishVolume, later with it again",
-            "not supported when it is not asked again for its capabilities",
-            |t| async move {
-                let outcome = switch(&t, false).await;
-                let outcome = match outcome {
-                    Ok(()) => attached_without_calls(&t).await,
-                    stop => stop,
-                };
-                let back = switch(&t, true).await;
-                if outcome.is_err() || back.is_err() {
-                    exchange(&t, true).await?;
-                }
-                outcome.and(back)?;
-                t.other("b").given_attached().await.map(drop)
-            },
-        )
+            }
+            outcome.and(back)?;
+            t.other("b").given_attached().await.map(drop)
+        })
 }
 
 async fn attached_without_calls(t: &Test) -> Outcome {

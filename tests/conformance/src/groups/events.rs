@@ -15,38 +15,29 @@ const UNLESS: &str = "not supported when there is no such event";
 
 pub fn scenarios() -> Vec<Scenario> {
     Group::new("events")
-        .extension(
-            "failed-attach",
-            "a failed attach is told by a warning on the VolumeAttachment",
-            UNLESS,
-            |t| async move {
-                t.script(t.on_publish().fail(Code::ResourceExhausted, "this node is full"));
-                t.given_all(|_| {}).await?;
-                t.attach_error("full").await?;
-                event(&t, "Warning", "ResourceExhausted").await
-            },
-        )
-        .extension(
-            "failed-detach",
-            "a failed detach is told by a warning on the VolumeAttachment",
-            UNLESS,
-            |t| async move {
-                t.given_attached().await?;
-                t.script(t.on_unpublish().fail(Code::Internal, "the disk is busy"));
-                t.delete_attachment().await?;
-                t.detach_error("busy").await?;
-                event(&t, "Warning", "Internal").await
-            },
-        )
-        .extension(
-            "attached",
-            "an attach is told by an event on the VolumeAttachment",
-            UNLESS,
-            |t| async move {
-                t.given_attached().await?;
-                event(&t, "Normal", "").await
-            },
-        )
+        .demands("a failed attach is told by a warning on the VolumeAttachment")
+        .unless(UNLESS)
+        .extension("failed-attach", |t| async move {
+            t.script(t.on_publish().fail(Code::ResourceExhausted, "this node is full"));
+            t.given_all(|_| {}).await?;
+            t.attach_error("full").await?;
+            event(&t, "Warning", "ResourceExhausted").await
+        })
+        .demands("a failed detach is told by a warning on the VolumeAttachment")
+        .unless(UNLESS)
+        .extension("failed-detach", |t| async move {
+            t.given_attached().await?;
+            t.script(t.on_unpublish().fail(Code::Internal, "the disk is busy"));
+            t.delete_attachment().await?;
+            t.detach_error("busy").await?;
+            event(&t, "Warning", "Internal").await
+        })
+        .demands("an attach is told by an event on the VolumeAttachment")
+        .unless(UNLESS)
+        .extension("attached", |t| async move {
+            t.given_attached().await?;
+            event(&t, "Normal", "").await
+        })
         .done()
 }
 

@@ -8,57 +8,46 @@ use crate::test::Test;
 
 pub fn scenarios() -> Vec<Scenario> {
     Group::new("inline")
-        .scenario(
-            "attach-and-detach",
-            "an inline volume is attached and detached",
-            |t| async move {
-                given_inline(&t, |_| {}).await?;
-                let attachment = t.attached().await?;
-                t.claimed(&attachment)?;
-                same("readonly", &t.published_as().await?.readonly, &Some(false))?;
-                t.detach().await
-            },
-        )
-        .safety("readonly", "a read-only inline volume", |t| async move {
+        .demands("an inline volume is attached and detached")
+        .scenario("attach-and-detach", |t| async move {
+            given_inline(&t, |_| {}).await?;
+            let attachment = t.attached().await?;
+            t.claimed(&attachment)?;
+            same("readonly", &t.published_as().await?.readonly, &Some(false))?;
+            t.detach().await
+        })
+        .demands("a read-only inline volume")
+        .safety("readonly", |t| async move {
             given_inline(&t, |csi| csi["readOnly"] = json!(true)).await?;
             t.attached().await?;
             same("readonly", &t.published_as().await?.readonly, &Some(true))
         })
-        .scenario(
-            "volume-context",
-            "attributes of an inline volume are its volume context",
-            |t| async move {
-                given_inline(&t, |csi| csi["volumeAttributes"] = json!({ "foo": "bar" })).await?;
-                t.attached().await?;
-                let context = t.published_as().await?.volume_context;
-                demand(
-                    context.get("foo").is_some_and(|value| value == "bar") && context.len() == 1,
-                    || format!("volume context is {context:?}"),
-                )
-            },
-        )
-        .scenario(
-            "secret",
-            "an inline volume gets its secret at both calls",
-            |t| async move {
-                t.wants_secrets(&[("user", "me")]);
-                t.given_secret(&[("user", "me")]).await?;
-                let reference = t.secret_reference();
-                given_inline(&t, move |csi| csi["controllerPublishSecretRef"] = reference).await?;
-                t.attached().await?;
-                t.detach().await
-            },
-        )
-        .scenario(
-            "without-csinode",
-            "an inline volume is detached without its CSINode",
-            |t| async move {
-                given_inline(&t, |_| {}).await?;
-                t.attached().await?;
-                t.delete_node().await?;
-                t.detach().await
-            },
-        )
+        .demands("attributes of an inline volume are its volume context")
+        .scenario("volume-context", |t| async move {
+            given_inline(&t, |csi| csi["volumeAttributes"] = json!({ "foo": "bar" })).await?;
+            t.attached().await?;
+            let context = t.published_as().await?.volume_context;
+            demand(
+                context.get("foo").is_some_and(|value| value == "bar") && context.len() == 1,
+                || format!("volume context is {context:?}"),
+            )
+        })
+        .demands("an inline volume gets its secret at both calls")
+        .scenario("secret", |t| async move {
+            t.wants_secrets(&[("user", "me")]);
+            t.given_secret(&[("user", "me")]).await?;
+            let reference = t.secret_reference();
+            given_inline(&t, move |csi| csi["controllerPublishSecretRef"] = reference).await?;
+            t.attached().await?;
+            t.detach().await
+        })
+        .demands("an inline volume is detached without its CSINode")
+        .scenario("without-csinode", |t| async move {
+            given_inline(&t, |_| {}).await?;
+            t.attached().await?;
+            t.delete_node().await?;
+            t.detach().await
+        })
         .done()
 }
 

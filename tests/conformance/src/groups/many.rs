@@ -10,65 +10,56 @@ const MANY: usize = 50;
 
 pub fn scenarios() -> Vec<Scenario> {
     Group::new("many")
-        .scenario(
-            "two-nodes",
-            "50 volumes are attached to two nodes and detached again",
-            |t| async move {
-                let second = t.on_other_node("node");
-                t.given_node().await?;
-                second.given_node().await?;
-                let all: Vec<Test> = (0..MANY)
-                    .map(|number| {
-                        let node = if number % 2 == 0 { &t } else { &second };
-                        node.other_volume(&format!("v{number}"))
-                    })
-                    .collect();
-                try_join_all(all.iter().map(|it| async {
-                    it.given_volume(|_| {}).await?;
-                    it.create_attachment(|_| {}).await
-                }))
+        .demands("50 volumes are attached to two nodes and detached again")
+        .scenario("two-nodes", |t| async move {
+            let second = t.on_other_node("node");
+            t.given_node().await?;
+            second.given_node().await?;
+            let all: Vec<Test> = (0..MANY)
+                .map(|number| {
+                    let node = if number % 2 == 0 { &t } else { &second };
+                    node.other_volume(&format!("v{number}"))
+                })
+                .collect();
+            try_join_all(all.iter().map(|it| async {
+                it.given_volume(|_| {}).await?;
+                it.create_attachment(|_| {}).await
+            }))
+            .await?;
+            try_join_all(all.iter().map(Test::attached)).await?;
+            same(
+                "attached at the driver",
+                &all.iter().filter(|it| it.is_published()).count(),
+                &MANY,
+            )?;
+            try_join_all(all.iter().map(Test::detach)).await?;
+            same(
+                "attached at the driver",
+                &all.iter().filter(|it| it.is_published()).count(),
+                &0,
+            )
+        })
+        .demands("one volume is attached to 12 nodes at the same time")
+        .scenario("twelve-nodes", |t| async move {
+            t.given_volume(|pv| pv["spec"]["accessModes"] = json!(["ReadWriteMany"]))
                 .await?;
-                try_join_all(all.iter().map(Test::attached)).await?;
-                same(
-                    "attached at the driver",
-                    &all.iter().filter(|it| it.is_published()).count(),
-                    &MANY,
-                )?;
-                try_join_all(all.iter().map(Test::detach)).await?;
-                same(
-                    "attached at the driver",
-                    &all.iter().filter(|it| it.is_published()).count(),
-                    &0,
-                )
-            },
-        )
-        .scenario(
-            "twelve-nodes",
-            "one volume is attached to 12 nodes at the same time",
-            |t| async move {
-                t.given_volume(|pv| pv["spec"]["accessModes"] = json!(["ReadWriteMany"]))
-                    .await?;
-                let all: Vec<Test> = (0..12).map(|number| t.on_other_node(&format!("n{number}"))).collect();
-                try_join_all(all.iter().map(|it| async {
-                    it.given_node().await?;
-                    it.create_attachment(|_| {}).await
-                }))
-                .await?;
-                try_join_all(all.iter().map(Test::attached)).await?;
-                t.has_finalizer(&t.get_volume().await?)?;
-                all.iter().try_for_each(Test::published)
-            },
-        )
-        .scenario(
-            "failing-first",
-            "20 volumes that fail at first are attached in the end",
-            |t| async move {
-                t.given_node().await?;
-                let all: Vec<Test> = (0..20).map(|number| t.other_volume(&format!("v{number}"))).collect();
-                try_join_all(all.iter().map(fails_twice)).await?;
-                all.iter().try_for_each(Test::published)
-            },
-        )
+            let all: Vec<Test> = (0..12).map(|number| t.on_other_node(&format!("n{number}"))).collect();
+            try_join_all(all.iter().map(|it| async {
+                it.given_node().await?;
+                it.create_attachment(|_| {}).await
+            }))
+            .await?;
+            try_join_all(all.iter().map(Test::attached)).await?;
+            t.has_finalizer(&t.get_volume().await?)?;
+            all.iter().try_for_each(Test::published)
+        })
+        .demands("20 volumes that fail at first are attached in the end")
+        .scenario("failing-first", |t| async move {
+            t.given_node().await?;
+            let all: Vec<Test> = (0..20).map(|number| t.other_volume(&format!("v{number}"))).collect();
+            try_join_all(all.iter().map(fails_twice)).await?;
+            all.iter().try_for_each(Test::published)
+        })
         .done()
 }
 

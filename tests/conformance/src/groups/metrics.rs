@@ -8,27 +8,24 @@ use crate::test::Test;
 
 pub fn scenarios() -> Vec<Scenario> {
     Group::new("metrics")
-        .extension(
-            "calls",
-            "calls are counted by method and code",
-            "not supported when /metrics does not answer",
-            |t| async move {
-                t.script(t.on_publish().times(1).fail(tonic::Code::Internal, "no"));
-                t.given_attached().await?;
-                let text = optional(get(&t, "/metrics").await, "no answer from /metrics")?;
-                for (code, method) in [("Internal", "Publish"), ("OK", "Publish")] {
-                    let wanted = [
-                        "csi_sidecar_operations_seconds_count{".to_owned(),
-                        format!("driver_name=\"{}\"", t.env.driver_name),
-                        format!("method_name=\"/csi.v1.Controller/Controller{method}Volume\""),
-                        format!("grpc_status_code=\"{code}\""),
-                    ];
-                    let found = text.lines().any(|line| wanted.iter().all(|part| line.contains(part)));
-                    demand(found, || format!("no line of /metrics has {wanted:?}"))?;
-                }
-                Ok(())
-            },
-        )
+        .demands("calls are counted by method and code")
+        .unless("not supported when /metrics does not answer")
+        .extension("calls", |t| async move {
+            t.script(t.on_publish().times(1).fail(tonic::Code::Internal, "no"));
+            t.given_attached().await?;
+            let text = optional(get(&t, "/metrics").await, "no answer from /metrics")?;
+            for (code, method) in [("Internal", "Publish"), ("OK", "Publish")] {
+                let wanted = [
+                    "csi_sidecar_operations_seconds_count{".to_owned(),
+                    format!("driver_name=\"{}\"", t.env.driver_name),
+                    format!("method_name=\"/csi.v1.Controller/Controller{method}Volume\""),
+                    format!("grpc_status_code=\"{code}\""),
+                ];
+                let found = text.lines().any(|line| wanted.iter().all(|part| line.contains(part)));
+                demand(found, || format!("no line of /metrics has {wanted:?}"))?;
+            }
+            Ok(())
+        })
         .done()
 }
 

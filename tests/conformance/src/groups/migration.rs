@@ -28,21 +28,19 @@ pub fn gce() -> Setup {
 
 fn gce_handles(group: Group) -> Group {
     group
-        .scenario(
-            "zone-and-name",
-            "zone and name make the handle; the partition is in the context",
-            |t| async move {
-                let t = named(t, "projects/UNSPECIFIED/zones/europe-west1-b/disks/{disk}");
-                in_tree(&t, |pv| {
-                    pv["metadata"]["labels"] = json!({ "topology.kubernetes.io/zone": "europe-west1-b" });
-                    pv["spec"]["gcePersistentDisk"] = json!({ "pdName": t.volume });
-                })
-                .await?;
-                same("partition", &context(&t, "partition").await?.as_deref(), &Some(""))?;
-                t.detach().await
-            },
-        )
-        .scenario("region", "two zones make a region", |t| async move {
+        .demands("zone and name make the handle; the partition is in the context")
+        .scenario("zone-and-name", |t| async move {
+            let t = named(t, "projects/UNSPECIFIED/zones/europe-west1-b/disks/{disk}");
+            in_tree(&t, |pv| {
+                pv["metadata"]["labels"] = json!({ "topology.kubernetes.io/zone": "europe-west1-b" });
+                pv["spec"]["gcePersistentDisk"] = json!({ "pdName": t.volume });
+            })
+            .await?;
+            same("partition", &context(&t, "partition").await?.as_deref(), &Some(""))?;
+            t.detach().await
+        })
+        .demands("two zones make a region")
+        .scenario("region", |t| async move {
             let t = named(t, "projects/UNSPECIFIED/regions/europe-west1/disks/{disk}");
             in_tree(&t, |pv| {
                 let zones = "europe-west1-b__europe-west1-c";
@@ -58,26 +56,24 @@ fn gce_handles(group: Group) -> Group {
                 &Some("ext4"),
             )
         })
-        .safety(
-            "no-zone",
-            "without a zone the zone is left open; readOnly is kept",
-            |t| async move {
-                let t = named(t, "projects/UNSPECIFIED/zones/UNSPECIFIED/disks/{disk}");
-                in_tree(&t, |pv| {
-                    pv["spec"]["gcePersistentDisk"] = json!({ "pdName": t.volume, "readOnly": true });
-                    pv["spec"]["accessModes"] = json!(["ReadOnlyMany"]);
-                })
-                .await?;
-                let call = t.published_as().await?;
-                same("readonly", &call.readonly, &Some(true))?;
-                same(
-                    "access mode",
-                    &call.capability.map(|it| it.access_mode),
-                    &Some("MULTI_NODE_READER_ONLY"),
-                )
-            },
-        )
-        .scenario("access-mode", "ReadWriteMany becomes ReadWriteOnce", |t| async move {
+        .demands("without a zone the zone is left open; readOnly is kept")
+        .safety("no-zone", |t| async move {
+            let t = named(t, "projects/UNSPECIFIED/zones/UNSPECIFIED/disks/{disk}");
+            in_tree(&t, |pv| {
+                pv["spec"]["gcePersistentDisk"] = json!({ "pdName": t.volume, "readOnly": true });
+                pv["spec"]["accessModes"] = json!(["ReadOnlyMany"]);
+            })
+            .await?;
+            let call = t.published_as().await?;
+            same("readonly", &call.readonly, &Some(true))?;
+            same(
+                "access mode",
+                &call.capability.map(|it| it.access_mode),
+                &Some("MULTI_NODE_READER_ONLY"),
+            )
+        })
+        .demands("ReadWriteMany becomes ReadWriteOnce")
+        .scenario("access-mode", |t| async move {
             let t = named(t, "projects/UNSPECIFIED/zones/UNSPECIFIED/disks/{disk}");
             in_tree(&t, |pv| {
                 pv["spec"]["gcePersistentDisk"] = json!({ "pdName": t.volume });
@@ -94,11 +90,10 @@ fn gce_handles(group: Group) -> Group {
 }
 
 fn listed(group: Group) -> Group {
-    group.extension(
-        "listed",
-        "a volume that the driver lists under its full name counts as attached",
-        reconcile::UNLESS,
-        |t| async move {
+    group
+        .demands("a volume that the driver lists under its full name counts as attached")
+        .unless(reconcile::UNLESS)
+        .extension("listed", |t| async move {
             let t = named(t, "projects/UNSPECIFIED/zones/here/disks/{disk}");
             let t = Test {
                 node_id: format!("projects/ours/zones/here/instances/{}", t.node),
@@ -118,63 +113,54 @@ fn listed(group: Group) -> Group {
             demand(t.publishes().len() == before, || "attached again and again".to_owned())?;
             t.env.driver.drift_detach(&full_name, &t.node_id);
             t.detach().await
-        },
-    )
+        })
 }
 
 fn rollback(group: Group) -> Group {
     group
-        .safety(
-            "rolled-back",
-            "after a rollback (no migrated-to) the live volume is released",
-            |t| async move {
-                let finalizers = json!([t.env.finalizer, "conformance.test/theirs"]);
-                volume(&t, |pv| {
-                    pv["metadata"]["annotations"] = json!(null);
-                    pv["metadata"]["finalizers"] = finalizers;
-                    pv["spec"]["gcePersistentDisk"] = json!({ "pdName": t.volume });
-                })
-                .await?;
-                t.volume_is("released", |it| t.count_finalizers(it) == 0)
-                    .await
-                    .map(drop)
-            },
-        )
-        .safety(
-            "keeps-finalizer",
-            "a migrated volume keeps the finalizer while it lives",
-            |t| async move {
-                let finalizers = json!([t.env.finalizer]);
-                volume(&t, |pv| {
-                    pv["metadata"]["finalizers"] = finalizers;
-                    pv["spec"]["gcePersistentDisk"] = json!({ "pdName": t.volume });
-                })
-                .await?;
-                barrier(&t).await?;
-                let kept: PersistentVolume = t.get_volume().await?;
-                t.has_finalizer(&kept)?;
-                t.delete_volume().await?;
-                t.volume_gone().await
-            },
-        )
-        .scenario(
-            "released",
-            "a migrated volume is released when deleted after its detach",
-            |t| async move {
-                let t = named(t, "projects/UNSPECIFIED/zones/UNSPECIFIED/disks/{disk}");
-                in_tree(&t, |pv| pv["spec"]["gcePersistentDisk"] = json!({ "pdName": t.volume })).await?;
-                t.has_finalizer(&t.get_volume().await?)?;
-                t.detach().await?;
-                t.delete_volume().await?;
-                t.volume_gone().await
-            },
-        )
+        .demands("after a rollback (no migrated-to) the live volume is released")
+        .safety("rolled-back", |t| async move {
+            let finalizers = json!([t.env.finalizer, "conformance.test/theirs"]);
+            volume(&t, |pv| {
+                pv["metadata"]["annotations"] = json!(null);
+                pv["metadata"]["finalizers"] = finalizers;
+                pv["spec"]["gcePersistentDisk"] = json!({ "pdName": t.volume });
+            })
+            .await?;
+            t.volume_is("released", |it| t.count_finalizers(it) == 0)
+                .await
+                .map(drop)
+        })
+        .demands("a migrated volume keeps the finalizer while it lives")
+        .safety("keeps-finalizer", |t| async move {
+            let finalizers = json!([t.env.finalizer]);
+            volume(&t, |pv| {
+                pv["metadata"]["finalizers"] = finalizers;
+                pv["spec"]["gcePersistentDisk"] = json!({ "pdName": t.volume });
+            })
+            .await?;
+            barrier(&t).await?;
+            let kept: PersistentVolume = t.get_volume().await?;
+            t.has_finalizer(&kept)?;
+            t.delete_volume().await?;
+            t.volume_gone().await
+        })
+        .demands("a migrated volume is released when deleted after its detach")
+        .scenario("released", |t| async move {
+            let t = named(t, "projects/UNSPECIFIED/zones/UNSPECIFIED/disks/{disk}");
+            in_tree(&t, |pv| pv["spec"]["gcePersistentDisk"] = json!({ "pdName": t.volume })).await?;
+            t.has_finalizer(&t.get_volume().await?)?;
+            t.detach().await?;
+            t.delete_volume().await?;
+            t.volume_gone().await
+        })
 }
 
 /// The setup for EBS.
 pub fn ebs() -> Setup {
     let group = Group::new("migration-ebs")
-        .scenario("bare-id", "a bare volume id is the handle", |t| async move {
+        .demands("a bare volume id is the handle")
+        .scenario("bare-id", |t| async move {
             let t = named(t, "vol-{disk}");
             in_tree(&t, |pv| {
                 pv["spec"]["awsElasticBlockStore"] = json!({ "volumeID": t.handle, "fsType": "xfs" });
@@ -183,35 +169,28 @@ pub fn ebs() -> Setup {
             same("partition", &context(&t, "partition").await?.as_deref(), &Some("0"))?;
             t.detach().await
         })
-        .scenario(
-            "address",
-            "the last part of an aws:// address is the handle",
-            |t| async move {
-                let t = named(t, "vol-{disk}");
-                let address = format!("aws://us-east-1a/{}", t.handle);
-                in_tree(&t, |pv| {
-                    pv["spec"]["awsElasticBlockStore"] =
-                        json!({ "volumeID": address, "partition": 3, "readOnly": true });
-                })
-                .await?;
-                same("partition", &context(&t, "partition").await?.as_deref(), &Some("3"))?;
-                same("readonly", &t.published_as().await?.readonly, &Some(true))
-            },
-        )
-        .scenario(
-            "bad-address",
-            "an address that names no volume is refused",
-            |t| async move {
-                volume(&t, |pv| {
-                    pv["spec"]["awsElasticBlockStore"] = json!({ "volumeID": "aws://us-east-1a/disk" });
-                })
-                .await?;
-                t.given_node().await?;
-                t.create_attachment(|_| {}).await?;
-                t.attach_error("aws://us-east-1a/disk").await?;
-                t.no_calls()
-            },
-        );
+        .demands("the last part of an aws:// address is the handle")
+        .scenario("address", |t| async move {
+            let t = named(t, "vol-{disk}");
+            let address = format!("aws://us-east-1a/{}", t.handle);
+            in_tree(&t, |pv| {
+                pv["spec"]["awsElasticBlockStore"] = json!({ "volumeID": address, "partition": 3, "readOnly": true });
+            })
+            .await?;
+            same("partition", &context(&t, "partition").await?.as_deref(), &Some("3"))?;
+            same("readonly", &t.published_as().await?.readonly, &Some(true))
+        })
+        .demands("an address that names no volume is refused")
+        .scenario("bad-address", |t| async move {
+            volume(&t, |pv| {
+                pv["spec"]["awsElasticBlockStore"] = json!({ "volumeID": "aws://us-east-1a/disk" });
+            })
+            .await?;
+            t.given_node().await?;
+            t.create_attachment(|_| {}).await?;
+            t.attach_error("aws://us-east-1a/disk").await?;
+            t.no_calls()
+        });
     setup("ebs", EBS, group)
 }
 

@@ -23,52 +23,37 @@ const TABLE: &[(&[&str], &str)] = &[
 pub fn setup() -> Setup {
     let group = Group::new("plain-driver");
     let scenarios = access_modes::table(group, TABLE)
-        .safety(
-            "readonly-without-capability",
-            "readOnly is not passed on without PUBLISH_READONLY",
-            |t| async move {
-                t.given_all(|pv| pv["spec"]["csi"]["readOnly"] = json!(true)).await?;
-                t.attached().await?;
-                same("readonly", &t.published_as().await?.readonly, &Some(false))
-            },
-        )
-        .scenario(
-            "default-fs-type",
-            "--default-fstype is the file system of volumes that name none",
-            |t| async move {
-                t.given_all(|_| {}).await?;
-                t.attached().await?;
-                fs_type(&t, Some("xfs")).await
-            },
-        )
-        .scenario(
-            "default-fs-type-gives-way",
-            "--default-fstype gives way to spec.csi.fsType",
-            |t| async move {
-                t.given_all(|pv| pv["spec"]["csi"]["fsType"] = json!("ext3")).await?;
-                t.attached().await?;
-                fs_type(&t, Some("ext3")).await
-            },
-        )
-        .scenario(
-            "default-fs-type-block",
-            "--default-fstype is nothing to a block volume",
-            |t| async move {
-                t.given_all(|pv| pv["spec"]["volumeMode"] = json!("Block")).await?;
-                t.attached().await?;
-                fs_type(&t, None).await
-            },
-        )
-        .scenario(
-            "no-list",
-            "a driver that cannot list its volumes is not asked to",
-            |t| async move {
-                t.given_attached().await?;
-                tokio::time::sleep(Duration::from_secs(3)).await;
-                let count = t.env.driver.calls_of(Method::ListVolumes).len();
-                demand(count == 0, || format!("{count} calls of ListVolumes"))
-            },
-        );
+        .demands("readOnly is not passed on without PUBLISH_READONLY")
+        .safety("readonly-without-capability", |t| async move {
+            t.given_all(|pv| pv["spec"]["csi"]["readOnly"] = json!(true)).await?;
+            t.attached().await?;
+            same("readonly", &t.published_as().await?.readonly, &Some(false))
+        })
+        .demands("--default-fstype is the file system of volumes that name none")
+        .scenario("default-fs-type", |t| async move {
+            t.given_all(|_| {}).await?;
+            t.attached().await?;
+            fs_type(&t, Some("xfs")).await
+        })
+        .demands("--default-fstype gives way to spec.csi.fsType")
+        .scenario("default-fs-type-gives-way", |t| async move {
+            t.given_all(|pv| pv["spec"]["csi"]["fsType"] = json!("ext3")).await?;
+            t.attached().await?;
+            fs_type(&t, Some("ext3")).await
+        })
+        .demands("--default-fstype is nothing to a block volume")
+        .scenario("default-fs-type-block", |t| async move {
+            t.given_all(|pv| pv["spec"]["volumeMode"] = json!("Block")).await?;
+            t.attached().await?;
+            fs_type(&t, None).await
+        })
+        .demands("a driver that cannot list its volumes is not asked to")
+        .scenario("no-list", |t| async move {
+            t.given_attached().await?;
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            let count = t.env.driver.calls_of(Method::ListVolumes).len();
+            demand(count == 0, || format!("{count} calls of ListVolumes"))
+        });
     Setup {
         name: "plain",
         driver_name: None,

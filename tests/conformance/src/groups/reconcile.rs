@@ -36,69 +36,57 @@ fn small_pages(driver: MockDriverBuilder) -> MockDriverBuilder {
 
 fn scenarios() -> Vec<Scenario> {
     Group::new("reconcile")
-        .extension(
-            "attached-again",
-            "a volume detached behind the attacher's back is attached again",
-            UNLESS,
-            |t| async move {
-                reconciles(&t).await?;
-                t.given_attached().await?;
-                t.env.driver.drift_detach(&t.handle, &t.node_id);
-                let pair = (t.handle.clone(), t.node_id.clone());
-                let again = t.env.driver.wait_for_published(move |all| all.contains(&pair));
-                let again = tokio::time::timeout(PATIENCE, again).await;
-                again.map_err(|_| Stop::Failed(format!("not attached again within {PATIENCE:?}")))?;
-                let attachment = t.get_attachment().await?;
-                demand(crate::expect::is_attached(&attachment), || {
-                    "said not to be attached meanwhile".to_owned()
-                })
-            },
-        )
-        .extension(
-            "unnamed-volume",
-            "a volume that no VolumeAttachment names is not touched",
-            UNLESS,
-            |t| async move {
-                reconciles(&t).await?;
-                t.env.driver.drift_attach(&t.handle, &t.node_id);
-                passes(&t, 3).await?;
-                t.no_calls()?;
-                t.published()?;
-                t.env.driver.drift_detach(&t.handle, &t.node_id);
-                Ok(())
-            },
-        )
-        .extension(
-            "as-it-should-be",
-            "what is as it should be is left alone",
-            UNLESS,
-            |t| async move {
-                reconciles(&t).await?;
-                t.given_attached().await?;
-                let other = t.other("b");
-                other.given_attached().await?;
-                passes(&t, 2).await?;
-                let before = t.publishes().len() + other.publishes().len();
-                passes(&t, 3).await?;
-                demand(t.publishes().len() + other.publishes().len() == before, || {
-                    "attached again".to_owned()
-                })
-            },
-        )
-        .extension(
-            "list-fails",
-            "a ListVolumes that fails does no harm",
-            UNLESS,
-            |t| async move {
-                reconciles(&t).await?;
-                t.given_attached().await?;
-                let rule = csi_mock_driver::Rule::on(Method::ListVolumes).times(2);
-                t.script(rule.fail(tonic::Code::Internal, "no list today"));
-                passes(&t, 4).await?;
-                t.published()?;
-                t.detach().await
-            },
-        )
+        .demands("a volume detached behind the attacher's back is attached again")
+        .unless(UNLESS)
+        .extension("attached-again", |t| async move {
+            reconciles(&t).await?;
+            t.given_attached().await?;
+            t.env.driver.drift_detach(&t.handle, &t.node_id);
+            let pair = (t.handle.clone(), t.node_id.clone());
+            let again = t.env.driver.wait_for_published(move |all| all.contains(&pair));
+            let again = tokio::time::timeout(PATIENCE, again).await;
+            again.map_err(|_| Stop::Failed(format!("not attached again within {PATIENCE:?}")))?;
+            let attachment = t.get_attachment().await?;
+            demand(crate::expect::is_attached(&attachment), || {
+                "said not to be attached meanwhile".to_owned()
+            })
+        })
+        .demands("a volume that no VolumeAttachment names is not touched")
+        .unless(UNLESS)
+        .extension("unnamed-volume", |t| async move {
+            reconciles(&t).await?;
+            t.env.driver.drift_attach(&t.handle, &t.node_id);
+            passes(&t, 3).await?;
+            t.no_calls()?;
+            t.published()?;
+            t.env.driver.drift_detach(&t.handle, &t.node_id);
+            Ok(())
+        })
+        .demands("what is as it should be is left alone")
+        .unless(UNLESS)
+        .extension("as-it-should-be", |t| async move {
+            reconciles(&t).await?;
+            t.given_attached().await?;
+            let other = t.other("b");
+            other.given_attached().await?;
+            passes(&t, 2).await?;
+            let before = t.publishes().len() + other.publishes().len();
+            passes(&t, 3).await?;
+            demand(t.publishes().len() + other.publishes().len() == before, || {
+                "attached again".to_owned()
+            })
+        })
+        .demands("a ListVolumes that fails does no harm")
+        .unless(UNLESS)
+        .extension("list-fails", |t| async move {
+            reconciles(&t).await?;
+            t.given_attached().await?;
+            let rule = csi_mock_driver::Rule::on(Method::ListVolumes).times(2);
+            t.script(rule.fail(tonic::Code::Internal, "no list today"));
+            passes(&t, 4).await?;
+            t.published()?;
+            t.detach().await
+        })
         .done()
 }
 

@@ -18,144 +18,120 @@ pub fn scenarios() -> Vec<Scenario> {
 
 fn attaching(group: Group) -> Group {
     group
-        .safety(
-            "before-publish",
-            "killed after the claim, perhaps before ControllerPublishVolume",
-            |t| async move {
-                t.given_all(|_| {}).await?;
-                t.attachment_is("claimed", LIMIT, |it| t.count_finalizers(it) > 0)
-                    .await?;
-                t.env.attacher.kill();
-                t.env.attacher.again()?;
-                t.attached().await?;
-                t.published()
-            },
-        )
-        .safety(
-            "during-publish-nothing",
-            "killed during ControllerPublishVolume, which did nothing",
-            |t| async move {
-                t.script(t.on_publish().times(1).hang());
-                t.given_all(|_| {}).await?;
-                t.publish_begins().await?;
-                t.env.attacher.kill();
-                t.env.attacher.again()?;
-                t.attached().await?;
-                t.published()
-            },
-        )
-        .safety(
-            "during-publish-deleted",
-            "killed during ControllerPublishVolume, which succeeded; the attachment is deleted meanwhile",
-            |t| async move {
-                t.script(t.on_publish().times(1).late_success());
-                t.given_all(|_| {}).await?;
-                t.publish_begins().await?;
-                t.env.attacher.kill();
-                t.delete_attachment().await?;
-                t.has_finalizer(&t.get_attachment().await?)?;
-                t.env.attacher.again()?;
-                t.attachment_gone().await?;
-                t.not_published()
-            },
-        )
-        .safety(
-            "after-publish",
-            "killed after ControllerPublishVolume, perhaps before the status is written",
-            |t| async move {
-                t.given_all(|_| {}).await?;
-                t.call(Method::ControllerPublishVolume, "ended", |call| call.finished.is_some())
-                    .await?;
-                t.env.attacher.kill();
-                t.published()?;
-                t.env.attacher.again()?;
-                t.attached().await?;
-                t.detach().await
-            },
-        )
-        .safety(
-            "sigterm-during-publish",
-            "stopped (SIGTERM) during ControllerPublishVolume",
-            |t| async move {
-                t.script(t.on_publish().times(1).delay(Duration::from_millis(700)));
-                t.given_all(|_| {}).await?;
-                t.publish_begins().await?;
-                t.env.attacher.stop().await?;
-                t.env.attacher.again()?;
-                t.attached().await?;
-                t.published()
-            },
-        )
+        .demands("killed after the claim, perhaps before ControllerPublishVolume")
+        .safety("before-publish", |t| async move {
+            t.given_all(|_| {}).await?;
+            t.attachment_is("claimed", LIMIT, |it| t.count_finalizers(it) > 0)
+                .await?;
+            t.env.attacher.kill();
+            t.env.attacher.again()?;
+            t.attached().await?;
+            t.published()
+        })
+        .demands("killed during ControllerPublishVolume, which did nothing")
+        .safety("during-publish-nothing", |t| async move {
+            t.script(t.on_publish().times(1).hang());
+            t.given_all(|_| {}).await?;
+            t.publish_begins().await?;
+            t.env.attacher.kill();
+            t.env.attacher.again()?;
+            t.attached().await?;
+            t.published()
+        })
+        .demands("killed during ControllerPublishVolume, which succeeded; the attachment is deleted meanwhile")
+        .safety("during-publish-deleted", |t| async move {
+            t.script(t.on_publish().times(1).late_success());
+            t.given_all(|_| {}).await?;
+            t.publish_begins().await?;
+            t.env.attacher.kill();
+            t.delete_attachment().await?;
+            t.has_finalizer(&t.get_attachment().await?)?;
+            t.env.attacher.again()?;
+            t.attachment_gone().await?;
+            t.not_published()
+        })
+        .demands("killed after ControllerPublishVolume, perhaps before the status is written")
+        .safety("after-publish", |t| async move {
+            t.given_all(|_| {}).await?;
+            t.call(Method::ControllerPublishVolume, "ended", |call| call.finished.is_some())
+                .await?;
+            t.env.attacher.kill();
+            t.published()?;
+            t.env.attacher.again()?;
+            t.attached().await?;
+            t.detach().await
+        })
+        .demands("stopped (SIGTERM) during ControllerPublishVolume")
+        .safety("sigterm-during-publish", |t| async move {
+            t.script(t.on_publish().times(1).delay(Duration::from_millis(700)));
+            t.given_all(|_| {}).await?;
+            t.publish_begins().await?;
+            t.env.attacher.stop().await?;
+            t.env.attacher.again()?;
+            t.attached().await?;
+            t.published()
+        })
 }
 
 fn detaching(group: Group) -> Group {
     group
-        .safety(
-            "during-unpublish",
-            "killed during ControllerUnpublishVolume, which did nothing",
-            |t| async move {
-                t.given_attached().await?;
-                t.script(t.on_unpublish().times(1).hang());
-                t.delete_attachment().await?;
-                t.unpublish_begins().await?;
+        .demands("killed during ControllerUnpublishVolume, which did nothing")
+        .safety("during-unpublish", |t| async move {
+            t.given_attached().await?;
+            t.script(t.on_unpublish().times(1).hang());
+            t.delete_attachment().await?;
+            t.unpublish_begins().await?;
+            t.env.attacher.kill();
+            t.has_finalizer(&t.get_attachment().await?)?;
+            t.published()?;
+            t.env.attacher.again()?;
+            t.attachment_gone().await?;
+            t.not_published()
+        })
+        .demands("killed after ControllerUnpublishVolume, perhaps before the finalizer is gone")
+        .safety("after-unpublish", |t| async move {
+            t.given_attached().await?;
+            t.delete_attachment().await?;
+            t.call(Method::ControllerUnpublishVolume, "ended", |call| {
+                call.finished.is_some()
+            })
+            .await?;
+            t.env.attacher.kill();
+            t.env.attacher.again()?;
+            t.attachment_gone().await?;
+            t.not_published()
+        })
+        .demands("killed at every second call while volumes come and go")
+        .safety("every-second-call", |t| async move {
+            t.given_node().await?;
+            t.script(Rule::any().node(&t.node_id).delay(Duration::from_millis(100)));
+            let all: Vec<Test> = (0..6).map(|number| t.other_volume(&format!("v{number}"))).collect();
+            for it in &all {
+                it.given_volume(|_| {}).await?;
+                it.create_attachment(|_| {}).await?;
+            }
+            let (going, staying) = all.split_at(2);
+            for it in going {
+                it.publish_begins().await?;
+                it.delete_attachment().await?;
+            }
+            for _ in 0..4 {
+                let seen = t.env.driver.calls().len();
                 t.env.attacher.kill();
-                t.has_finalizer(&t.get_attachment().await?)?;
-                t.published()?;
                 t.env.attacher.again()?;
-                t.attachment_gone().await?;
-                t.not_published()
-            },
-        )
-        .safety(
-            "after-unpublish",
-            "killed after ControllerUnpublishVolume, perhaps before the finalizer is gone",
-            |t| async move {
-                t.given_attached().await?;
-                t.delete_attachment().await?;
-                t.call(Method::ControllerUnpublishVolume, "ended", |call| {
-                    call.finished.is_some()
-                })
-                .await?;
-                t.env.attacher.kill();
-                t.env.attacher.again()?;
-                t.attachment_gone().await?;
-                t.not_published()
-            },
-        )
-        .safety(
-            "every-second-call",
-            "killed at every second call while volumes come and go",
-            |t| async move {
-                t.given_node().await?;
-                t.script(Rule::any().node(&t.node_id).delay(Duration::from_millis(100)));
-                let all: Vec<Test> = (0..6).map(|number| t.other_volume(&format!("v{number}"))).collect();
-                for it in &all {
-                    it.given_volume(|_| {}).await?;
-                    it.create_attachment(|_| {}).await?;
-                }
-                let (going, staying) = all.split_at(2);
-                for it in going {
-                    it.publish_begins().await?;
-                    it.delete_attachment().await?;
-                }
-                for _ in 0..4 {
-                    let seen = t.env.driver.calls().len();
-                    t.env.attacher.kill();
-                    t.env.attacher.again()?;
-                    some_call_or_all_done(&t, seen + 2, &all).await?;
-                }
-                for it in going {
-                    it.attachment_gone().await?;
-                    it.not_published()?;
-                }
-                for it in staying {
-                    it.attached().await?;
-                    it.published()?;
-                }
-                t.env.driver.clear_rules();
-                Ok(())
-            },
-        )
+                some_call_or_all_done(&t, seen + 2, &all).await?;
+            }
+            for it in going {
+                it.attachment_gone().await?;
+                it.not_published()?;
+            }
+            for it in staying {
+                it.attached().await?;
+                it.published()?;
+            }
+            t.env.driver.clear_rules();
+            Ok(())
+        })
 }
 
 /// Waits until the driver got so many calls, or there is nothing left to call for.
@@ -174,67 +150,58 @@ async fn some_call_or_all_done(t: &Test, calls: usize, all: &[Test]) -> Outcome 
 
 fn away(group: Group) -> Group {
     group
-        .scenario(
-            "while-away",
-            "what happened while it was away is made up for",
-            |t| async move {
-                t.given_attached().await?;
-                let (added, released) = (t.other("added"), t.other("released"));
-                released.given_attached().await?;
-                released.detach().await?;
-                t.env.attacher.kill();
-                t.delete_attachment().await?;
-                t.delete_node().await?;
-                released.delete_volume().await?;
-                added.given_all(|_| {}).await?;
-                t.env.attacher.again()?;
-                t.attachment_gone().await?;
-                t.not_published()?;
-                released.volume_gone().await?;
-                added.attached().await?;
-                added.published()
-            },
-        )
-        .recommended(
-            "no-call-after-restart",
-            "an attached volume is not called for after a restart",
-            |t| async move {
-                t.given_attached().await?;
-                t.barrier("a").await?;
-                let before = t.publishes().len();
-                t.env.attacher.stop().await?;
-                t.env.attacher.again()?;
-                t.barrier("b").await?;
-                demand(t.publishes().len() == before, || {
-                    "published again though nothing changed".to_owned()
-                })
-            },
-        )
-        .recommended(
-            "taken-over",
-            "volumes attached by an attacher before it are taken over without a call",
-            |t| async move {
-                t.given_node().await?;
-                let finalizers = json!([t.env.finalizer]);
-                let kept = finalizers.clone();
-                t.given_volume(|pv| pv["metadata"]["finalizers"] = kept).await?;
-                t.env.attacher.stop().await?;
-                t.env.driver.drift_attach(&t.handle, &t.node_id);
-                t.create_attachment(|va| {
-                    va["metadata"]["finalizers"] = finalizers;
-                    va["metadata"]["annotations"] = json!({ "csi.alpha.kubernetes.io/node-id": t.node_id });
-                })
-                .await?;
-                mark_attached(&t).await?;
-                t.env.attacher.again()?;
-                t.barrier("b").await?;
-                t.no_calls()?;
-                t.delete_node().await?;
-                t.detach().await?;
-                t.delete_volume().await?;
-                t.volume_gone().await
-            },
-        )
+        .demands("what happened while it was away is made up for")
+        .scenario("while-away", |t| async move {
+            t.given_attached().await?;
+            let (added, released) = (t.other("added"), t.other("released"));
+            released.given_attached().await?;
+            released.detach().await?;
+            t.env.attacher.kill();
+            t.delete_attachment().await?;
+            t.delete_node().await?;
+            released.delete_volume().await?;
+            added.given_all(|_| {}).await?;
+            t.env.attacher.again()?;
+            t.attachment_gone().await?;
+            t.not_published()?;
+            released.volume_gone().await?;
+            added.attached().await?;
+            added.published()
+        })
+        .demands("an attached volume is not called for after a restart")
+        .recommended("no-call-after-restart", |t| async move {
+            t.given_attached().await?;
+            t.barrier("a").await?;
+            let before = t.publishes().len();
+            t.env.attacher.stop().await?;
+            t.env.attacher.again()?;
+            t.barrier("b").await?;
+            demand(t.publishes().len() == before, || {
+                "published again though nothing changed".to_owned()
+            })
+        })
+        .demands("volumes attached by an attacher before it are taken over without a call")
+        .recommended("taken-over", |t| async move {
+            t.given_node().await?;
+            let finalizers = json!([t.env.finalizer]);
+            let kept = finalizers.clone();
+            t.given_volume(|pv| pv["metadata"]["finalizers"] = kept).await?;
+            t.env.attacher.stop().await?;
+            t.env.driver.drift_attach(&t.handle, &t.node_id);
+            t.create_attachment(|va| {
+                va["metadata"]["finalizers"] = finalizers;
+                va["metadata"]["annotations"] = json!({ "csi.alpha.kubernetes.io/node-id": t.node_id });
+            })
+            .await?;
+            mark_attached(&t).await?;
+            t.env.attacher.again()?;
+            t.barrier("b").await?;
+            t.no_calls()?;
+            t.delete_node().await?;
+            t.detach().await?;
+            t.delete_volume().await?;
+            t.volume_gone().await
+        })
 }
 
 /// As an attacher before this one has left it.
@@ -248,10 +215,9 @@ async fn mark_attached(t: &Test) -> Outcome {
 }
 
 fn api_server(group: Group) -> Group {
-    group.safety(
-        "api-server-killed",
-        "the API server is killed during ControllerPublishVolume and comes back",
-        |t| async move {
+    group
+        .demands("the API server is killed during ControllerPublishVolume and comes back")
+        .safety("api-server-killed", |t| async move {
             let detaching = t.other("detaching");
             detaching.given_attached().await?;
             t.script(t.on_publish().delay(Duration::from_millis(500)));
@@ -270,6 +236,5 @@ fn api_server(group: Group) -> Group {
             t.published()?;
             detaching.attachment_gone_within(LIMIT * 2).await?;
             detaching.not_published()
-        },
-    )
+        })
 }

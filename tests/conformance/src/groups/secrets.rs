@@ -17,81 +17,68 @@ pub fn scenarios() -> Vec<Scenario> {
 
 fn present(group: Group) -> Group {
     group
-        .scenario(
-            "both-calls",
-            "the secret reaches the driver at both calls, byte for byte",
-            |t| async move {
-                let secret = [("user", "me"), ("password", "p\u{e4}ss\n\u{2713}\"\\"), ("empty", "")];
-                t.wants_secrets(&secret);
-                t.given_secret(&secret).await?;
-                given_with_secret(&t).await?;
-                t.attached().await?;
-                t.detach().await
-            },
-        )
-        .scenario("empty", "a secret without entries is no error", |t| async move {
+        .demands("the secret reaches the driver at both calls, byte for byte")
+        .scenario("both-calls", |t| async move {
+            let secret = [("user", "me"), ("password", "p\u{e4}ss\n\u{2713}\"\\"), ("empty", "")];
+            t.wants_secrets(&secret);
+            t.given_secret(&secret).await?;
+            given_with_secret(&t).await?;
+            t.attached().await?;
+            t.detach().await
+        })
+        .demands("a secret without entries is no error")
+        .scenario("empty", |t| async move {
             t.wants_secrets(&[]);
             t.given_secret(&[]).await?;
             given_with_secret(&t).await?;
             t.attached().await?;
             t.detach().await
         })
-        .scenario(
-            "changed",
-            "a secret that was changed is read again for the detach",
-            |t| async move {
-                t.wants_secrets(&[("key", "old")]);
-                t.given_secret(&[("key", "old")]).await?;
-                given_with_secret(&t).await?;
-                t.attached().await?;
-                t.wants_secrets(&[("key", "new")]);
-                t.change_secret(Some(&[("key", "new")])).await?;
-                t.detach().await
-            },
-        )
-        .scenario(
-            "wrong",
-            "a wrong secret is an error until it is put right",
-            |t| async move {
-                t.wants_secrets(&[("key", "right")]);
-                t.given_secret(&[("key", "wrong")]).await?;
-                given_with_secret(&t).await?;
-                t.attach_error("Unauthenticated").await?;
-                t.change_secret(Some(&[("key", "right")])).await?;
-                t.attached().await.map(drop)
-            },
-        )
+        .demands("a secret that was changed is read again for the detach")
+        .scenario("changed", |t| async move {
+            t.wants_secrets(&[("key", "old")]);
+            t.given_secret(&[("key", "old")]).await?;
+            given_with_secret(&t).await?;
+            t.attached().await?;
+            t.wants_secrets(&[("key", "new")]);
+            t.change_secret(Some(&[("key", "new")])).await?;
+            t.detach().await
+        })
+        .demands("a wrong secret is an error until it is put right")
+        .scenario("wrong", |t| async move {
+            t.wants_secrets(&[("key", "right")]);
+            t.given_secret(&[("key", "wrong")]).await?;
+            given_with_secret(&t).await?;
+            t.attach_error("Unauthenticated").await?;
+            t.change_secret(Some(&[("key", "right")])).await?;
+            t.attached().await.map(drop)
+        })
 }
 
 fn missing(group: Group) -> Group {
     group
-        .scenario(
-            "missing",
-            "a missing secret is named, the attachment not claimed; it attaches when the secret comes",
-            |t| async move {
-                given_with_secret(&t).await?;
-                t.attach_error(&t.secret).await?;
-                let claimed = t.count_finalizers(&t.get_attachment().await?);
-                demand(claimed == 0, || {
-                    "claimed though there was nothing to call with".to_owned()
-                })?;
-                t.no_calls()?;
-                t.wants_secrets(&[("late", "yes")]);
-                t.given_secret(&[("late", "yes")]).await?;
-                t.attached().await.map(drop)
-            },
-        )
-        .scenario(
-            "missing-and-deleted",
-            "an attachment that waits for its secret can be deleted",
-            |t| async move {
-                given_with_secret(&t).await?;
-                t.attach_error(&t.secret).await?;
-                t.detach().await?;
-                t.no_calls()
-            },
-        )
-        .scenario("forbidden", "a secret that may not be read is named", |t| async move {
+        .demands("a missing secret is named, the attachment not claimed; it attaches when the secret comes")
+        .scenario("missing", |t| async move {
+            given_with_secret(&t).await?;
+            t.attach_error(&t.secret).await?;
+            let claimed = t.count_finalizers(&t.get_attachment().await?);
+            demand(claimed == 0, || {
+                "claimed though there was nothing to call with".to_owned()
+            })?;
+            t.no_calls()?;
+            t.wants_secrets(&[("late", "yes")]);
+            t.given_secret(&[("late", "yes")]).await?;
+            t.attached().await.map(drop)
+        })
+        .demands("an attachment that waits for its secret can be deleted")
+        .scenario("missing-and-deleted", |t| async move {
+            given_with_secret(&t).await?;
+            t.attach_error(&t.secret).await?;
+            t.detach().await?;
+            t.no_calls()
+        })
+        .demands("a secret that may not be read is named")
+        .scenario("forbidden", |t| async move {
             t.given_node().await?;
             let forbidden = json!({ "namespace": "default", "name": t.secret });
             t.given_volume(|pv| pv["spec"]["csi"]["controllerPublishSecretRef"] = forbidden)
@@ -100,31 +87,27 @@ fn missing(group: Group) -> Group {
             t.attach_error(&t.secret).await?;
             t.no_calls()
         })
-        .safety(
-            "missing-at-detach",
-            "a secret missing at the detach holds it up, and only so long",
-            |t| async move {
-                t.given_secret(&[("key", "value")]).await?;
-                given_with_secret(&t).await?;
-                t.attached().await?;
-                t.change_secret(None).await?;
-                t.delete_attachment().await?;
-                let attachment = t.detach_error(&t.secret).await?;
-                t.has_finalizer(&attachment)?;
-                demand(t.unpublishes().is_empty(), || "called without the secret".to_owned())?;
-                t.given_secret(&[("key", "value")]).await?;
-                t.attachment_gone().await?;
-                t.not_published()
-            },
-        )
+        .demands("a secret missing at the detach holds it up, and only so long")
+        .safety("missing-at-detach", |t| async move {
+            t.given_secret(&[("key", "value")]).await?;
+            given_with_secret(&t).await?;
+            t.attached().await?;
+            t.change_secret(None).await?;
+            t.delete_attachment().await?;
+            let attachment = t.detach_error(&t.secret).await?;
+            t.has_finalizer(&attachment)?;
+            demand(t.unpublishes().is_empty(), || "called without the secret".to_owned())?;
+            t.given_secret(&[("key", "value")]).await?;
+            t.attachment_gone().await?;
+            t.not_published()
+        })
 }
 
 fn hidden(group: Group) -> Group {
-    group.extension(
-        "not-repeated",
-        "secrets that the driver repeats in its error are cut out",
-        "not supported when the error shows them",
-        |t| async move {
+    group
+        .demands("secrets that the driver repeats in its error are cut out")
+        .unless("not supported when the error shows them")
+        .extension("not-repeated", |t| async move {
             let failure = ScriptedFailure {
                 code: tonic::Code::Internal,
                 message: "login failed:".to_owned(),
@@ -150,8 +133,7 @@ fn hidden(group: Group) -> Group {
                 })?;
             }
             Ok(())
-        },
-    )
+        })
 }
 
 async fn given_with_secret(t: &Test) -> Outcome {

@@ -15,77 +15,59 @@ pub fn scenarios() -> Vec<Scenario> {
 
 fn attaching(group: Group) -> Group {
     group
-        .scenario(
-            "attach-hangs",
-            "an attach that hangs is reported by its deadline, tried again and attached",
-            |t| async move {
-                t.script(t.on_publish().hang());
-                t.given_all(|_| {}).await?;
-                told_of_the_deadline(&t).await?;
-                t.heal();
-                t.attached().await?;
-                t.published()
-            },
-        )
-        .safety(
-            "attach-late",
-            "an attach that succeeds after its deadline is found out",
-            |t| async move {
-                t.script(t.on_publish().times(1).late_success());
-                t.given_all(|_| {}).await?;
-                t.attached().await?;
-                t.published()
-            },
-        )
-        .safety(
-            "attach-always-late",
-            "an attach that only ever succeeds late is taken back when its attachment goes",
-            |t| async move {
-                t.script(t.on_publish().late_success());
-                t.given_all(|_| {}).await?;
-                told_of_the_deadline(&t).await?;
-                becomes_published(&t).await?;
-                t.detach().await
-            },
-        )
-        .safety(
-            "deleted-attach-hangs",
-            "an attachment deleted while its attach hangs is detached",
-            |t| async move {
-                t.script(t.on_publish().hang());
-                t.given_all(|_| {}).await?;
-                t.publish_begins().await?;
-                t.delete_attachment().await?;
-                t.attachment_gone().await?;
-                demand(!t.unpublishes().is_empty(), || {
-                    "no ControllerUnpublishVolume".to_owned()
-                })
-            },
-        )
-        .safety(
-            "deleted-attach-late",
-            "an attachment deleted while its attach succeeds late is detached",
-            |t| async move {
-                t.script(t.on_publish().late_success());
-                t.given_all(|_| {}).await?;
-                t.publish_begins().await?;
-                t.delete_attachment().await?;
-                t.attachment_gone().await?;
-                t.not_published()
-            },
-        )
-        .safety(
-            "deleted-attach-in-time",
-            "an attachment deleted while its attach succeeds in time is detached",
-            |t| async move {
-                t.script(t.on_publish().delay(SLOW));
-                t.given_all(|_| {}).await?;
-                t.publish_begins().await?;
-                t.delete_attachment().await?;
-                t.attachment_gone().await?;
-                t.not_published()
-            },
-        )
+        .demands("an attach that hangs is reported by its deadline, tried again and attached")
+        .scenario("attach-hangs", |t| async move {
+            t.script(t.on_publish().hang());
+            t.given_all(|_| {}).await?;
+            told_of_the_deadline(&t).await?;
+            t.heal();
+            t.attached().await?;
+            t.published()
+        })
+        .demands("an attach that succeeds after its deadline is found out")
+        .safety("attach-late", |t| async move {
+            t.script(t.on_publish().times(1).late_success());
+            t.given_all(|_| {}).await?;
+            t.attached().await?;
+            t.published()
+        })
+        .demands("an attach that only ever succeeds late is taken back when its attachment goes")
+        .safety("attach-always-late", |t| async move {
+            t.script(t.on_publish().late_success());
+            t.given_all(|_| {}).await?;
+            told_of_the_deadline(&t).await?;
+            becomes_published(&t).await?;
+            t.detach().await
+        })
+        .demands("an attachment deleted while its attach hangs is detached")
+        .safety("deleted-attach-hangs", |t| async move {
+            t.script(t.on_publish().hang());
+            t.given_all(|_| {}).await?;
+            t.publish_begins().await?;
+            t.delete_attachment().await?;
+            t.attachment_gone().await?;
+            demand(!t.unpublishes().is_empty(), || {
+                "no ControllerUnpublishVolume".to_owned()
+            })
+        })
+        .demands("an attachment deleted while its attach succeeds late is detached")
+        .safety("deleted-attach-late", |t| async move {
+            t.script(t.on_publish().late_success());
+            t.given_all(|_| {}).await?;
+            t.publish_begins().await?;
+            t.delete_attachment().await?;
+            t.attachment_gone().await?;
+            t.not_published()
+        })
+        .demands("an attachment deleted while its attach succeeds in time is detached")
+        .safety("deleted-attach-in-time", |t| async move {
+            t.script(t.on_publish().delay(SLOW));
+            t.given_all(|_| {}).await?;
+            t.publish_begins().await?;
+            t.delete_attachment().await?;
+            t.attachment_gone().await?;
+            t.not_published()
+        })
 }
 
 /// Waits for an attachError about the deadline. Another one may come before it, about what a watch is late with.
@@ -111,52 +93,43 @@ async fn becomes_published(t: &Test) -> Outcome {
 
 fn detaching(group: Group) -> Group {
     group
-        .extension(
-            "other-node-id",
-            "a node that came back with another id while its attach was in doubt is taken back too",
-            "not supported when the volume stays attached under the old id",
-            |t| async move {
-                t.script(t.on_publish().late_success());
-                t.given_all(|pv| pv["spec"]["accessModes"] = json!(["ReadWriteMany"]))
-                    .await?;
-                t.publish_begins().await?;
-                let fresh = format!("{}-fresh", t.node_id);
-                t.patch_node(json!({ "spec": { "drivers": null } })).await?;
-                let drivers = json!([{ "name": t.env.driver_name, "nodeID": fresh }]);
-                t.patch_node(json!({ "spec": { "drivers": drivers } })).await?;
-                t.attached().await?;
-                t.heal();
-                t.delete_attachment().await?;
-                t.attachment_gone().await?;
-                let left = t.is_published();
-                t.env.driver.drift_detach(&t.handle, &t.node_id);
-                offered(!left, || "the volume stays attached under the old id".to_owned())
-            },
-        )
-        .scenario(
-            "detach-hangs",
-            "a detach that hangs is reported, tried again and done",
-            |t| async move {
-                t.given_attached().await?;
-                t.script(t.on_unpublish().hang());
-                t.delete_attachment().await?;
-                let attachment = t.detach_error("DeadlineExceeded").await?;
-                t.has_finalizer(&attachment)?;
-                t.published()?;
-                t.heal();
-                t.attachment_gone().await?;
-                t.not_published()
-            },
-        )
-        .scenario(
-            "detach-late",
-            "a detach that succeeds after its deadline is found out",
-            |t| async move {
-                t.given_attached().await?;
-                t.script(t.on_unpublish().times(1).late_success());
-                t.delete_attachment().await?;
-                t.attachment_gone_within(LIMIT).await?;
-                t.not_published()
-            },
-        )
+        .demands("a node that came back with another id while its attach was in doubt is taken back too")
+        .unless("not supported when the volume stays attached under the old id")
+        .extension("other-node-id", |t| async move {
+            t.script(t.on_publish().late_success());
+            t.given_all(|pv| pv["spec"]["accessModes"] = json!(["ReadWriteMany"]))
+                .await?;
+            t.publish_begins().await?;
+            let fresh = format!("{}-fresh", t.node_id);
+            t.patch_node(json!({ "spec": { "drivers": null } })).await?;
+            let drivers = json!([{ "name": t.env.driver_name, "nodeID": fresh }]);
+            t.patch_node(json!({ "spec": { "drivers": drivers } })).await?;
+            t.attached().await?;
+            t.heal();
+            t.delete_attachment().await?;
+            t.attachment_gone().await?;
+            let left = t.is_published();
+            t.env.driver.drift_detach(&t.handle, &t.node_id);
+            offered(!left, || "the volume stays attached under the old id".to_owned())
+        })
+        .demands("a detach that hangs is reported, tried again and done")
+        .scenario("detach-hangs", |t| async move {
+            t.given_attached().await?;
+            t.script(t.on_unpublish().hang());
+            t.delete_attachment().await?;
+            let attachment = t.detach_error("DeadlineExceeded").await?;
+            t.has_finalizer(&attachment)?;
+            t.published()?;
+            t.heal();
+            t.attachment_gone().await?;
+            t.not_published()
+        })
+        .demands("a detach that succeeds after its deadline is found out")
+        .scenario("detach-late", |t| async move {
+            t.given_attached().await?;
+            t.script(t.on_unpublish().times(1).late_success());
+            t.delete_attachment().await?;
+            t.attachment_gone_within(LIMIT).await?;
+            t.not_published()
+        })
 }

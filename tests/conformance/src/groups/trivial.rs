@@ -33,46 +33,39 @@ pub fn setup() -> Setup {
 
 fn ordinary(group: Group) -> Group {
     group
-        .scenario(
-            "attached",
-            "attached without a call, a finalizer or a node",
-            |t| async move {
-                t.given_volume(|_| {}).await?;
-                t.create_attachment(|_| {}).await?;
-                let attachment = t.attached().await?;
-                same("finalizers", &attachment.finalizers().len(), &0)?;
-                demand(t.count_finalizers(&t.get_volume().await?) == 0, || {
-                    "the volume is protected".to_owned()
-                })?;
-                t.no_calls()
-            },
-        )
-        .scenario(
-            "without-volume",
-            "attached without its PersistentVolume",
-            |t| async move {
-                t.create_attachment(|_| {}).await?;
-                t.attached().await.map(drop)
-            },
-        )
-        .scenario("deleted", "deleted, it goes at once", |t| async move {
+        .demands("attached without a call, a finalizer or a node")
+        .scenario("attached", |t| async move {
+            t.given_volume(|_| {}).await?;
+            t.create_attachment(|_| {}).await?;
+            let attachment = t.attached().await?;
+            same("finalizers", &attachment.finalizers().len(), &0)?;
+            demand(t.count_finalizers(&t.get_volume().await?) == 0, || {
+                "the volume is protected".to_owned()
+            })?;
+            t.no_calls()
+        })
+        .demands("attached without its PersistentVolume")
+        .scenario("without-volume", |t| async move {
+            t.create_attachment(|_| {}).await?;
+            t.attached().await.map(drop)
+        })
+        .demands("deleted, it goes at once")
+        .scenario("deleted", |t| async move {
             t.given_all(|_| {}).await?;
             t.attached().await?;
             t.detach().await?;
             t.no_calls()
         })
-        .safety(
-            "other-attacher",
-            "the VolumeAttachment of another attacher is left alone",
-            |t| async move {
-                t.create_attachment(|va| va["spec"]["attacher"] = json!("other.test"))
-                    .await?;
-                t.barrier("b").await?;
-                let status = t.get_attachment().await?.status.unwrap_or_default();
-                demand(!status.attached, || "marked another attacher's attachment".to_owned())
-            },
-        )
-        .safety("others-finalizers", "the finalizers of others stay", |t| async move {
+        .demands("the VolumeAttachment of another attacher is left alone")
+        .safety("other-attacher", |t| async move {
+            t.create_attachment(|va| va["spec"]["attacher"] = json!("other.test"))
+                .await?;
+            t.barrier("b").await?;
+            let status = t.get_attachment().await?.status.unwrap_or_default();
+            demand(!status.attached, || "marked another attacher's attachment".to_owned())
+        })
+        .demands("the finalizers of others stay")
+        .safety("others-finalizers", |t| async move {
             t.create_attachment(|va| va["metadata"]["finalizers"] = json!(["conformance.test/theirs"]))
                 .await?;
             let attachment = t.attached().await?;
@@ -82,33 +75,27 @@ fn ordinary(group: Group) -> Group {
 
 fn leftovers(group: Group) -> Group {
     group
-        .extension(
-            "former-finalizer-attachment",
-            "a deleted attachment with the finalizer from a former driver goes",
-            "not supported when it stays",
-            |t| async move {
-                let finalizers = json!([t.env.finalizer]);
-                t.create_attachment(|va| va["metadata"]["finalizers"] = finalizers)
-                    .await?;
-                t.delete_attachment().await?;
-                optional(
-                    t.attachment_gone_within(SHORTLY).await,
-                    "the attachment keeps the finalizer",
-                )?;
-                t.no_calls()
-            },
-        )
-        .extension(
-            "former-finalizer-volume",
-            "a deleted volume with the finalizer from a former driver goes",
-            "not supported when it stays",
-            |t| async move {
-                let finalizers = json!([t.env.finalizer]);
-                t.given_volume(|pv| pv["metadata"]["finalizers"] = finalizers).await?;
-                t.delete_volume().await?;
-                volume_gone_shortly(&t).await
-            },
-        )
+        .demands("a deleted attachment with the finalizer from a former driver goes")
+        .unless("not supported when it stays")
+        .extension("former-finalizer-attachment", |t| async move {
+            let finalizers = json!([t.env.finalizer]);
+            t.create_attachment(|va| va["metadata"]["finalizers"] = finalizers)
+                .await?;
+            t.delete_attachment().await?;
+            optional(
+                t.attachment_gone_within(SHORTLY).await,
+                "the attachment keeps the finalizer",
+            )?;
+            t.no_calls()
+        })
+        .demands("a deleted volume with the finalizer from a former driver goes")
+        .unless("not supported when it stays")
+        .extension("former-finalizer-volume", |t| async move {
+            let finalizers = json!([t.env.finalizer]);
+            t.given_volume(|pv| pv["metadata"]["finalizers"] = finalizers).await?;
+            t.delete_volume().await?;
+            volume_gone_shortly(&t).await
+        })
 }
 
 async fn volume_gone_shortly(t: &Test) -> Outcome {

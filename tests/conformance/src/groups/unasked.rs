@@ -15,11 +15,10 @@ const ASKER: &str = "system:serviceaccount:conformance:attacher";
 
 pub fn scenarios() -> Vec<Scenario> {
     Group::new("provision-role")
-        .safety(
-            "nothing-without-section",
+        .demands(
             "an attacher that is not set up to provision neither looks at claims nor takes a Lease nor calls for them",
-            nothing,
         )
+        .safety("nothing-without-section", nothing)
         .done()
 }
 

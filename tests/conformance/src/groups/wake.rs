@@ -30,7 +30,8 @@ pub fn setup() -> Setup {
 
 fn pauses(group: Group) -> Group {
     group
-        .recommended("pause", "a failed attach is left alone for its pause", |t| async move {
+        .demands("a failed attach is left alone for its pause")
+        .recommended("pause", |t| async move {
             t.script(t.on_publish().fail(Code::Internal, "no"));
             t.given_all(|_| {}).await?;
             t.attach_error("no").await?;
@@ -39,74 +40,59 @@ fn pauses(group: Group) -> Group {
             let count = t.publishes().len();
             demand(count <= 2, || format!("{count} calls in 3 s with a pause of a minute"))
         })
-        .scenario(
-            "deleted-in-pause",
-            "the pause of a failed attach does not hold up its deletion",
-            |t| async move {
-                t.script(t.on_publish().fail(Code::Internal, "no"));
-                t.given_all(|_| {}).await?;
-                t.attach_error("no").await?;
-                t.delete_attachment().await?;
-                t.attachment_gone_within(SOON).await
-            },
-        )
-        .scenario(
-            "same-name-in-pause",
-            "the pause of a failed attach does not hold up a new attachment of the same name",
-            |t| async move {
-                t.script(t.on_publish().fail(Code::Internal, "no"));
-                t.given_all(|_| {}).await?;
-                t.attach_error("no").await?;
-                t.detach().await?;
-                t.heal();
-                t.create_attachment(|_| {}).await?;
-                t.attachment_is("attached", SOON, crate::expect::is_attached)
-                    .await
-                    .map(drop)
-            },
-        )
+        .demands("the pause of a failed attach does not hold up its deletion")
+        .scenario("deleted-in-pause", |t| async move {
+            t.script(t.on_publish().fail(Code::Internal, "no"));
+            t.given_all(|_| {}).await?;
+            t.attach_error("no").await?;
+            t.delete_attachment().await?;
+            t.attachment_gone_within(SOON).await
+        })
+        .demands("the pause of a failed attach does not hold up a new attachment of the same name")
+        .scenario("same-name-in-pause", |t| async move {
+            t.script(t.on_publish().fail(Code::Internal, "no"));
+            t.given_all(|_| {}).await?;
+            t.attach_error("no").await?;
+            t.detach().await?;
+            t.heal();
+            t.create_attachment(|_| {}).await?;
+            t.attachment_is("attached", SOON, crate::expect::is_attached)
+                .await
+                .map(drop)
+        })
 }
 
 fn woken(group: Group) -> Group {
     group
-        .extension(
-            "csinode",
-            "a CSINode that comes wakes the attachments that wait for it",
-            UNLESS,
-            |t| async move {
-                t.given_volume(|_| {}).await?;
-                t.create_attachment(|_| {}).await?;
-                t.attach_error(&t.node).await?;
-                t.given_node().await?;
-                attached_soon(&t).await
-            },
-        )
-        .extension(
-            "csinode-driver",
-            "a driver that registers on its node wakes the attachments that wait for it",
-            UNLESS,
-            |t| async move {
-                t.given_node_of(json!([])).await?;
-                t.given_volume(|_| {}).await?;
-                t.create_attachment(|_| {}).await?;
-                t.attach_error(&t.node).await?;
-                let drivers = json!([{ "name": t.env.driver_name, "nodeID": t.node_id }]);
-                t.patch_node(json!({ "spec": { "drivers": drivers } })).await?;
-                attached_soon(&t).await
-            },
-        )
-        .extension(
-            "volume",
-            "a PersistentVolume that comes wakes the attachments that wait for it",
-            UNLESS,
-            |t| async move {
-                t.given_node().await?;
-                t.create_attachment(|_| {}).await?;
-                t.attach_error(&t.volume).await?;
-                t.given_volume(|_| {}).await?;
-                attached_soon(&t).await
-            },
-        )
+        .demands("a CSINode that comes wakes the attachments that wait for it")
+        .unless(UNLESS)
+        .extension("csinode", |t| async move {
+            t.given_volume(|_| {}).await?;
+            t.create_attachment(|_| {}).await?;
+            t.attach_error(&t.node).await?;
+            t.given_node().await?;
+            attached_soon(&t).await
+        })
+        .demands("a driver that registers on its node wakes the attachments that wait for it")
+        .unless(UNLESS)
+        .extension("csinode-driver", |t| async move {
+            t.given_node_of(json!([])).await?;
+            t.given_volume(|_| {}).await?;
+            t.create_attachment(|_| {}).await?;
+            t.attach_error(&t.node).await?;
+            let drivers = json!([{ "name": t.env.driver_name, "nodeID": t.node_id }]);
+            t.patch_node(json!({ "spec": { "drivers": drivers } })).await?;
+            attached_soon(&t).await
+        })
+        .demands("a PersistentVolume that comes wakes the attachments that wait for it")
+        .unless(UNLESS)
+        .extension("volume", |t| async move {
+            t.given_node().await?;
+            t.create_attachment(|_| {}).await?;
+            t.attach_error(&t.volume).await?;
+            t.given_volume(|_| {}).await?;
+            attached_soon(&t).await
+        })
 }
 
 async fn attached_soon(t: &Test) -> Outcome {

@@ -23,17 +23,14 @@ pub fn scenarios() -> Vec<Scenario> {
 /// With names of which two may be equal.
 pub fn short() -> Vec<Scenario> {
     Group::new("provision-create")
-        .safety(
-            "short-names",
-            "a claim whose shortened name another one's volume has gets no call, and an Event",
-            |t| async move {
-                t.given_delayed_class().await?;
-                let claim = t.given_claim("").await?;
-                let uid = claim.get().await?.uid().unwrap_or_default().replace('-', "");
-                let name = format!("pvc-{}", &uid[..SHORT.min(uid.len())]);
-                its_name_is_taken(&t, &claim, name).await
-            },
-        )
+        .demands("a claim whose shortened name another one's volume has gets no call, and an Event")
+        .safety("short-names", |t| async move {
+            t.given_delayed_class().await?;
+            let claim = t.given_claim("").await?;
+            let uid = claim.get().await?.uid().unwrap_or_default().replace('-', "");
+            let name = format!("pvc-{}", &uid[..SHORT.min(uid.len())]);
+            its_name_is_taken(&t, &claim, name).await
+        })
         .peer_fails("it takes any PersistentVolume of that name for its own")
         .done()
 }
@@ -47,117 +44,90 @@ fn answered(rule: Rule, id: Option<String>, bytes: Option<i64>) -> Rule {
 
 fn answers(group: Group) -> Group {
     group
-        .scenario(
-            "sizes",
-            "the PersistentVolume has the answered size, or the requested one for an answer of 0",
-            |t| async move {
-                t.given_class(|_| {}).await?;
-                for (suffix, bytes, wanted) in [("zero", 0, "1Gi"), ("more", 3 << 30, "3Gi")] {
-                    let claim = t.claim(suffix);
-                    t.script(answered(claim.on_create(), None, Some(bytes)));
-                    claim.create(|_| {}).await?;
-                    let volume = serde_json::to_value(claim.bound().await?).unwrap_or_default();
-                    same(suffix, &volume["spec"]["capacity"]["storage"], &json!(wanted))?;
-                }
-                Ok(())
-            },
-        )
-        .safety(
-            "undersized",
-            "a volume smaller than asked for is undone and made again, and there are never two",
-            |t| async move {
-                t.given_class(|_| {}).await?;
-                let claim = t.claim("");
-                t.script(answered(claim.on_create().times(1), None, Some(MIB)));
+        .demands("the PersistentVolume has the answered size, or the requested one for an answer of 0")
+        .scenario("sizes", |t| async move {
+            t.given_class(|_| {}).await?;
+            for (suffix, bytes, wanted) in [("zero", 0, "1Gi"), ("more", 3 << 30, "3Gi")] {
+                let claim = t.claim(suffix);
+                t.script(answered(claim.on_create(), None, Some(bytes)));
                 claim.create(|_| {}).await?;
-                let volume = claim.bound().await?;
-                same("volumes", &claim.handles(), &[handle_of(&volume)].into())?;
-                demand(claim.creates().len() >= 2, || {
-                    "the undersized volume was taken".to_owned()
-                })
-            },
-        )
-        .safety(
-            "shared-id",
-            "an undersized answer with the ID of another PersistentVolume deletes nothing",
-            |t| async move {
-                let (_, theirs) = t.given_bound().await?;
-                let handle = handle_of(&theirs);
-                let claim = t.claim("other");
-                t.script(answered(claim.on_create().times(1), Some(handle.clone()), Some(MIB)));
-                claim.create(|_| {}).await?;
-                claim.call_ended().await?;
-                t.served_after("b").await?;
-                t.not_deleted(&handle)?;
-                claim.told("", &handle).await?;
-                let own = handle_of(&claim.bound().await?);
-                demand(own != handle, || format!("{handle} is the volume of both"))?;
-                same("volumes", &claim.handles(), &[own].into())
-            },
-        )
+                let volume = serde_json::to_value(claim.bound().await?).unwrap_or_default();
+                same(suffix, &volume["spec"]["capacity"]["storage"], &json!(wanted))?;
+            }
+            Ok(())
+        })
+        .demands("a volume smaller than asked for is undone and made again, and there are never two")
+        .safety("undersized", |t| async move {
+            t.given_class(|_| {}).await?;
+            let claim = t.claim("");
+            t.script(answered(claim.on_create().times(1), None, Some(MIB)));
+            claim.create(|_| {}).await?;
+            let volume = claim.bound().await?;
+            same("volumes", &claim.handles(), &[handle_of(&volume)].into())?;
+            demand(claim.creates().len() >= 2, || {
+                "the undersized volume was taken".to_owned()
+            })
+        })
+        .demands("an undersized answer with the ID of another PersistentVolume deletes nothing")
+        .safety("shared-id", |t| async move {
+            let (_, theirs) = t.given_bound().await?;
+            let handle = handle_of(&theirs);
+            let claim = t.claim("other");
+            t.script(answered(claim.on_create().times(1), Some(handle.clone()), Some(MIB)));
+            claim.create(|_| {}).await?;
+            claim.call_ended().await?;
+            t.served_after("b").await?;
+            t.not_deleted(&handle)?;
+            claim.told("", &handle).await?;
+            let own = handle_of(&claim.bound().await?);
+            demand(own != handle, || format!("{handle} is the volume of both"))?;
+            same("volumes", &claim.handles(), &[own].into())
+        })
         .peer_fails("it deletes an undersized volume though a PersistentVolume has its ID")
-        .scenario(
-            "no-id",
-            "an answer without a volume ID is told, and asked for again",
-            |t| async move {
-                t.given_class(|_| {}).await?;
-                let claim = t.claim("");
-                t.script(answered(claim.on_create().times(2), Some(String::new()), None));
-                claim.create(|_| {}).await?;
-                claim.told("", "volume ID").await?;
-                let volume = claim.bound().await?;
-                same("volumes", &claim.handles(), &[handle_of(&volume)].into())
-            },
-        )
+        .demands("an answer without a volume ID is told, and asked for again")
+        .scenario("no-id", |t| async move {
+            t.given_class(|_| {}).await?;
+            let claim = t.claim("");
+            t.script(answered(claim.on_create().times(2), Some(String::new()), None));
+            claim.create(|_| {}).await?;
+            claim.told("", "volume ID").await?;
+            let volume = claim.bound().await?;
+            same("volumes", &claim.handles(), &[handle_of(&volume)].into())
+        })
         .peer_fails("it repeats the request permanently and says nothing")
 }
 
 fn conflicts(group: Group) -> Group {
     group
-        .safety(
-            "deleting-claim",
-            "a claim that is being deleted is not provisioned",
-            |t| async move {
-                t.given_delayed_class().await?;
-                let claim = t.claim("");
-                claim
-                    .create(|it| it["metadata"]["finalizers"] = json!(["conformance.test/keep"]))
-                    .await?;
-                claim.delete().await?;
-                t.given_zone(&t.node, None).await?;
-                claim.select(&t.node).await?;
-                t.served_after("b").await?;
-                claim.no_call()
-            },
-        )
+        .demands("a claim that is being deleted is not provisioned")
+        .safety("deleting-claim", |t| async move {
+            t.given_delayed_class().await?;
+            let claim = t.claim("");
+            claim
+                .create(|it| it["metadata"]["finalizers"] = json!(["conformance.test/keep"]))
+                .await?;
+            claim.delete().await?;
+            t.given_zone(&t.node, None).await?;
+            claim.select(&t.node).await?;
+            t.served_after("b").await?;
+            claim.no_call()
+        })
         .peer_fails("it does not look at the deletion timestamp")
-        .scenario(
-            "static-pv",
-            "a claim that is bound to another volume while its call is uncertain leaves none",
-            static_pv,
-        )
+        .demands("a claim that is bound to another volume while its call is uncertain leaves none")
+        .scenario("static-pv", static_pv)
         .peer_fails("it forgets a call when the claim is bound")
-        .scenario(
-            "populator",
-            "a claim that a populator fills gets no call, and an Event",
-            populator,
-        )
-        .recommended(
-            "populator-event",
-            "it is one Event, however often the claim changes",
-            |t| async move {
-                populator(t.clone()).await?;
-                let events = t.events_on(&t.claim("").name).await?;
-                let count: i32 = events.iter().map(|event| event.count.unwrap_or(1)).sum();
-                same("number of Events", &count, &1)
-            },
-        )
+        .demands("a claim that a populator fills gets no call, and an Event")
+        .scenario("populator", populator)
+        .demands("it is one Event, however often the claim changes")
+        .recommended("populator-event", |t| async move {
+            populator(t.clone()).await?;
+            let events = t.events_on(&t.claim("").name).await?;
+            let count: i32 = events.iter().map(|event| event.count.unwrap_or(1)).sum();
+            same("number of Events", &count, &1)
+        })
         .peer_fails("it writes an Event at each look")
-        .safety(
-            "name-taken",
-            "a claim for whose volume another has taken the name gets no call, and an Event",
-            name_taken,
-        )
+        .demands("a claim for whose volume another has taken the name gets no call, and an Event")
+        .safety("name-taken", name_taken)
         .peer_fails("it takes any PersistentVolume of that name for its own")
 }
 

@@ -10,34 +10,22 @@ use crate::test::{Test, merge};
 
 pub fn scenarios() -> Vec<Scenario> {
     Group::new("provision-class")
-        .scenario(
-            "missing",
-            "a claim without its class says so, and is provisioned when the class comes",
-            |t| async move {
-                let claim = t.given_claim("").await?;
-                claim.told("", &t.id).await?;
-                claim.no_call()?;
-                t.given_class(|_| {}).await?;
-                claim.bound().await.map(drop)
-            },
-        )
+        .demands("a claim without its class says so, and is provisioned when the class comes")
+        .scenario("missing", |t| async move {
+            let claim = t.given_claim("").await?;
+            claim.told("", &t.id).await?;
+            claim.no_call()?;
+            t.given_class(|_| {}).await?;
+            claim.bound().await.map(drop)
+        })
         .peer_fails("it says nothing")
-        .scenario(
-            "bad-keys",
-            "what is wrong with a class or a claim is told, and retried with another class",
-            bad_keys,
-        )
-        .scenario(
-            "other-driver",
-            "a class made anew for another driver while a call is uncertain leaves no volume",
-            other_driver,
-        )
+        .demands("what is wrong with a class or a claim is told, and retried with another class")
+        .scenario("bad-keys", bad_keys)
+        .demands("a class made anew for another driver while a call is uncertain leaves no volume")
+        .scenario("other-driver", other_driver)
         .peer_fails("it forgets a call for a claim that it ignores")
-        .safety(
-            "mount-options",
-            "mount options that change while a call is uncertain are not in the call that is repeated",
-            mount_options,
-        )
+        .demands("mount options that change while a call is uncertain are not in the call that is repeated")
+        .safety("mount-options", mount_options)
         .peer_fails("it sends the options of now")
         .done()
 }
@@ -45,11 +33,8 @@ pub fn scenarios() -> Vec<Scenario> {
 /// These kill the process.
 pub fn alone() -> Vec<Scenario> {
     Group::new("provision-class")
-        .safety(
-            "mount-options-restart",
-            "the same when the process was killed: the call waits until they are put back",
-            mount_options_restart,
-        )
+        .demands("the same when the process was killed: the call waits until they are put back")
+        .safety("mount-options-restart", mount_options_restart)
         .peer_fails("it sends the options of now")
         .done()
 }

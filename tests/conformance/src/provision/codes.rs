@@ -28,54 +28,45 @@ const UNCERTAIN: [Code; 4] = [
 
 pub fn scenarios() -> Vec<Scenario> {
     Group::new("provision-codes")
-        .safety(
-            "create",
-            "a deleted claim is called for again after codes that leave it open, and only after those",
-            create,
-        )
-        .scenario(
-            "invalid-argument",
-            "INVALID_ARGUMENT is not repeated soon, but with another class at once",
-            |t| async move {
-                let claim = t.claim("");
-                t.script(claim.on_create().fail(Code::InvalidArgument, "no such tier"));
-                t.given_class(|_| {}).await?;
-                claim.create(|_| {}).await?;
-                claim.told("ProvisioningFailed", "no such tier").await?;
-                let other = t.claim("other");
-                t.script(other.on_create().times(4).fail(Code::Internal, "not yet"));
-                t.given_claim_with("other", |_| {}).await?.bound().await?;
-                same("number of CreateVolume", &claim.creates().len(), &1)?;
-                claim.heal();
-                claim
-                    .class_anew(|class| class["parameters"] = json!({ "tier": "gold" }))
-                    .await?;
-                claim.bound().await.map(drop)
-            },
-        )
-        .scenario(
-            "delete",
-            "a volume that cannot be deleted is told, and deleted when it can be",
-            |t| async move {
-                let (claim, volume) = t.given_bound().await?;
-                let (name, handle) = (volume.name_any(), handle_of(&volume));
-                let on_delete = || Rule::on(Method::DeleteVolume).volume(&handle).times(1);
-                for code in [Code::FailedPrecondition, Code::Unavailable, Code::Internal] {
-                    t.script(on_delete().fail(code, "it has snapshots"));
-                }
-                claim.delete().await?;
-                t.told(
-                    &name,
-                    "VolumeFailedDelete",
-                    "code = FailedPrecondition desc = it has snapshots",
-                )
+        .demands("a deleted claim is called for again after codes that leave it open, and only after those")
+        .safety("create", create)
+        .demands("INVALID_ARGUMENT is not repeated soon, but with another class at once")
+        .scenario("invalid-argument", |t| async move {
+            let claim = t.claim("");
+            t.script(claim.on_create().fail(Code::InvalidArgument, "no such tier"));
+            t.given_class(|_| {}).await?;
+            claim.create(|_| {}).await?;
+            claim.told("ProvisioningFailed", "no such tier").await?;
+            let other = t.claim("other");
+            t.script(other.on_create().times(4).fail(Code::Internal, "not yet"));
+            t.given_claim_with("other", |_| {}).await?.bound().await?;
+            same("number of CreateVolume", &claim.creates().len(), &1)?;
+            claim.heal();
+            claim
+                .class_anew(|class| class["parameters"] = json!({ "tier": "gold" }))
                 .await?;
-                t.persistent_volume_gone(&name).await?;
-                demand(t.deletions(&handle).len() >= 4, || {
-                    "an error was taken for OK".to_owned()
-                })
-            },
-        )
+            claim.bound().await.map(drop)
+        })
+        .demands("a volume that cannot be deleted is told, and deleted when it can be")
+        .scenario("delete", |t| async move {
+            let (claim, volume) = t.given_bound().await?;
+            let (name, handle) = (volume.name_any(), handle_of(&volume));
+            let on_delete = || Rule::on(Method::DeleteVolume).volume(&handle).times(1);
+            for code in [Code::FailedPrecondition, Code::Unavailable, Code::Internal] {
+                t.script(on_delete().fail(code, "it has snapshots"));
+            }
+            claim.delete().await?;
+            t.told(
+                &name,
+                "VolumeFailedDelete",
+                "code = FailedPrecondition desc = it has snapshots",
+            )
+            .await?;
+            t.persistent_volume_gone(&name).await?;
+            demand(t.deletions(&handle).len() >= 4, || {
+                "an error was taken for OK".to_owned()
+            })
+        })
         .done()
 }
 
@@ -125,24 +116,21 @@ async fn create(t: Test) -> Outcome {
 /// These stop the process, or take its connection away.
 pub fn alone() -> Vec<Scenario> {
     Group::new("provision-codes")
-        .safety(
-            "transport",
-            "a connection that breaks before or after the work leads to the same call again",
-            |t| async move {
-                t.given_class(|_| {}).await?;
-                for (suffix, action) in [
-                    ("before", ScriptAction::DropConnection),
-                    ("after", ScriptAction::DropConnectionAfterWork),
-                ] {
-                    let claim = t.claim(suffix);
-                    t.script(claim.on_create().times(1).action(action));
-                    claim.create(|_| {}).await?;
-                    let volume = claim.bound().await?;
-                    same("volumes", &claim.handles(), &[handle_of(&volume)].into())?;
-                    claim.same_calls(2)?;
-                }
-                Ok(())
-            },
-        )
+        .demands("a connection that breaks before or after the work leads to the same call again")
+        .safety("transport", |t| async move {
+            t.given_class(|_| {}).await?;
+            for (suffix, action) in [
+                ("before", ScriptAction::DropConnection),
+                ("after", ScriptAction::DropConnectionAfterWork),
+            ] {
+                let claim = t.claim(suffix);
+                t.script(claim.on_create().times(1).action(action));
+                claim.create(|_| {}).await?;
+                let volume = claim.bound().await?;
+                same("volumes", &claim.handles(), &[handle_of(&volume)].into())?;
+                claim.same_calls(2)?;
+            }
+            Ok(())
+        })
         .done()
 }

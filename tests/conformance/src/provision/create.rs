@@ -30,190 +30,163 @@ pub fn scenarios() -> Vec<Scenario> {
 
 fn simple(group: Group) -> Group {
     group
-        .scenario(
-            "immediate",
-            "a claim gets one CreateVolume, and its PersistentVolume has every field",
-            immediate,
-        )
-        .recommended(
-            "immediate-events",
-            "a claim that is provisioned at once gets one Event",
-            |t| async move {
-                let (claim, volume) = t.given_bound().await?;
-                let text = format!("Successfully provisioned volume {}", volume.name_any());
-                claim.told("ProvisioningSucceeded", &text).await?;
-                let reasons: Vec<_> = t
-                    .events_on(&claim.name)
-                    .await?
-                    .into_iter()
-                    .map(|it| it.reason)
-                    .collect();
-                same(
-                    "reasons of Events",
-                    &reasons,
-                    &vec![Some("ProvisioningSucceeded".to_owned())],
-                )
-            },
-        )
+        .demands("a claim gets one CreateVolume, and its PersistentVolume has every field")
+        .scenario("immediate", immediate)
+        .demands("a claim that is provisioned at once gets one Event")
+        .recommended("immediate-events", |t| async move {
+            let (claim, volume) = t.given_bound().await?;
+            let text = format!("Successfully provisioned volume {}", volume.name_any());
+            claim.told("ProvisioningSucceeded", &text).await?;
+            let reasons: Vec<_> = t
+                .events_on(&claim.name)
+                .await?
+                .into_iter()
+                .map(|it| it.reason)
+                .collect();
+            same(
+                "reasons of Events",
+                &reasons,
+                &vec![Some("ProvisioningSucceeded".to_owned())],
+            )
+        })
         .peer_fails("it writes an Event at each attempt")
 }
 
 fn whose(group: Group) -> Group {
     group
-        .scenario(
-            "delayed",
-            "a claim that waits for its consumer gets no call until a node is selected",
-            |t| async move {
-                t.given_delayed_class().await?;
-                let claim = t.given_claim("").await?;
-                t.served_after("b").await?;
-                claim.no_call()?;
-                t.given_zone(&t.node, None).await?;
-                claim.select(&t.node).await?;
-                claim.bound().await?;
-                same("number of CreateVolume", &claim.creates().len(), &1)
-            },
-        )
-        .safety(
-            "whose",
-            "only claims of the driver by annotation and class are served",
-            |t| async move {
-                let (driver, other) = (t.env.driver_name.as_str(), "other.conformance.test");
-                let (new, old) = (PROVISIONER[0], PROVISIONER[1]);
-                let annotated = async |suffix: &str, provisioner: &str, annotations: Value| -> Outcome<Claim> {
-                    let claim = t.claim(suffix);
-                    t.given_class(|class| {
-                        class["metadata"]["name"] = json!(claim.name);
-                        class["provisioner"] = json!(provisioner);
-                    })
-                    .await?;
-                    let edit = |it: &mut Value| {
-                        it["metadata"]["annotations"] = annotations;
-                        it["spec"]["storageClassName"] = json!(claim.name);
-                    };
-                    claim.create(edit).await?;
-                    Ok(claim)
+        .demands("a claim that waits for its consumer gets no call until a node is selected")
+        .scenario("delayed", |t| async move {
+            t.given_delayed_class().await?;
+            let claim = t.given_claim("").await?;
+            t.served_after("b").await?;
+            claim.no_call()?;
+            t.given_zone(&t.node, None).await?;
+            claim.select(&t.node).await?;
+            claim.bound().await?;
+            same("number of CreateVolume", &claim.creates().len(), &1)
+        })
+        .demands("only claims of the driver by annotation and class are served")
+        .safety("whose", |t| async move {
+            let (driver, other) = (t.env.driver_name.as_str(), "other.conformance.test");
+            let (new, old) = (PROVISIONER[0], PROVISIONER[1]);
+            let annotated = async |suffix: &str, provisioner: &str, annotations: Value| -> Outcome<Claim> {
+                let claim = t.claim(suffix);
+                t.given_class(|class| {
+                    class["metadata"]["name"] = json!(claim.name);
+                    class["provisioner"] = json!(provisioner);
+                })
+                .await?;
+                let edit = |it: &mut Value| {
+                    it["metadata"]["annotations"] = annotations;
+                    it["spec"]["storageClassName"] = json!(claim.name);
                 };
-                let theirs = annotated("theirs", other, json!({ new: other, old: other })).await?;
-                let class = annotated("class", other, json!({ new: driver, old: driver })).await?;
-                for (suffix, annotations) in [
-                    ("old", json!({ old: driver })),
-                    ("both", json!({ new: driver, old: other })),
-                    ("none", json!({})),
-                ] {
-                    annotated(suffix, driver, annotations).await?.bound().await?;
-                }
-                theirs.no_call()?;
-                class.no_call()
-            },
-        )
-        .scenario(
-            "class-annotation",
-            "the annotation with the class counts more than the field",
-            |t| async move {
-                t.given_class(|class| class["parameters"] = json!({ "tier": "gold" }))
-                    .await?;
-                let other = format!("{}-other", t.id);
-                t.given_class(|class| class["metadata"]["name"] = json!(other)).await?;
-                let claim = t.claim("");
-                claim
-                    .create(|it| {
-                        it["metadata"]["annotations"]["volume.beta.kubernetes.io/storage-class"] = json!(t.id);
-                        it["spec"]["storageClassName"] = json!(other);
-                    })
-                    .await?;
-                claim.bound().await?;
-                same(
-                    "parameter tier",
-                    &claim.asked().await?.parameters.get("tier").map(String::as_str),
-                    &Some("gold"),
-                )
-            },
-        )
+                claim.create(edit).await?;
+                Ok(claim)
+            };
+            let theirs = annotated("theirs", other, json!({ new: other, old: other })).await?;
+            let class = annotated("class", other, json!({ new: driver, old: driver })).await?;
+            for (suffix, annotations) in [
+                ("old", json!({ old: driver })),
+                ("both", json!({ new: driver, old: other })),
+                ("none", json!({})),
+            ] {
+                annotated(suffix, driver, annotations).await?.bound().await?;
+            }
+            theirs.no_call()?;
+            class.no_call()
+        })
+        .demands("the annotation with the class counts more than the field")
+        .scenario("class-annotation", |t| async move {
+            t.given_class(|class| class["parameters"] = json!({ "tier": "gold" }))
+                .await?;
+            let other = format!("{}-other", t.id);
+            t.given_class(|class| class["metadata"]["name"] = json!(other)).await?;
+            let claim = t.claim("");
+            claim
+                .create(|it| {
+                    it["metadata"]["annotations"]["volume.beta.kubernetes.io/storage-class"] = json!(t.id);
+                    it["spec"]["storageClassName"] = json!(other);
+                })
+                .await?;
+            claim.bound().await?;
+            same(
+                "parameter tier",
+                &claim.asked().await?.parameters.get("tier").map(String::as_str),
+                &Some("gold"),
+            )
+        })
 }
 
 fn requests(group: Group) -> Group {
     group
-        .scenario(
-            "access-modes",
-            "each access mode of a claim becomes a capability",
-            |t| async move {
-                t.given_class(|_| {}).await?;
-                for (number, (modes, wanted)) in ACCESS_MODES.iter().enumerate() {
-                    let claim = t.claim(&number.to_string());
-                    claim.create(|it| it["spec"]["accessModes"] = json!(modes)).await?;
-                    let asked = claim.asked().await?;
-                    let asked: Vec<_> = asked.capabilities.iter().map(|it| it.access_mode).collect();
-                    same(&format!("access modes for {modes:?}"), &asked, wanted)?;
-                    claim.bound().await?;
-                }
-                Ok(())
-            },
-        )
-        .scenario(
-            "block",
-            "a block volume has no file system, any other has one",
-            |t| async move {
-                t.given_class(|_| {}).await?;
-                for (mode, access, fs_type) in [
-                    (json!("Block"), "block", None),
-                    (json!("Filesystem"), "mount", Some("ext4")),
-                    (Value::Null, "mount", Some("ext4")),
-                ] {
-                    let claim = t.claim(&format!("{}-{}", access, mode.is_null()));
-                    claim.create(|it| it["spec"]["volumeMode"] = mode).await?;
-                    let volume = claim.bound().await?;
-                    let asked = claim.asked().await?;
-                    let is: Vec<_> = asked
-                        .capabilities
-                        .iter()
-                        .map(|it| (it.access_type, it.fs_type.as_deref()))
-                        .collect();
-                    same("access type and file system", &is, &vec![(access, fs_type)])?;
-                    same("fsType", &fs_type_of(&volume).as_deref(), &fs_type)?;
-                }
-                Ok(())
-            },
-        )
-        .scenario(
-            "fs-type",
-            "the file system is that of the class by its new or old key, or the default",
-            |t| async move {
-                let (new, old) = ("csi.storage.k8s.io/fstype", "FSType");
-                let both = t
-                    .given_claim_with("both", |it| it["parameters"] = json!({ new: "xfs", "fstype": "xfs" }))
-                    .await?;
-                for (suffix, parameters, fs_type, sent) in [
-                    ("new", json!({ new: "xfs" }), "xfs", None),
-                    ("old", json!({ old: "xfs" }), "xfs", Some("xfs")),
-                    ("default", json!({}), "ext4", None),
-                ] {
-                    let claim = t.given_claim_with(suffix, |it| it["parameters"] = parameters).await?;
-                    let volume = claim.bound().await?;
-                    same("fsType", &fs_type_of(&volume).as_deref(), &Some(fs_type))?;
-                    let asked = claim.asked().await?;
-                    same("parameter", &asked.parameters.get(old).map(String::as_str), &sent)?;
-                    same("reserved key", &asked.parameters.contains_key(new), &false)?;
-                }
-                both.told("ProvisioningFailed", "fstype").await?;
-                both.no_call()
-            },
-        )
-        .scenario(
-            "metadata",
-            "with --extra-create-metadata the driver learns the names",
-            |t| async move {
-                let (claim, volume) = t.given_bound().await?;
-                let parameters = claim.asked().await?.parameters;
-                let wanted = [
-                    ("csi.storage.k8s.io/pv/name", volume.name_any()),
-                    ("csi.storage.k8s.io/pvc/name", claim.name.clone()),
-                    ("csi.storage.k8s.io/pvc/namespace", super::NAMESPACE.to_owned()),
-                ];
-                let wanted: BTreeMap<String, String> = wanted.map(|(key, value)| (key.to_owned(), value)).into();
-                same("parameters", &parameters, &wanted)
-            },
-        )
+        .demands("each access mode of a claim becomes a capability")
+        .scenario("access-modes", |t| async move {
+            t.given_class(|_| {}).await?;
+            for (number, (modes, wanted)) in ACCESS_MODES.iter().enumerate() {
+                let claim = t.claim(&number.to_string());
+                claim.create(|it| it["spec"]["accessModes"] = json!(modes)).await?;
+                let asked = claim.asked().await?;
+                let asked: Vec<_> = asked.capabilities.iter().map(|it| it.access_mode).collect();
+                same(&format!("access modes for {modes:?}"), &asked, wanted)?;
+                claim.bound().await?;
+            }
+            Ok(())
+        })
+        .demands("a block volume has no file system, any other has one")
+        .scenario("block", |t| async move {
+            t.given_class(|_| {}).await?;
+            for (mode, access, fs_type) in [
+                (json!("Block"), "block", None),
+                (json!("Filesystem"), "mount", Some("ext4")),
+                (Value::Null, "mount", Some("ext4")),
+            ] {
+                let claim = t.claim(&format!("{}-{}", access, mode.is_null()));
+                claim.create(|it| it["spec"]["volumeMode"] = mode).await?;
+                let volume = claim.bound().await?;
+                let asked = claim.asked().await?;
+                let is: Vec<_> = asked
+                    .capabilities
+                    .iter()
+                    .map(|it| (it.access_type, it.fs_type.as_deref()))
+                    .collect();
+                same("access type and file system", &is, &vec![(access, fs_type)])?;
+                same("fsType", &fs_type_of(&volume).as_deref(), &fs_type)?;
+            }
+            Ok(())
+        })
+        .demands("the file system is that of the class by its new or old key, or the default")
+        .scenario("fs-type", |t| async move {
+            let (new, old) = ("csi.storage.k8s.io/fstype", "FSType");
+            let both = t
+                .given_claim_with("both", |it| it["parameters"] = json!({ new: "xfs", "fstype": "xfs" }))
+                .await?;
+            for (suffix, parameters, fs_type, sent) in [
+                ("new", json!({ new: "xfs" }), "xfs", None),
+                ("old", json!({ old: "xfs" }), "xfs", Some("xfs")),
+                ("default", json!({}), "ext4", None),
+            ] {
+                let claim = t.given_claim_with(suffix, |it| it["parameters"] = parameters).await?;
+                let volume = claim.bound().await?;
+                same("fsType", &fs_type_of(&volume).as_deref(), &Some(fs_type))?;
+                let asked = claim.asked().await?;
+                same("parameter", &asked.parameters.get(old).map(String::as_str), &sent)?;
+                same("reserved key", &asked.parameters.contains_key(new), &false)?;
+            }
+            both.told("ProvisioningFailed", "fstype").await?;
+            both.no_call()
+        })
+        .demands("with --extra-create-metadata the driver learns the names")
+        .scenario("metadata", |t| async move {
+            let (claim, volume) = t.given_bound().await?;
+            let parameters = claim.asked().await?.parameters;
+            let wanted = [
+                ("csi.storage.k8s.io/pv/name", volume.name_any()),
+                ("csi.storage.k8s.io/pvc/name", claim.name.clone()),
+                ("csi.storage.k8s.io/pvc/namespace", super::NAMESPACE.to_owned()),
+            ];
+            let wanted: BTreeMap<String, String> = wanted.map(|(key, value)| (key.to_owned(), value)).into();
+            same("parameters", &parameters, &wanted)
+        })
 }
 
 fn fs_type_of(volume: &PersistentVolume) -> Option<String> {

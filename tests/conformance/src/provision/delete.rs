@@ -27,125 +27,105 @@ pub fn scenarios() -> Vec<Scenario> {
 
 fn simple(group: Group) -> Group {
     group
-        .safety(
-            "policy",
-            "with Delete volume and PersistentVolume go, with Retain both stay",
-            policy,
-        )
-        .safety(
-            "pv-first",
-            "a PersistentVolume that is deleted before its claim goes with its volume, and not before",
-            |t| async move {
-                let (claim, volume) = t.given_bound().await?;
-                delete::<PersistentVolume>(&t.api(), &volume.name_any()).await?;
-                t.served_after("b").await?;
-                t.not_deleted(&handle_of(&volume))?;
-                claim.delete().await?;
-                t.persistent_volume_gone(&volume.name_any()).await?;
-                same("volumes", &claim.handles().len(), &0)
-            },
-        )
+        .demands("with Delete volume and PersistentVolume go, with Retain both stay")
+        .safety("policy", policy)
+        .demands("a PersistentVolume that is deleted before its claim goes with its volume, and not before")
+        .safety("pv-first", |t| async move {
+            let (claim, volume) = t.given_bound().await?;
+            delete::<PersistentVolume>(&t.api(), &volume.name_any()).await?;
+            t.served_after("b").await?;
+            t.not_deleted(&handle_of(&volume))?;
+            claim.delete().await?;
+            t.persistent_volume_gone(&volume.name_any()).await?;
+            same("volumes", &claim.handles().len(), &0)
+        })
 }
 
 fn kept(group: Group) -> Group {
     group
-        .safety(
-            "attached",
-            "a volume is not deleted while a VolumeAttachment names it",
-            |t| async move {
-                let (claim, volume) = t.given_bound().await?;
-                let (name, handle) = (volume.name_any(), handle_of(&volume));
-                t.given_attachment_of(&name).await?;
-                t.served_after("b").await?;
-                claim.delete().await?;
-                t.told(&name, "", &format!("still attached to node {}", t.node)).await?;
-                t.served_after("c").await?;
-                t.not_deleted(&handle)?;
-                delete::<VolumeAttachment>(&t.api(), &t.attachment).await?;
-                t.persistent_volume_gone(&name).await
-            },
-        )
-        .safety(
-            "retain-before",
-            "a policy that is Retain before the claim goes keeps the volume",
-            |t| async move {
-                let (claim, volume) = t.given_bound().await?;
-                t.retain(&volume).await?;
-                claim.delete().await?;
-                t.phase(&volume.name_any(), "Released").await?;
-                t.served_after("b").await?;
-                t.not_deleted(&handle_of(&volume))?;
-                stays(&t, &volume.name_any()).await
-            },
-        )
-        .safety(
-            "retain-late",
-            "a policy that is Retain during DeleteVolume keeps it from being called again",
-            |t| async move {
-                let (claim, volume) = t.given_bound().await?;
-                let (name, handle) = (volume.name_any(), handle_of(&volume));
-                // The work is not done: the volume is there to be kept.
-                t.script(Rule::on(Method::DeleteVolume).volume(&handle).times(1).hang());
-                claim.delete().await?;
-                t.deletion(&handle, "began", |_| true).await?;
-                t.retain(&volume).await?;
-                t.deletion(&handle, "ended", |call| call.outcome == CallResult::Cancelled)
-                    .await?;
-                t.persistent_volume(&name, "without the provisioner's finalizer", |it| !is_protected(it))
-                    .await?;
-                t.served_after("b").await?;
-                same("number of DeleteVolume", &t.deletions(&handle).len(), &1)?;
-                stays(&t, &name).await
-            },
-        )
-        .scenario(
-            "available",
-            "an available PersistentVolume that is deleted waits for a person's decision",
-            |t| async move {
-                let name = t
-                    .given_released("", |volume| volume["spec"]["claimRef"] = Value::Null)
-                    .await?;
-                t.phase(&name, "Available").await?;
-                delete::<PersistentVolume>(&t.api(), &name).await?;
-                t.told(&name, "", "attacher.csi.dev/reclaim").await?;
-                t.not_deleted(&format!("{name}-volume"))?;
-                let decided = json!({ "metadata": { "annotations": { "attacher.csi.dev/reclaim": "Delete" } } });
-                t.change_volume(&name, decided).await?;
-                t.persistent_volume_gone(&name).await?;
-                same(
-                    "number of DeleteVolume",
-                    &t.deletions(&format!("{name}-volume")).len(),
-                    &1,
-                )
-            },
-        )
+        .demands("a volume is not deleted while a VolumeAttachment names it")
+        .safety("attached", |t| async move {
+            let (claim, volume) = t.given_bound().await?;
+            let (name, handle) = (volume.name_any(), handle_of(&volume));
+            t.given_attachment_of(&name).await?;
+            t.served_after("b").await?;
+            claim.delete().await?;
+            t.told(&name, "", &format!("still attached to node {}", t.node)).await?;
+            t.served_after("c").await?;
+            t.not_deleted(&handle)?;
+            delete::<VolumeAttachment>(&t.api(), &t.attachment).await?;
+            t.persistent_volume_gone(&name).await
+        })
+        .demands("a policy that is Retain before the claim goes keeps the volume")
+        .safety("retain-before", |t| async move {
+            let (claim, volume) = t.given_bound().await?;
+            t.retain(&volume).await?;
+            claim.delete().await?;
+            t.phase(&volume.name_any(), "Released").await?;
+            t.served_after("b").await?;
+            t.not_deleted(&handle_of(&volume))?;
+            stays(&t, &volume.name_any()).await
+        })
+        .demands("a policy that is Retain during DeleteVolume keeps it from being called again")
+        .safety("retain-late", |t| async move {
+            let (claim, volume) = t.given_bound().await?;
+            let (name, handle) = (volume.name_any(), handle_of(&volume));
+            // The work is not done: the volume is there to be kept.
+            t.script(Rule::on(Method::DeleteVolume).volume(&handle).times(1).hang());
+            claim.delete().await?;
+            t.deletion(&handle, "began", |_| true).await?;
+            t.retain(&volume).await?;
+            t.deletion(&handle, "ended", |call| call.outcome == CallResult::Cancelled)
+                .await?;
+            t.persistent_volume(&name, "without the provisioner's finalizer", |it| !is_protected(it))
+                .await?;
+            t.served_after("b").await?;
+            same("number of DeleteVolume", &t.deletions(&handle).len(), &1)?;
+            stays(&t, &name).await
+        })
+        .demands("an available PersistentVolume that is deleted waits for a person's decision")
+        .scenario("available", |t| async move {
+            let name = t
+                .given_released("", |volume| volume["spec"]["claimRef"] = Value::Null)
+                .await?;
+            t.phase(&name, "Available").await?;
+            delete::<PersistentVolume>(&t.api(), &name).await?;
+            t.told(&name, "", "attacher.csi.dev/reclaim").await?;
+            t.not_deleted(&format!("{name}-volume"))?;
+            let decided = json!({ "metadata": { "annotations": { "attacher.csi.dev/reclaim": "Delete" } } });
+            t.change_volume(&name, decided).await?;
+            t.persistent_volume_gone(&name).await?;
+            same(
+                "number of DeleteVolume",
+                &t.deletions(&format!("{name}-volume")).len(),
+                &1,
+            )
+        })
         .peer_fails("it waits without a word")
-        .safety(
-            "shared-handle",
-            "a volume that two PersistentVolumes name is not deleted for one of them",
-            |t| async move {
-                let other = t
-                    .given_released("other", |volume| {
-                        volume["spec"]["persistentVolumeReclaimPolicy"] = json!("Retain");
-                        volume["spec"]["csi"]["volumeHandle"] = json!(t.handle);
-                    })
-                    .await?;
-                t.phase(&other, "Released").await?;
-                t.served_after("b").await?;
-                let name = t
-                    .given_released("", |volume| volume["spec"]["csi"]["volumeHandle"] = json!(t.handle))
-                    .await?;
-                t.phase(&name, "Released").await?;
-                t.served_after("c").await?;
-                t.not_deleted(&t.handle)?;
-                t.told(&name, "", &other).await?;
-                t.delete_released(&other).await?;
-                t.persistent_volume_gone(&name).await?;
-                same("number of DeleteVolume", &t.deletions(&t.handle).len(), &1)
-            },
-        )
+        .demands("a volume that two PersistentVolumes name is not deleted for one of them")
+        .safety("shared-handle", |t| async move {
+            let other = t
+                .given_released("other", |volume| {
+                    volume["spec"]["persistentVolumeReclaimPolicy"] = json!("Retain");
+                    volume["spec"]["csi"]["volumeHandle"] = json!(t.handle);
+                })
+                .await?;
+            t.phase(&other, "Released").await?;
+            t.served_after("b").await?;
+            let name = t
+                .given_released("", |volume| volume["spec"]["csi"]["volumeHandle"] = json!(t.handle))
+                .await?;
+            t.phase(&name, "Released").await?;
+            t.served_after("c").await?;
+            t.not_deleted(&t.handle)?;
+            t.told(&name, "", &other).await?;
+            t.delete_released(&other).await?;
+            t.persistent_volume_gone(&name).await?;
+            same("number of DeleteVolume", &t.deletions(&t.handle).len(), &1)
+        })
         .peer_fails("it does not look at other PersistentVolumes")
-        .safety("not-ours", "PersistentVolumes of others are left alone", not_ours)
+        .demands("PersistentVolumes of others are left alone")
+        .safety("not-ours", not_ours)
 }
 
 impl Test {
@@ -264,43 +244,33 @@ async fn not_ours(t: Test) -> Outcome {
 /// These stop the process, or kube-controller-manager.
 pub fn alone() -> Vec<Scenario> {
     Group::new("provision-delete")
-        .safety(
-            "crash",
-            "killed during DeleteVolume: volume and PersistentVolume go",
-            |t| async move {
-                let (claim, volume) = t.given_bound().await?;
-                let handle = handle_of(&volume);
-                t.script(Rule::on(Method::DeleteVolume).volume(&handle).times(1).late_success());
-                claim.delete().await?;
-                t.deletion(&handle, "began", |_| true).await?;
-                t.env.attacher.kill();
-                t.deletion(&handle, "came late", |call| call.outcome == CallResult::Late)
-                    .await?;
-                t.env.attacher.again()?;
-                t.persistent_volume_gone(&volume.name_any()).await
-            },
-        )
-        .safety(
-            "crash-after",
-            "killed after DeleteVolume: the PersistentVolume goes",
-            |t| async move { t.killed_after_deletion().await.map(drop) },
-        )
-        .extension(
-            "crash-once",
-            "killed after DeleteVolume, which is repeated once at most",
-            "not supported when it is repeated more often",
-            |t| async move {
-                let count = t.killed_after_deletion().await?;
-                offered(count <= 2, || {
-                    format!("{count} calls; allowed, as the call is idempotent")
-                })
-            },
-        )
-        .safety(
-            "released-by-mistake",
-            "a volume whose claim is there is not deleted, though it is marked as released",
-            by_mistake,
-        )
+        .demands("killed during DeleteVolume: volume and PersistentVolume go")
+        .safety("crash", |t| async move {
+            let (claim, volume) = t.given_bound().await?;
+            let handle = handle_of(&volume);
+            t.script(Rule::on(Method::DeleteVolume).volume(&handle).times(1).late_success());
+            claim.delete().await?;
+            t.deletion(&handle, "began", |_| true).await?;
+            t.env.attacher.kill();
+            t.deletion(&handle, "came late", |call| call.outcome == CallResult::Late)
+                .await?;
+            t.env.attacher.again()?;
+            t.persistent_volume_gone(&volume.name_any()).await
+        })
+        .demands("killed after DeleteVolume: the PersistentVolume goes")
+        .safety("crash-after", |t| async move {
+            t.killed_after_deletion().await.map(drop)
+        })
+        .demands("killed after DeleteVolume, which is repeated once at most")
+        .unless("not supported when it is repeated more often")
+        .extension("crash-once", |t| async move {
+            let count = t.killed_after_deletion().await?;
+            offered(count <= 2, || {
+                format!("{count} calls; allowed, as the call is idempotent")
+            })
+        })
+        .demands("a volume whose claim is there is not deleted, though it is marked as released")
+        .safety("released-by-mistake", by_mistake)
         .peer_fails("EP#507")
         .done()
 }
@@ -346,11 +316,8 @@ async fn deleted_by_mistake(t: &Test, claim: &str, volume: &PersistentVolume) ->
 /// So many that the Events of others would have to wait.
 pub fn many() -> Vec<Scenario> {
     Group::new("provision-delete")
-        .recommended(
-            "once",
-            "the volumes of 100 claims are deleted with one DeleteVolume and one DELETE each",
-            once,
-        )
+        .demands("the volumes of 100 claims are deleted with one DeleteVolume and one DELETE each")
+        .recommended("once", once)
         .peer_fails("EP#1235")
         .done()
 }
@@ -358,20 +325,17 @@ pub fn many() -> Vec<Scenario> {
 /// With pauses after failures that are longer than the suite waits.
 pub fn wake() -> Vec<Scenario> {
     Group::new("provision-delete")
-        .scenario(
-            "attached-wakes",
-            "a deletion goes on as soon as the last VolumeAttachment is gone",
-            |t| async move {
-                let (claim, volume) = t.given_bound().await?;
-                let name = volume.name_any();
-                t.given_attachment_of(&name).await?;
-                t.served_after("b").await?;
-                claim.delete().await?;
-                t.told(&name, "", &format!("still attached to node {}", t.node)).await?;
-                delete::<VolumeAttachment>(&t.api(), &t.attachment).await?;
-                t.persistent_volume_gone(&name).await
-            },
-        )
+        .demands("a deletion goes on as soon as the last VolumeAttachment is gone")
+        .scenario("attached-wakes", |t| async move {
+            let (claim, volume) = t.given_bound().await?;
+            let name = volume.name_any();
+            t.given_attachment_of(&name).await?;
+            t.served_after("b").await?;
+            claim.delete().await?;
+            t.told(&name, "", &format!("still attached to node {}", t.node)).await?;
+            delete::<VolumeAttachment>(&t.api(), &t.attachment).await?;
+            t.persistent_volume_gone(&name).await
+        })
         .peer_fails("nothing but its backoff wakes it")
         .done()
 }

@@ -20,65 +20,53 @@ const REFUSED: &str = "attacher.csi.dev/release-refused";
 
 pub fn scenarios() -> Vec<Scenario> {
     Group::new("provision-uncertain")
-        .extension(
-            "marker-removed",
-            "a marker removed by force while a call is uncertain is told, and the process undoes the volume",
-            WITHOUT_CONFIG,
-            |t| async move {
-                t.config().await?;
-                t.given_class(|_| {}).await?;
-                let claim = t.claim("");
-                t.script(unknown(claim.on_create()));
-                claim.create(|_| {}).await?;
-                claim.call_ended().await?;
-                let name = claim.volume_name().await?;
-                claim.delete().await?;
-                strip_claim(&claim).await?;
-                claim.gone().await?;
-                claim.told("VolumePossiblyLeaked", &name).await?;
-                claim.heal();
-                t.until("the volume that nobody needs is undone", || claim.handles().is_empty())
-                    .await
-            },
-        )
-        .extension(
-            "let-go",
-            "a claim whose call is open for long goes when a person says so, and an Event names the volume",
-            WITHOUT_CONFIG,
-            let_go,
-        )
+        .demands("a marker removed by force while a call is uncertain is told, and the process undoes the volume")
+        .unless(WITHOUT_CONFIG)
+        .extension("marker-removed", |t| async move {
+            t.config().await?;
+            t.given_class(|_| {}).await?;
+            let claim = t.claim("");
+            t.script(unknown(claim.on_create()));
+            claim.create(|_| {}).await?;
+            claim.call_ended().await?;
+            let name = claim.volume_name().await?;
+            claim.delete().await?;
+            strip_claim(&claim).await?;
+            claim.gone().await?;
+            claim.told("VolumePossiblyLeaked", &name).await?;
+            claim.heal();
+            t.until("the volume that nobody needs is undone", || claim.handles().is_empty())
+                .await
+        })
+        .demands("a claim whose call is open for long goes when a person says so, and an Event names the volume")
+        .unless(WITHOUT_CONFIG)
+        .extension("let-go", let_go)
         .done()
 }
 
 /// With nodes in three zones.
 pub fn in_zones() -> Vec<Scenario> {
     Group::new("provision-uncertain")
-        .extension(
-            "forged-marker",
-            "a marker that somebody else wrote leads to no other volume and no other zone",
-            WITHOUT_CONFIG,
-            forged,
-        )
-        .extension(
-            "forged-driver",
-            "a marker of another driver keeps a claim from being called for, and is told",
-            WITHOUT_CONFIG,
-            |t| async move {
-                t.config().await?;
-                t.three_zones().await?;
-                t.given_delayed_class().await?;
-                let claim = t.given_claim("").await?;
-                let marker = json!({ "driver": "other.conformance.test" });
-                claim.forge(&marker, &t.claim("b").name).await?;
-                claim.told("", "other.conformance.test").await?;
-                claim.no_call()?;
-                strip_claim(&claim).await?;
-                claim
-                    .change(json!({ "metadata": { "annotations": { MARKER: null } } }))
-                    .await?;
-                claim.bound().await.map(drop)
-            },
-        )
+        .demands("a marker that somebody else wrote leads to no other volume and no other zone")
+        .unless(WITHOUT_CONFIG)
+        .extension("forged-marker", forged)
+        .demands("a marker of another driver keeps a claim from being called for, and is told")
+        .unless(WITHOUT_CONFIG)
+        .extension("forged-driver", |t| async move {
+            t.config().await?;
+            t.three_zones().await?;
+            t.given_delayed_class().await?;
+            let claim = t.given_claim("").await?;
+            let marker = json!({ "driver": "other.conformance.test" });
+            claim.forge(&marker, &t.claim("b").name).await?;
+            claim.told("", "other.conformance.test").await?;
+            claim.no_call()?;
+            strip_claim(&claim).await?;
+            claim
+                .change(json!({ "metadata": { "annotations": { MARKER: null } } }))
+                .await?;
+            claim.bound().await.map(drop)
+        })
         .done()
 }
 

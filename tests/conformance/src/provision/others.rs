@@ -19,23 +19,19 @@ const BOTH: usize = 40;
 
 pub fn scenarios() -> Vec<Scenario> {
     Group::new("provision-delete")
-        .safety(
-            "namespace",
+        .demands(
             "a namespace that is deleted with all that is in it: volumes are deleted after they are detached, without a warning",
-            namespace,
         )
+        .safety("namespace", namespace)
         .done()
 }
 
 /// So many that the others would have to wait.
 pub fn many() -> Vec<Scenario> {
     Group::new("provision-delete")
-        .extension(
-            "both-finalizers",
-            "volumes that are detached and deleted at the same time go, and finalizers of others stay",
-            WITHOUT_CONFIG,
-            both_finalizers,
-        )
+        .demands("volumes that are detached and deleted at the same time go, and finalizers of others stay")
+        .unless(WITHOUT_CONFIG)
+        .extension("both-finalizers", both_finalizers)
         .done()
 }
 

@@ -25,88 +25,70 @@ pub fn scenarios() -> Vec<Scenario> {
 
 fn save(group: Group) -> Group {
     group
-        .safety(
-            "answer-lost",
-            "an answer of the API server that gets lost on the way leads to no second volume",
-            |t| async move {
-                let proxy = t.proxy()?;
-                t.given_class(|_| {}).await?;
-                let claim = t.claim("");
-                let path = claim.path();
-                proxy.fault(Fault::Unanswered, 1, move |seen| {
-                    seen.method == "PATCH" && seen.path == path
-                });
-                proxy.fault(Fault::Unanswered, 1, |seen| {
-                    seen.method == "POST" && seen.path == VOLUMES
-                });
-                claim.create(|_| {}).await?;
-                let volume = claim.bound().await?;
-                same("name", &volume.name_any(), &claim.volume_name().await?)?;
-                same("volumes", &claim.handles(), &[handle_of(&volume)].into())
-            },
-        )
-        .scenario(
-            "api-500",
-            "a PersistentVolume that an API server in trouble does not take is saved later",
-            |t| async move {
-                let proxy = t.proxy()?;
-                t.given_class(|_| {}).await?;
-                let saves = |seen: &Seen| seen.method == "POST" && seen.path == VOLUMES;
-                let before = proxy.log().iter().filter(|seen| saves(seen)).count();
-                proxy.fault(Fault::Status(500, None), usize::MAX, saves);
-                let claim = t.given_claim("").await?;
-                proxy.wait_for("a PersistentVolume is saved", before + 4, saves).await?;
-                same("volumes", &claim.handles().len(), &1)?;
-                proxy.heal();
-                let volume = claim.bound().await?;
-                same("volumes", &claim.handles(), &[handle_of(&volume)].into())
-            },
-        )
+        .demands("an answer of the API server that gets lost on the way leads to no second volume")
+        .safety("answer-lost", |t| async move {
+            let proxy = t.proxy()?;
+            t.given_class(|_| {}).await?;
+            let claim = t.claim("");
+            let path = claim.path();
+            proxy.fault(Fault::Unanswered, 1, move |seen| {
+                seen.method == "PATCH" && seen.path == path
+            });
+            proxy.fault(Fault::Unanswered, 1, |seen| {
+                seen.method == "POST" && seen.path == VOLUMES
+            });
+            claim.create(|_| {}).await?;
+            let volume = claim.bound().await?;
+            same("name", &volume.name_any(), &claim.volume_name().await?)?;
+            same("volumes", &claim.handles(), &[handle_of(&volume)].into())
+        })
+        .demands("a PersistentVolume that an API server in trouble does not take is saved later")
+        .scenario("api-500", |t| async move {
+            let proxy = t.proxy()?;
+            t.given_class(|_| {}).await?;
+            let saves = |seen: &Seen| seen.method == "POST" && seen.path == VOLUMES;
+            let before = proxy.log().iter().filter(|seen| saves(seen)).count();
+            proxy.fault(Fault::Status(500, None), usize::MAX, saves);
+            let claim = t.given_claim("").await?;
+            proxy.wait_for("a PersistentVolume is saved", before + 4, saves).await?;
+            same("volumes", &claim.handles().len(), &1)?;
+            proxy.heal();
+            let volume = claim.bound().await?;
+            same("volumes", &claim.handles(), &[handle_of(&volume)].into())
+        })
         // Which of the late events the Go sidecar looks at is chance: it is EP#1469, and not seen each time.
-        .extension(
-            "late-watch",
-            "what is told late of a claim that is bound and deleted meanwhile leads to no second volume",
-            "not supported when CreateVolume is called a second time",
-            |t| async move {
-                let proxy = t.proxy()?;
-                let outcome = late_watch(&t, proxy, false).await;
-                proxy.heal();
-                outcome
-            },
-        )
-        .safety(
-            "late-watch-restart",
-            "and a restart meanwhile leads to none",
-            |t| async move {
-                let proxy = t.proxy()?;
-                let outcome = late_watch(&t, proxy, true).await;
-                proxy.heal();
-                outcome
-            },
-        )
+        .demands("what is told late of a claim that is bound and deleted meanwhile leads to no second volume")
+        .unless("not supported when CreateVolume is called a second time")
+        .extension("late-watch", |t| async move {
+            let proxy = t.proxy()?;
+            let outcome = late_watch(&t, proxy, false).await;
+            proxy.heal();
+            outcome
+        })
+        .demands("and a restart meanwhile leads to none")
+        .safety("late-watch-restart", |t| async move {
+            let proxy = t.proxy()?;
+            let outcome = late_watch(&t, proxy, true).await;
+            proxy.heal();
+            outcome
+        })
 }
 
 fn not_found(group: Group) -> Group {
     group
-        .safety(
-            "false-404",
-            "a 404 that does not come from the API server is no word about a PersistentVolume or Secret",
-            false_404,
-        )
+        .demands("a 404 that does not come from the API server is no word about a PersistentVolume or Secret")
+        .safety("false-404", false_404)
         .peer_fails("it takes each 404 for a word of the API server")
-        .safety(
-            "false-404-claim",
-            "and none about the claim of a PersistentVolume that is marked as released by mistake",
-            |t| async move {
-                let proxy = t.proxy()?;
-                let (claim, volume) = t.given_bound().await?;
-                t.env.cluster.stop_controller_manager();
-                let outcome = claim_seems_gone(&t, proxy, &claim, &volume).await;
-                proxy.heal();
-                t.env.cluster.start_controller_manager().await?;
-                outcome
-            },
-        )
+        .demands("and none about the claim of a PersistentVolume that is marked as released by mistake")
+        .safety("false-404-claim", |t| async move {
+            let proxy = t.proxy()?;
+            let (claim, volume) = t.given_bound().await?;
+            t.env.cluster.stop_controller_manager();
+            let outcome = claim_seems_gone(&t, proxy, &claim, &volume).await;
+            proxy.heal();
+            t.env.cluster.start_controller_manager().await?;
+            outcome
+        })
         .peer_fails("EP#507")
 }
 

@@ -15,12 +15,11 @@ use crate::test::{Test, delete};
 
 pub fn scenarios() -> Vec<Scenario> {
     Group::new("provision-together")
-        .extension(
-            "restored",
+        .demands(
             "after a restore of etcd nothing is deleted while deletions are held, and claims get the volumes that they had",
-            WITHOUT_CONFIG,
-            restored,
         )
+        .unless(WITHOUT_CONFIG)
+        .extension("restored", restored)
         .done()
 }
 

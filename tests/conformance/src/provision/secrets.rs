@@ -20,12 +20,10 @@ const DELETION: &str = "volume.kubernetes.io/provisioner-deletion-secret-namespa
 
 pub fn scenarios() -> Vec<Scenario> {
     Group::new("provision-secrets")
-        .scenario(
-            "families",
-            "each family of Secrets is where it belongs, and that of the provisioner is sent",
-            families,
-        )
-        .scenario("late", "a claim waits for its Secret and says so", |t| async move {
+        .demands("each family of Secrets is where it belongs, and that of the provisioner is sent")
+        .scenario("families", families)
+        .demands("a claim waits for its Secret and says so")
+        .scenario("late", |t| async move {
             let claim = t.claim_with_secret().await?;
             claim.told("", &t.secret).await?;
             claim.no_call()?;
@@ -37,51 +35,39 @@ pub fn scenarios() -> Vec<Scenario> {
                 &vec!["password".to_owned()],
             )
         })
-        .scenario(
-            "deletion",
-            "without its Secret a volume is deleted all the same, and an Event says so",
-            |t| async move {
-                let (claim, volume) = t.bound_with_secret().await?;
-                t.change_secret(None).await?;
-                claim.delete().await?;
-                t.deletion(&handle_of(&volume), "without secrets", |call| {
-                    call.secret_keys.is_empty()
-                })
-                .await?;
-                t.told(&volume.name_any(), "", &t.secret).await.map(drop)
-            },
-        )
+        .demands("without its Secret a volume is deleted all the same, and an Event says so")
+        .scenario("deletion", |t| async move {
+            let (claim, volume) = t.bound_with_secret().await?;
+            t.change_secret(None).await?;
+            claim.delete().await?;
+            t.deletion(&handle_of(&volume), "without secrets", |call| {
+                call.secret_keys.is_empty()
+            })
+            .await?;
+            t.told(&volume.name_any(), "", &t.secret).await.map(drop)
+        })
         .peer_fails("it says nothing")
-        .safety(
-            "deletion-forbidden",
-            "a volume whose Secret may not be read is not deleted without it",
-            |t| async move {
-                let (claim, volume) = t.bound_with_secret().await?;
-                let (name, handle) = (volume.name_any(), handle_of(&volume));
-                let reads_in = |namespace: &str| json!({ "metadata": { "annotations": { DELETION: namespace } } });
-                t.change_volume(&name, reads_in("default")).await?;
-                claim.delete().await?;
-                t.phase(&name, "Released").await?;
-                t.served_after("b").await?;
-                t.not_deleted(&handle)?;
-                t.told(&name, "VolumeFailedDelete", &t.secret).await?;
-                t.change_volume(&name, reads_in(NAMESPACE)).await?;
-                t.persistent_volume_gone(&name).await
-            },
-        )
+        .demands("a volume whose Secret may not be read is not deleted without it")
+        .safety("deletion-forbidden", |t| async move {
+            let (claim, volume) = t.bound_with_secret().await?;
+            let (name, handle) = (volume.name_any(), handle_of(&volume));
+            let reads_in = |namespace: &str| json!({ "metadata": { "annotations": { DELETION: namespace } } });
+            t.change_volume(&name, reads_in("default")).await?;
+            claim.delete().await?;
+            t.phase(&name, "Released").await?;
+            t.served_after("b").await?;
+            t.not_deleted(&handle)?;
+            t.told(&name, "VolumeFailedDelete", &t.secret).await?;
+            t.change_volume(&name, reads_in(NAMESPACE)).await?;
+            t.persistent_volume_gone(&name).await
+        })
         .peer_fails("it calls without secrets whatever the reason")
-        .safety(
-            "echo",
-            "a Secret that the driver puts into its error is in no Event",
-            echo,
-        )
+        .demands("a Secret that the driver puts into its error is in no Event")
+        .safety("echo", echo)
         .peer_fails("it writes the error as it is")
-        .extension(
-            "not-listed",
-            "a Secret that the settings do not list is not read, and the claim says so",
-            WITHOUT_CONFIG,
-            not_listed,
-        )
+        .demands("a Secret that the settings do not list is not read, and the claim says so")
+        .unless(WITHOUT_CONFIG)
+        .extension("not-listed", not_listed)
         .done()
 }
 

@@ -25,18 +25,16 @@ pub const WITHOUT_CONFIG: &str = "not supported when there is no AttacherConfig"
 
 pub fn scenarios() -> Vec<Scenario> {
     let mut all = unable(Group::new("provision-role")).done();
-    let hold = Group::new("provision-delete").extension(
-        "hold",
-        "with deletion: Hold volumes stay, which is told, and they are deleted when it is Enabled",
-        WITHOUT_CONFIG,
-        |t| async move {
+    let hold = Group::new("provision-delete")
+        .demands("with deletion: Hold volumes stay, which is told, and they are deleted when it is Enabled")
+        .unless(WITHOUT_CONFIG)
+        .extension("hold", |t| async move {
             t.config().await?;
             let (claim, volume) = t.given_bound().await?;
             let hold = json!({ "provisioning": { "deletion": "Hold" } });
             t.with_settings(hold, Box::pin(held(&t, &claim, &volume))).await?;
             t.persistent_volume_gone(&volume.name_any()).await
-        },
-    );
+        });
     all.extend(hold.done());
     all.extend(together(Group::new("provision-together")).done());
     all
@@ -44,106 +42,86 @@ pub fn scenarios() -> Vec<Scenario> {
 
 fn unable(group: Group) -> Group {
     group
-        .scenario(
-            "not-supported",
-            "a driver without CREATE_DELETE_VOLUME is told on the claim, which is provisioned when it has it",
-            |t| async move { unable_driver(&t, without_calls).await },
-        )
-        .scenario(
-            "not-supported-service",
-            "a driver without a Controller service is told on the claim, which is provisioned when it has one",
-            |t| async move { unable_driver(&t, |settings| settings.controller_service = false).await },
-        )
+        .demands("a driver without CREATE_DELETE_VOLUME is told on the claim, which is provisioned when it has it")
+        .scenario("not-supported", |t| async move {
+            unable_driver(&t, without_calls).await
+        })
+        .demands("a driver without a Controller service is told on the claim, which is provisioned when it has one")
+        .scenario("not-supported-service", |t| async move {
+            unable_driver(&t, |settings| settings.controller_service = false).await
+        })
         .peer_fails("it exits")
-        .extension(
-            "not-supported-condition",
-            "and a condition says so",
-            WITHOUT_CONFIG,
-            |t| async move {
-                t.config().await?;
-                t.driver_is(without_calls)?;
-                let (kind, reason) = ("ProvisioningReady", "NotSupported");
-                let told = wait_condition(&t.env.client, CONFIG, kind, "False", Some(reason)).await;
-                t.driver_is(able)?;
-                Ok(told.map(drop)?)
-            },
-        )
+        .demands("and a condition says so")
+        .unless(WITHOUT_CONFIG)
+        .extension("not-supported-condition", |t| async move {
+            t.config().await?;
+            t.driver_is(without_calls)?;
+            let (kind, reason) = ("ProvisioningReady", "NotSupported");
+            let told = wait_condition(&t.env.client, CONFIG, kind, "False", Some(reason)).await;
+            t.driver_is(able)?;
+            Ok(told.map(drop)?)
+        })
 }
 
 fn together(group: Group) -> Group {
     group
-        .extension(
-            "classes",
-            "a class whose calls hang leaves places to another one",
-            WITHOUT_CONFIG,
-            |t| async move {
-                let limits = json!({ "provisioning": { "concurrency": { "create": 8, "perClass": 4 } } });
-                t.with_settings(limits, Box::pin(one_class_hangs(&t))).await
-            },
-        )
-        .extension(
-            "off",
-            "without its section the role takes markers off where there is no volume, and attaching goes on",
-            WITHOUT_CONFIG,
-            |t| async move {
-                t.given_zone(&t.node, None).await?;
-                let claims = t.open_claims().await?;
-                let off = async {
-                    only_the_refused_is_unmarked(&claims).await?;
-                    t.attaching_goes_on().await
-                };
-                t.with_settings(json!({ "provisioning": null }), Box::pin(off)).await?;
-                t.all_go_on(&claims).await
-            },
-        )
-        .extension(
-            "off-disabled",
-            "with mode: Disabled what is uncertain is finished, and nothing is begun",
-            WITHOUT_CONFIG,
-            |t| async move {
-                let claims = t.open_claims().await?;
-                let off = async {
-                    claims[0].without_marker().await?;
-                    claims[0].heal();
-                    let made = claims[0].creates().len();
-                    claims[1].heal();
-                    claims[1].bound().await?;
-                    same(
-                        "number of CreateVolume of the refused claim",
-                        &claims[0].creates().len(),
-                        &made,
-                    )
-                };
-                let disabled = json!({ "provisioning": { "mode": "Disabled" } });
-                t.with_settings(disabled, Box::pin(off)).await?;
-                t.all_go_on(&claims).await
-            },
-        )
-        .extension(
-            "off-suspended",
-            "spec.suspend takes markers off where there is no volume, and only there",
-            WITHOUT_CONFIG,
-            |t| async move {
-                let claims = t.open_claims().await?;
-                let off = only_the_refused_is_unmarked(&claims);
-                t.with_settings(json!({ "suspend": true }), Box::pin(off)).await?;
-                t.all_go_on(&claims).await
-            },
-        )
-        .extension(
-            "off-deleted",
-            "an AttacherConfig that is deleted takes markers off where there is no volume",
-            WITHOUT_CONFIG,
-            |t| async move {
-                let claims = t.open_claims().await?;
-                let configs: Api<AttacherConfig> = Api::all(t.env.client.clone());
-                configs.delete(CONFIG, &DeleteParams::default()).await?;
-                let outcome = off_with_config(&claims, configs).await;
-                t.process_anew()?;
-                outcome?;
-                t.all_go_on(&claims).await
-            },
-        )
+        .demands("a class whose calls hang leaves places to another one")
+        .unless(WITHOUT_CONFIG)
+        .extension("classes", |t| async move {
+            let limits = json!({ "provisioning": { "concurrency": { "create": 8, "perClass": 4 } } });
+            t.with_settings(limits, Box::pin(one_class_hangs(&t))).await
+        })
+        .demands("without its section the role takes markers off where there is no volume, and attaching goes on")
+        .unless(WITHOUT_CONFIG)
+        .extension("off", |t| async move {
+            t.given_zone(&t.node, None).await?;
+            let claims = t.open_claims().await?;
+            let off = async {
+                only_the_refused_is_unmarked(&claims).await?;
+                t.attaching_goes_on().await
+            };
+            t.with_settings(json!({ "provisioning": null }), Box::pin(off)).await?;
+            t.all_go_on(&claims).await
+        })
+        .demands("with mode: Disabled what is uncertain is finished, and nothing is begun")
+        .unless(WITHOUT_CONFIG)
+        .extension("off-disabled", |t| async move {
+            let claims = t.open_claims().await?;
+            let off = async {
+                claims[0].without_marker().await?;
+                claims[0].heal();
+                let made = claims[0].creates().len();
+                claims[1].heal();
+                claims[1].bound().await?;
+                same(
+                    "number of CreateVolume of the refused claim",
+                    &claims[0].creates().len(),
+                    &made,
+                )
+            };
+            let disabled = json!({ "provisioning": { "mode": "Disabled" } });
+            t.with_settings(disabled, Box::pin(off)).await?;
+            t.all_go_on(&claims).await
+        })
+        .demands("spec.suspend takes markers off where there is no volume, and only there")
+        .unless(WITHOUT_CONFIG)
+        .extension("off-suspended", |t| async move {
+            let claims = t.open_claims().await?;
+            let off = only_the_refused_is_unmarked(&claims);
+            t.with_settings(json!({ "suspend": true }), Box::pin(off)).await?;
+            t.all_go_on(&claims).await
+        })
+        .demands("an AttacherConfig that is deleted takes markers off where there is no volume")
+        .unless(WITHOUT_CONFIG)
+        .extension("off-deleted", |t| async move {
+            let claims = t.open_claims().await?;
+            let configs: Api<AttacherConfig> = Api::all(t.env.client.clone());
+            configs.delete(CONFIG, &DeleteParams::default()).await?;
+            let outcome = off_with_config(&claims, configs).await;
+            t.process_anew()?;
+            outcome?;
+            t.all_go_on(&claims).await
+        })
 }
 
 impl Test {

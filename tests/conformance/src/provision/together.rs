@@ -21,65 +21,54 @@ pub const AFTER_OUTAGE: Duration = Duration::from_secs(90);
 
 pub fn scenarios() -> Vec<Scenario> {
     Group::new("provision-role")
-        .scenario(
-            "lease",
-            "the Lease is called as the driver, with dashes",
-            |t| async move {
-                let leases: Api<Lease> = Api::namespaced(t.env.client.clone(), "default");
-                let lease = leases.get(&t.env.driver_name.replace('.', "-")).await?;
-                let holder = lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default();
-                demand(!holder.is_empty(), || "nobody holds the Lease".to_owned())
-            },
-        )
+        .demands("the Lease is called as the driver, with dashes")
+        .scenario("lease", |t| async move {
+            let leases: Api<Lease> = Api::namespaced(t.env.client.clone(), "default");
+            let lease = leases.get(&t.env.driver_name.replace('.', "-")).await?;
+            let holder = lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default();
+            demand(!holder.is_empty(), || "nobody holds the Lease".to_owned())
+        })
         .done()
 }
 
 /// These stop what the others need.
 pub fn alone() -> Vec<Scenario> {
     Group::new("provision-together")
-        .safety(
-            "socket",
-            "a driver that goes and comes back in mid-burst: one volume for each claim",
-            |t| async move {
-                let claims = t.burst().await?;
-                t.env.driver.stop().await;
-                demand(t.env.driver.start_again().await.is_ok(), || {
-                    "the driver does not start".to_owned()
-                })?;
-                t.all_bound(&claims).await.map(drop)
-            },
-        )
-        .recommended(
-            "socket-no-exit",
-            "the process goes on when the driver goes and comes back",
-            |t| async move {
-                let before = t.env.attacher.starts();
-                let claims = t.burst().await?;
-                t.env.driver.stop().await;
-                demand(t.env.driver.start_again().await.is_ok(), || {
-                    "the driver does not start".to_owned()
-                })?;
-                t.all_bound(&claims).await?;
-                same("number of starts", &t.env.attacher.starts(), &before)
-            },
-        )
+        .demands("a driver that goes and comes back in mid-burst: one volume for each claim")
+        .safety("socket", |t| async move {
+            let claims = t.burst().await?;
+            t.env.driver.stop().await;
+            demand(t.env.driver.start_again().await.is_ok(), || {
+                "the driver does not start".to_owned()
+            })?;
+            t.all_bound(&claims).await.map(drop)
+        })
+        .demands("the process goes on when the driver goes and comes back")
+        .recommended("socket-no-exit", |t| async move {
+            let before = t.env.attacher.starts();
+            let claims = t.burst().await?;
+            t.env.driver.stop().await;
+            demand(t.env.driver.start_again().await.is_ok(), || {
+                "the driver does not start".to_owned()
+            })?;
+            t.all_bound(&claims).await?;
+            same("number of starts", &t.env.attacher.starts(), &before)
+        })
         .peer_fails("it exits when its connection is lost")
-        .safety(
-            "api-away",
-            "an API server that goes and comes back in mid-burst: one volume for each claim",
-            |t| async move {
-                let claims = t.burst().await?;
-                t.env.cluster.stop_apiserver();
-                t.env.cluster.start_apiserver().await?;
-                t.all_bound(&claims).await.map(drop)
-            },
-        )
-        .extension(
-            "replicas",
+        .demands("an API server that goes and comes back in mid-burst: one volume for each claim")
+        .safety("api-away", |t| async move {
+            let claims = t.burst().await?;
+            t.env.cluster.stop_apiserver();
+            t.env.cluster.start_apiserver().await?;
+            t.all_bound(&claims).await.map(drop)
+        })
+        .demands(
             "three replicas, of which the one that works is killed or stands still: one volume for each claim, one call at a time",
-            "not supported by an attacher without --identity=NAME, as replicas on one machine have no names of their own",
-            replicas,
         )
+        .unless(
+            "not supported by an attacher without --identity=NAME, as replicas on one machine have no names of their own",
+        )
+        .extension("replicas", replicas)
         .done()
 }
 

@@ -30,10 +30,9 @@ const DELAYED: &str = "WaitForFirstConsumer";
 pub fn scenarios() -> Vec<Scenario> {
     let group = Group::new("provision-topology");
     let mut all = nodes(tables(group)).done();
-    let codes = Group::new("provision-codes").scenario(
-        "exhausted",
-        "RESOURCE_EXHAUSTED takes the selected node off, so that the scheduler chooses another",
-        |t| async move {
+    let codes = Group::new("provision-codes")
+        .demands("RESOURCE_EXHAUSTED takes the selected node off, so that the scheduler chooses another")
+        .scenario("exhausted", |t| async move {
             t.three_zones().await?;
             let claim = t.claim("");
             t.script(
@@ -53,8 +52,7 @@ pub fn scenarios() -> Vec<Scenario> {
                 .map(|(_, preferred)| preferred.clone())
                 .collect();
             same("preferred", &preferred, &vec!["a b c".to_owned(), "c a b".to_owned()])
-        },
-    );
+        });
     all.extend(codes.done());
     all
 }
@@ -62,212 +60,184 @@ pub fn scenarios() -> Vec<Scenario> {
 /// With --strict-topology.
 pub fn strict() -> Vec<Scenario> {
     Group::new("provision-topology")
-        .scenario(
-            "strict",
-            "with --strict-topology the selected node's zone alone is asked for",
-            |t| async move {
-                t.three_zones().await?;
-                for (suffix, node, zones) in [("any", "c", &[][..]), ("some", "b", &["a", "b"])] {
-                    let class = t.topology_class(suffix, DELAYED, zones).await?;
-                    let claim = t.claim_on(suffix, &class, Some(node)).await?;
-                    claim.bound().await?;
-                    same(suffix, &claim.asked_for(), &vec![(node.to_owned(), node.to_owned())])?;
-                }
-                Ok(())
-            },
-        )
+        .demands("with --strict-topology the selected node's zone alone is asked for")
+        .scenario("strict", |t| async move {
+            t.three_zones().await?;
+            for (suffix, node, zones) in [("any", "c", &[][..]), ("some", "b", &["a", "b"])] {
+                let class = t.topology_class(suffix, DELAYED, zones).await?;
+                let claim = t.claim_on(suffix, &class, Some(node)).await?;
+                claim.bound().await?;
+                same(suffix, &claim.asked_for(), &vec![(node.to_owned(), node.to_owned())])?;
+            }
+            Ok(())
+        })
         .done()
 }
 
 fn tables(group: Group) -> Group {
     group
-        .scenario(
-            "table",
-            "what is asked for follows from binding, class and selected node",
-            |t| async move {
-                t.three_zones().await?;
-                for (suffix, binding, zones, node, requisite, preferred) in [
-                    ("one", DELAYED, &[][..], Some("b"), "a b c", "b c a"),
-                    ("two", DELAYED, &["b", "c"], Some("c"), "b c", "c b"),
-                    ("three", "Immediate", &["c"], None, "c", "c"),
-                ] {
-                    let class = t.topology_class(suffix, binding, zones).await?;
-                    let claim = t.claim_on(suffix, &class, node).await?;
-                    let volume = claim.bound().await?;
-                    same(
-                        suffix,
-                        &claim.asked_for(),
-                        &vec![(requisite.to_owned(), preferred.to_owned())],
-                    )?;
-                    let first = preferred.split(' ').next().unwrap_or_default();
-                    same("zone of the PersistentVolume", &zone_of(&volume), &json!([first]))?;
-                }
-                Ok(())
-            },
-        )
-        .scenario(
-            "spread",
-            "the claims of a StatefulSet go through the zones, those of one pod together",
-            |t| async move {
-                t.three_zones().await?;
-                t.given_class(|_| {}).await?;
-                let mut firsts = Vec::new();
-                for name in ["www-web-0", "www-web-1", "www-web-2", "logs-web-1"] {
-                    // The hash is that of the name without the part before the first dash that a template adds.
-                    let claim = t.claim_on(name, &t.id, None).await?;
-                    claim.bound().await?;
-                    let (requisite, preferred) = claim.asked_for().pop().unwrap_or_default();
-                    same("requisite", &requisite.as_str(), &"a b c")?;
-                    firsts.push(preferred.chars().next().map_or(0, u32::from));
-                }
-                let after = |zone: u32| {
-                    if zone == u32::from('c') {
-                        u32::from('a')
-                    } else {
-                        zone + 1
-                    }
-                };
-                same("zone of web-1", &firsts[1], &after(firsts[0]))?;
-                same("zone of web-2", &firsts[2], &after(firsts[1]))
-            },
-        )
-        .scenario(
-            "key-sets",
-            "nodes with other keys are asked for with theirs, and none that is not registered",
-            |t| async move {
-                t.given_zone(&t.claim("a").name, Some("a")).await?;
-                let racked = t.with_node(&t.claim("b").name);
-                let labels = json!({ ZONE: "b", RACK: "r" });
-                t.given_node_with(&racked.node, &labels).await?;
-                let entry =
-                    json!({ "name": t.env.driver_name, "nodeID": racked.node_id, "topologyKeys": [ZONE, RACK] });
-                racked.given_node_of(json!([entry])).await?;
-                t.given_node_with(&t.claim("c").name, &json!({ ZONE: "c" })).await?;
-                t.served_after("nodes").await?;
-                t.given_class(|_| {}).await?;
-                let claim = t.given_claim("").await?;
+        .demands("what is asked for follows from binding, class and selected node")
+        .scenario("table", |t| async move {
+            t.three_zones().await?;
+            for (suffix, binding, zones, node, requisite, preferred) in [
+                ("one", DELAYED, &[][..], Some("b"), "a b c", "b c a"),
+                ("two", DELAYED, &["b", "c"], Some("c"), "b c", "c b"),
+                ("three", "Immediate", &["c"], None, "c", "c"),
+            ] {
+                let class = t.topology_class(suffix, binding, zones).await?;
+                let claim = t.claim_on(suffix, &class, node).await?;
+                let volume = claim.bound().await?;
+                same(
+                    suffix,
+                    &claim.asked_for(),
+                    &vec![(requisite.to_owned(), preferred.to_owned())],
+                )?;
+                let first = preferred.split(' ').next().unwrap_or_default();
+                same("zone of the PersistentVolume", &zone_of(&volume), &json!([first]))?;
+            }
+            Ok(())
+        })
+        .demands("the claims of a StatefulSet go through the zones, those of one pod together")
+        .scenario("spread", |t| async move {
+            t.three_zones().await?;
+            t.given_class(|_| {}).await?;
+            let mut firsts = Vec::new();
+            for name in ["www-web-0", "www-web-1", "www-web-2", "logs-web-1"] {
+                // The hash is that of the name without the part before the first dash that a template adds.
+                let claim = t.claim_on(name, &t.id, None).await?;
                 claim.bound().await?;
-                let mut terms = claim.asked().await?.requisite;
-                terms.sort();
-                let term = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
-                    pairs
-                        .iter()
-                        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
-                        .collect()
-                };
-                // Both nodes have the zone's label, and only one registered the rack as well.
-                let wanted = vec![
-                    term(&[(RACK, "r"), (ZONE, "b")]),
-                    term(&[(ZONE, "a")]),
-                    term(&[(ZONE, "b")]),
-                ];
-                same("requisite", &terms, &wanted)
-            },
-        )
+                let (requisite, preferred) = claim.asked_for().pop().unwrap_or_default();
+                same("requisite", &requisite.as_str(), &"a b c")?;
+                firsts.push(preferred.chars().next().map_or(0, u32::from));
+            }
+            let after = |zone: u32| {
+                if zone == u32::from('c') {
+                    u32::from('a')
+                } else {
+                    zone + 1
+                }
+            };
+            same("zone of web-1", &firsts[1], &after(firsts[0]))?;
+            same("zone of web-2", &firsts[2], &after(firsts[1]))
+        })
+        .demands("nodes with other keys are asked for with theirs, and none that is not registered")
+        .scenario("key-sets", |t| async move {
+            t.given_zone(&t.claim("a").name, Some("a")).await?;
+            let racked = t.with_node(&t.claim("b").name);
+            let labels = json!({ ZONE: "b", RACK: "r" });
+            t.given_node_with(&racked.node, &labels).await?;
+            let entry = json!({ "name": t.env.driver_name, "nodeID": racked.node_id, "topologyKeys": [ZONE, RACK] });
+            racked.given_node_of(json!([entry])).await?;
+            t.given_node_with(&t.claim("c").name, &json!({ ZONE: "c" })).await?;
+            t.served_after("nodes").await?;
+            t.given_class(|_| {}).await?;
+            let claim = t.given_claim("").await?;
+            claim.bound().await?;
+            let mut terms = claim.asked().await?.requisite;
+            terms.sort();
+            let term = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
+                pairs
+                    .iter()
+                    .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+                    .collect()
+            };
+            // Both nodes have the zone's label, and only one registered the rack as well.
+            let wanted = vec![
+                term(&[(RACK, "r"), (ZONE, "b")]),
+                term(&[(ZONE, "a")]),
+                term(&[(ZONE, "b")]),
+            ];
+            same("requisite", &terms, &wanted)
+        })
 }
 
 fn nodes(group: Group) -> Group {
     group
-        .scenario(
-            "late",
-            "a node without its label is told, and used when the label comes",
-            |t| async move {
-                t.given_zone(&t.claim("a").name, None).await?;
-                t.given_delayed_class().await?;
-                let claim = t.claim_on("", &t.id, Some("a")).await?;
-                claim.told("", ZONE).await?;
-                claim.no_call()?;
-                t.label(&t.claim("a").name, "a").await?;
-                claim.bound().await.map(drop)
-            },
-        )
-        .scenario(
-            "node-gone",
-            "a selected node that is gone before the first call is taken off",
-            |t| async move {
-                t.three_zones().await?;
-                t.given_delayed_class().await?;
-                let claim = t.claim_on("", &t.id, Some("nowhere")).await?;
-                claim
-                    .is_within(RESCHEDULED, "without a selected node", is_rescheduled)
-                    .await?;
-                claim.no_call()?;
-                claim.select(&t.claim("b").name).await?;
-                claim.bound().await?;
-                same(
-                    "asked for",
-                    &claim.asked_for(),
-                    &vec![("a b c".to_owned(), "b c a".to_owned())],
-                )
-            },
-        )
-        .safety(
-            "uncertain-node-gone",
-            "killed while a call is uncertain, and its node is gone: it is repeated for its zone",
-            |t| async move {
-                t.three_zones().await?;
-                let claim = t.claim("");
-                t.script(super::claims::unknown(claim.on_create()));
-                t.given_delayed_class().await?;
-                t.claim_on("", &t.id, Some("b")).await?;
-                claim.call_ended().await?;
-                let node = t.claim("b").name;
-                delete::<CSINode>(&t.api(), &node).await?;
-                delete::<Node>(&t.api(), &node).await?;
-                t.env.attacher.kill();
-                let seen = claim.creates().iter().map(|call| call.id).max();
-                t.env.attacher.again()?;
-                tokio::select! {
-                    again = claim.call("again", move |call| Some(call.id) > seen) => again.map(drop)?,
-                    taken = claim.is("without a selected node", is_rescheduled) => {
-                        let why = || "the node is taken off, though a volume may be in its zone".to_owned();
-                        demand(taken.is_err(), why)?;
-                    }
+        .demands("a node without its label is told, and used when the label comes")
+        .scenario("late", |t| async move {
+            t.given_zone(&t.claim("a").name, None).await?;
+            t.given_delayed_class().await?;
+            let claim = t.claim_on("", &t.id, Some("a")).await?;
+            claim.told("", ZONE).await?;
+            claim.no_call()?;
+            t.label(&t.claim("a").name, "a").await?;
+            claim.bound().await.map(drop)
+        })
+        .demands("a selected node that is gone before the first call is taken off")
+        .scenario("node-gone", |t| async move {
+            t.three_zones().await?;
+            t.given_delayed_class().await?;
+            let claim = t.claim_on("", &t.id, Some("nowhere")).await?;
+            claim
+                .is_within(RESCHEDULED, "without a selected node", is_rescheduled)
+                .await?;
+            claim.no_call()?;
+            claim.select(&t.claim("b").name).await?;
+            claim.bound().await?;
+            same(
+                "asked for",
+                &claim.asked_for(),
+                &vec![("a b c".to_owned(), "b c a".to_owned())],
+            )
+        })
+        .demands("killed while a call is uncertain, and its node is gone: it is repeated for its zone")
+        .safety("uncertain-node-gone", |t| async move {
+            t.three_zones().await?;
+            let claim = t.claim("");
+            t.script(super::claims::unknown(claim.on_create()));
+            t.given_delayed_class().await?;
+            t.claim_on("", &t.id, Some("b")).await?;
+            claim.call_ended().await?;
+            let node = t.claim("b").name;
+            delete::<CSINode>(&t.api(), &node).await?;
+            delete::<Node>(&t.api(), &node).await?;
+            t.env.attacher.kill();
+            let seen = claim.creates().iter().map(|call| call.id).max();
+            t.env.attacher.again()?;
+            tokio::select! {
+                again = claim.call("again", move |call| Some(call.id) > seen) => again.map(drop)?,
+                taken = claim.is("without a selected node", is_rescheduled) => {
+                    let why = || "the node is taken off, though a volume may be in its zone".to_owned();
+                    demand(taken.is_err(), why)?;
                 }
-                claim.heal();
-                let volume = claim.bound().await?;
-                same("zone of the PersistentVolume", &zone_of(&volume), &json!(["b"]))?;
-                let others = claim
-                    .asked_for()
-                    .into_iter()
-                    .filter(|(_, preferred)| !preferred.starts_with('b'))
-                    .count();
-                same("calls for another zone", &others, &0)?;
-                same("volumes", &claim.handles().len(), &1)
-            },
-        )
+            }
+            claim.heal();
+            let volume = claim.bound().await?;
+            same("zone of the PersistentVolume", &zone_of(&volume), &json!(["b"]))?;
+            let others = claim
+                .asked_for()
+                .into_iter()
+                .filter(|(_, preferred)| !preferred.starts_with('b'))
+                .count();
+            same("calls for another zone", &others, &0)?;
+            same("volumes", &claim.handles().len(), &1)
+        })
         .peer_fails("it knows of the call in memory only")
-        .scenario(
-            "labels-change",
-            "the next call after a refusal asks for the zone of now",
-            |t| async move {
-                t.three_zones().await?;
-                let claim = t.claim("");
-                t.script(claim.on_create().fail(Code::FailedPrecondition, "not in this zone"));
-                t.given_delayed_class().await?;
-                t.claim_on("", &t.id, Some("a")).await?;
-                claim.told("ProvisioningFailed", "not in this zone").await?;
-                t.label(&t.claim("a").name, "d").await?;
-                let of_now = || claim.asked_for().iter().any(|(_, preferred)| preferred == "d b c");
-                t.until("a call for zone d", of_now).await?;
-                claim.heal();
-                claim.bound().await.map(drop)
-            },
-        )
-        .scenario(
-            "bad-segment",
-            "a topology that no label can have is told in the words of the API server",
-            |t| async move {
-                t.three_zones().await?;
-                let bad: BTreeMap<String, String> = [("no label!".to_owned(), "a".to_owned())].into();
-                t.env
-                    .driver
-                    .settings(|settings| settings.answered_topology = Some(vec![bad]));
-                let outcome = bad_segment(&t).await;
-                t.env.driver.settings(|settings| settings.answered_topology = None);
-                outcome
-            },
-        )
+        .demands("the next call after a refusal asks for the zone of now")
+        .scenario("labels-change", |t| async move {
+            t.three_zones().await?;
+            let claim = t.claim("");
+            t.script(claim.on_create().fail(Code::FailedPrecondition, "not in this zone"));
+            t.given_delayed_class().await?;
+            t.claim_on("", &t.id, Some("a")).await?;
+            claim.told("ProvisioningFailed", "not in this zone").await?;
+            t.label(&t.claim("a").name, "d").await?;
+            let of_now = || claim.asked_for().iter().any(|(_, preferred)| preferred == "d b c");
+            t.until("a call for zone d", of_now).await?;
+            claim.heal();
+            claim.bound().await.map(drop)
+        })
+        .demands("a topology that no label can have is told in the words of the API server")
+        .scenario("bad-segment", |t| async move {
+            t.three_zones().await?;
+            let bad: BTreeMap<String, String> = [("no label!".to_owned(), "a".to_owned())].into();
+            t.env
+                .driver
+                .settings(|settings| settings.answered_topology = Some(vec![bad]));
+            let outcome = bad_segment(&t).await;
+            t.env.driver.settings(|settings| settings.answered_topology = None);
+            outcome
+        })
         .peer_fails("it repeats the request permanently and says nothing")
 }
 
