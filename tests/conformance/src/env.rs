@@ -23,8 +23,6 @@ use crate::test::Test;
 pub const TIMEOUT: Duration = Duration::from_secs(10);
 /// What a call takes that succeeds in time, and yet leaves a scenario the time to do something meanwhile.
 pub const SLOW: Duration = Duration::from_secs(4);
-/// First and longest pause after failures in most setups.
-pub const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 
 /// Cluster, driver and attacher.
 pub struct Env {

@@ -137,7 +137,6 @@ impl Group {
     }
 
     /// What the next scenario demands, in one line.
-    #[must_use]
     pub fn demands(self, title: impl Into<String>) -> Demand {
         Demand {
             group: self,
@@ -168,7 +167,6 @@ pub struct Demand {
 
 impl Demand {
     /// Adds the scenario, of level SAFETY.
-    #[must_use]
     pub fn safety<F, R>(self, id: impl AsRef<str>, run: F) -> Group
     where
         F: Fn(Test) -> R + Send + Sync + 'static,
@@ -178,7 +176,6 @@ impl Demand {
     }
 
     /// Adds the scenario, of level CORE.
-    #[must_use]
     pub fn scenario<F, R>(self, id: impl AsRef<str>, run: F) -> Group
     where
         F: Fn(Test) -> R + Send + Sync + 'static,
@@ -188,7 +185,6 @@ impl Demand {
     }
 
     /// Adds the scenario, of level RECOMMENDED.
-    #[must_use]
     pub fn recommended<F, R>(self, id: impl AsRef<str>, run: F) -> Group
     where
         F: Fn(Test) -> R + Send + Sync + 'static,
@@ -198,7 +194,6 @@ impl Demand {
     }
 
     /// An attacher may leave it out; `criterion` says how that is told from a failure.
-    #[must_use]
     pub fn unless(self, criterion: &'static str) -> Offer {
         Offer {
             demand: self,
@@ -234,7 +229,6 @@ pub struct Offer {
 
 impl Offer {
     /// Adds the scenario, of level EXTENSION.
-    #[must_use]
     pub fn extension<F, R>(self, id: impl AsRef<str>, run: F) -> Group
     where
         F: Fn(Test) -> R + Send + Sync + 'static,
@@ -244,6 +238,9 @@ impl Offer {
         self.demand.add(id.as_ref(), level, run)
     }
 }
+
+/// First and longest pause after failures, where a setup does not say otherwise: short, so that scenarios are.
+pub const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 
 /// A driver, an attacher for it, and the scenarios they play.
 pub struct Setup {
@@ -263,4 +260,25 @@ pub struct Setup {
     pub parallel: usize,
     /// The scenarios.
     pub scenarios: Vec<Scenario>,
+}
+
+impl Setup {
+    /// A driver under a name of its own, and an attacher without flags that plays so many scenarios at a time.
+    pub fn new(
+        name: &'static str,
+        parallel: usize,
+        scenarios: Vec<Scenario>,
+        driver: fn(MockDriverBuilder) -> MockDriverBuilder,
+    ) -> Self {
+        Self {
+            name,
+            driver_name: None,
+            driver,
+            retry: RETRY,
+            flags: Vec::new(),
+            proxied: false,
+            parallel,
+            scenarios,
+        }
+    }
 }

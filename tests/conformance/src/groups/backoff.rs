@@ -7,9 +7,8 @@ use tonic::Code;
 
 use csi_mock_driver::{CallRecord, Method};
 
-use crate::env::RETRY;
 use crate::expect::LIMIT;
-use crate::scenario::{Group, Outcome, Scenario, Stop, demand};
+use crate::scenario::{Group, Outcome, RETRY, Scenario, Stop, demand};
 use crate::support::controlplane::audit::AuditEvent;
 use crate::test::Test;
 

@@ -7,7 +7,6 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 use serde_json::{Value, json};
 
 use super::reconcile;
-use crate::env::RETRY;
 use crate::scenario::{Group, Outcome, Setup, demand, same};
 use crate::test::Test;
 
@@ -196,14 +195,8 @@ pub fn ebs() -> Setup {
 
 fn setup(name: &'static str, driver: &'static str, group: Group) -> Setup {
     Setup {
-        name,
         driver_name: Some(driver),
-        driver: super::without_lists,
-        retry: RETRY,
-        flags: Vec::new(),
-        proxied: false,
-        parallel: 12,
-        scenarios: group.done(),
+        ..Setup::new(name, 12, group.done(), super::without_lists)
     }
 }
 

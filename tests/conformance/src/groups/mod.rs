@@ -33,14 +33,14 @@ mod wake;
 
 use csi_mock_driver::{ALL_CAPABILITIES, ControllerCapability, MockDriverBuilder};
 
-use crate::env::RETRY;
-use crate::scenario::{Scenario, Setup};
+use crate::scenario::Setup;
 
 /// Every setup; each inner list has a control plane of its own, and its setups take turns.
 pub fn lanes() -> Vec<Vec<Setup>> {
     let turns = vec![
-        serial("restart", restart::scenarios(), without_lists),
-        serial("driver", driver_restart::scenarios(), without_lists),
+        // These stop or kill what the others need, so that they take turns.
+        Setup::new("restart", 1, restart::scenarios(), without_lists),
+        Setup::new("driver", 1, driver_restart::scenarios(), without_lists),
         plain::setup(),
         trivial::setup(),
         wake::setup(),
@@ -72,30 +72,7 @@ fn main_setup() -> Setup {
         metrics::scenarios(),
         unasked::scenarios(),
     ];
-    Setup {
-        name: "main",
-        driver_name: None,
-        driver: without_lists,
-        retry: RETRY,
-        flags: Vec::new(),
-        proxied: false,
-        parallel: 20,
-        scenarios: scenarios.into_iter().flatten().collect(),
-    }
-}
-
-/// A setup whose scenarios stop or kill what the others need, so that they take turns.
-fn serial(name: &'static str, scenarios: Vec<Scenario>, driver: fn(MockDriverBuilder) -> MockDriverBuilder) -> Setup {
-    Setup {
-        name,
-        driver_name: None,
-        driver,
-        retry: RETRY,
-        flags: Vec::new(),
-        proxied: false,
-        parallel: 1,
-        scenarios,
-    }
+    Setup::new("main", 20, scenarios.into_iter().flatten().collect(), without_lists)
 }
 
 fn without_lists(driver: MockDriverBuilder) -> MockDriverBuilder {

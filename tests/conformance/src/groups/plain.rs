@@ -7,7 +7,6 @@ use serde_json::json;
 use csi_mock_driver::{ControllerCapability, Method, MockDriverBuilder};
 
 use super::{access_modes, events};
-use crate::env::RETRY;
 use crate::scenario::{Group, Outcome, Setup, demand, same};
 use crate::test::Test;
 
@@ -54,16 +53,11 @@ pub fn setup() -> Setup {
             let count = t.env.driver.calls_of(Method::ListVolumes).len();
             demand(count == 0, || format!("{count} calls of ListVolumes"))
         });
+    // Events are rate-limited by right; here they are few.
+    let scenarios = scenarios.done().into_iter().chain(events::scenarios());
     Setup {
-        name: "plain",
-        driver_name: None,
-        driver: attaches_only,
-        retry: RETRY,
         flags: vec!["--default-fstype=xfs".to_owned(), "--reconcile-sync=1s".to_owned()],
-        proxied: false,
-        parallel: 12,
-        // Events are rate-limited by right; here they are few.
-        scenarios: scenarios.done().into_iter().chain(events::scenarios()).collect(),
+        ..Setup::new("plain", 12, scenarios.collect(), attaches_only)
     }
 }
 

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use csi_mock_driver::{Method, MockDriverBuilder};
 
-use crate::env::RETRY;
 use crate::scenario::{Group, Outcome, Scenario, Setup, Stop, demand, offered};
 use crate::test::Test;
 
@@ -18,14 +17,8 @@ pub(super) const UNLESS: &str = "not supported when there is no ListVolumes call
 /// The setup.
 pub fn setup() -> Setup {
     Setup {
-        name: "reconcile",
-        driver_name: None,
-        driver: small_pages,
-        retry: RETRY,
         flags: vec!["--reconcile-sync=1s".to_owned()],
-        proxied: false,
-        parallel: 12,
-        scenarios: scenarios(),
+        ..Setup::new("reconcile", 12, scenarios(), small_pages)
     }
 }
 

@@ -8,7 +8,6 @@ use serde_json::json;
 
 use csi_mock_driver::MockDriverBuilder;
 
-use crate::env::RETRY;
 use crate::scenario::{Group, Outcome, Setup, demand, optional, same};
 use crate::test::Test;
 
@@ -19,16 +18,8 @@ const SHORTLY: Duration = Duration::from_secs(20);
 pub fn setup() -> Setup {
     let group = Group::new("no-attach");
     let scenarios = leftovers(ordinary(group));
-    Setup {
-        name: "trivial",
-        driver_name: None,
-        driver: MockDriverBuilder::without_controller_service,
-        retry: RETRY,
-        flags: Vec::new(),
-        proxied: false,
-        parallel: 12,
-        scenarios: scenarios.done(),
-    }
+    let driver = MockDriverBuilder::without_controller_service;
+    Setup::new("trivial", 12, scenarios.done(), driver)
 }
 
 fn ordinary(group: Group) -> Group {

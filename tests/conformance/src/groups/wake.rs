@@ -17,14 +17,8 @@ const UNLESS: &str = "not supported when it sits out its pause";
 pub fn setup() -> Setup {
     let group = Group::new("wake");
     Setup {
-        name: "wake",
-        driver_name: None,
-        driver: super::without_lists,
         retry: (PAUSE, PAUSE),
-        flags: Vec::new(),
-        proxied: false,
-        parallel: 12,
-        scenarios: woken(pauses(group)).done(),
+        ..Setup::new("wake", 12, woken(pauses(group)).done(), super::without_lists)
     }
 }
 

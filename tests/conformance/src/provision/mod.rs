@@ -29,8 +29,7 @@ use std::time::Duration;
 
 use csi_mock_driver::{ControllerCapability, MockDriverBuilder};
 
-use crate::env::RETRY;
-use crate::scenario::{Scenario, Setup};
+use crate::scenario::Setup;
 use crate::test::SECRETS;
 
 /// The finalizer on PersistentVolumes whose volume is to be deleted.
@@ -60,18 +59,20 @@ pub fn lanes() -> Vec<Vec<Setup>> {
         delete::scenarios(),
         others::scenarios(),
     ];
-    let mut main = setup("provision", 20, together.into_iter().flatten().collect(), plain);
+    let mut main = Setup::new("provision", 20, together.into_iter().flatten().collect(), plain);
     main.flags = vec!["--leader-election=true".to_owned()];
-    let mut wake = setup("provision-wake", 20, delete::wake(), plain);
+    let mut wake = Setup::new("provision-wake", 20, delete::wake(), plain);
     wake.retry = (LATE, LATE);
-    let mut strict = setup("provision-strict", 1, topology::strict(), in_zones);
+    let mut strict = Setup::new("provision-strict", 1, topology::strict(), in_zones);
     strict.flags = vec!["--strict-topology=true".to_owned()];
-    let mut short = setup("provision-short", 1, answers::short(), plain);
+    let mut short = Setup::new("provision-short", 1, answers::short(), plain);
     short.flags = vec![format!("--volume-name-uuid-length={}", answers::SHORT)];
-    let mut proxied = setup("provision-proxied", 1, proxied::scenarios(), plain);
+    let mut proxied = Setup::new("provision-proxied", 1, proxied::scenarios(), plain);
     proxied.proxied = true;
     let zones = [topology::scenarios(), marker::in_zones()];
     let with_config = [settings::scenarios(), restored::scenarios()];
+    let with_config = with_config.into_iter().flatten().collect();
+    let settings = Setup::new("provision-settings", 1, with_config, plain);
     let many = [delete::many(), others::many()];
     let alone = [
         class::alone(),
@@ -81,40 +82,17 @@ pub fn lanes() -> Vec<Vec<Setup>> {
         together::alone(),
     ];
     let turns = vec![
-        setup("provision-alone", 1, alone.into_iter().flatten().collect(), plain),
-        setup("provision-zones", 1, zones.into_iter().flatten().collect(), in_zones),
+        Setup::new("provision-alone", 1, alone.into_iter().flatten().collect(), plain),
+        Setup::new("provision-zones", 1, zones.into_iter().flatten().collect(), in_zones),
         strict,
-        setup("provision-many", 1, many.into_iter().flatten().collect(), plain),
+        Setup::new("provision-many", 1, many.into_iter().flatten().collect(), plain),
         wake,
         proxied,
-        setup(
-            "provision-settings",
-            1,
-            with_config.into_iter().flatten().collect(),
-            plain,
-        ),
+        settings,
         // Its settings cannot be changed, so that it is the last.
         short,
     ];
     vec![vec![main], turns]
-}
-
-fn setup(
-    name: &'static str,
-    parallel: usize,
-    scenarios: Vec<Scenario>,
-    driver: fn(MockDriverBuilder) -> MockDriverBuilder,
-) -> Setup {
-    Setup {
-        name,
-        driver_name: None,
-        driver,
-        retry: RETRY,
-        flags: Vec::new(),
-        proxied: false,
-        parallel,
-        scenarios,
-    }
 }
 
 /// A driver whose volumes are in one zone each.
