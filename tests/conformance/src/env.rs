@@ -26,21 +26,15 @@ pub const SLOW: Duration = Duration::from_secs(4);
 
 /// Cluster, driver and attacher.
 pub struct Env {
-    /// What the attacher does.
     pub role: Role,
-    /// The control plane.
     pub cluster: Arc<ControlPlane>,
     /// A client for a member of `system:masters`.
     pub client: Client,
     /// To steer and watch the driver.
     pub driver: MockHandle,
-    /// The driver's name.
     pub driver_name: String,
-    /// The attacher's finalizer.
     pub finalizer: String,
-    /// The attacher.
     pub attacher: Attacher,
-    /// Its command line.
     words: Vec<String>,
     /// Where the attacher is told to serve metrics.
     pub http: SocketAddr,

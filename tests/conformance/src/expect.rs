@@ -21,17 +21,14 @@ pub const LIMIT: Duration = Duration::from_secs(30);
 /// The annotation with what the driver calls the node.
 pub const NODE_ID: &str = "csi.alpha.kubernetes.io/node-id";
 
-/// The attachError, if there is one.
 pub fn attach_error_of(attachment: &VolumeAttachment) -> Option<&VolumeError> {
     attachment.status.as_ref()?.attach_error.as_ref()
 }
 
-/// The detachError, if there is one.
 pub fn detach_error_of(attachment: &VolumeAttachment) -> Option<&VolumeError> {
     attachment.status.as_ref()?.detach_error.as_ref()
 }
 
-/// The text of an error.
 pub fn text(error: &VolumeError) -> String {
     error.message.clone().unwrap_or_default()
 }
@@ -41,7 +38,6 @@ fn said(error: &VolumeError) -> Outcome {
     demand(!text(error).trim().is_empty(), || "an error without a text".to_owned())
 }
 
-/// Whether the attachment says that the volume is attached.
 pub fn is_attached(attachment: &VolumeAttachment) -> bool {
     attachment.status.as_ref().is_some_and(|status| status.attached)
 }
@@ -65,7 +61,6 @@ fn in_short(error: Error) -> Stop {
 }
 
 impl Test {
-    /// Waits for a state of the VolumeAttachment.
     pub async fn attachment_is(
         &self,
         what: &str,
@@ -75,7 +70,6 @@ impl Test {
         self.object_is(&self.attachment, what, limit, wanted).await
     }
 
-    /// Waits for a state of the PersistentVolume.
     pub async fn volume_is(&self, what: &str, wanted: impl Fn(&PersistentVolume) -> bool) -> Outcome<PersistentVolume> {
         self.object_is(&self.volume, what, LIMIT, wanted).await
     }
@@ -109,7 +103,6 @@ impl Test {
         Ok(attachment)
     }
 
-    /// Waits until the VolumeAttachment has an attachError with this text in it.
     pub async fn attach_error(&self, part: &str) -> Outcome<VolumeError> {
         let has = |error: Option<&VolumeError>| error.is_some_and(|error| text(error).contains(part));
         let what = format!("attachError with {part:?}");
@@ -120,19 +113,16 @@ impl Test {
         Ok(attach_error_of(&attachment).cloned().unwrap_or_default())
     }
 
-    /// Waits until the VolumeAttachment has a detachError with this text in it.
     pub async fn detach_error(&self, part: &str) -> Outcome<VolumeAttachment> {
         let has = |error: Option<&VolumeError>| error.is_some_and(|error| text(error).contains(part));
         let what = format!("detachError with {part:?}");
         self.attachment_is(&what, LIMIT, |it| has(detach_error_of(it))).await
     }
 
-    /// Waits until the VolumeAttachment is gone.
     pub async fn attachment_gone(&self) -> Outcome {
         self.attachment_gone_within(LIMIT).await
     }
 
-    /// Waits so long until the VolumeAttachment is gone.
     pub async fn attachment_gone_within(&self, limit: Duration) -> Outcome {
         let api = self.api::<VolumeAttachment>();
         wait_for(api, &self.attachment, "gone", limit, |object| object.is_none()).await?;
@@ -146,19 +136,16 @@ impl Test {
         self.not_published()
     }
 
-    /// Waits until the PersistentVolume is gone.
     pub async fn volume_gone(&self) -> Outcome {
         let api = self.api::<PersistentVolume>();
         wait_for(api, &self.volume, "gone", LIMIT, |object| object.is_none()).await?;
         Ok(())
     }
 
-    /// The VolumeAttachment now.
     pub async fn get_attachment(&self) -> Outcome<VolumeAttachment> {
         Ok(self.api::<VolumeAttachment>().get(&self.attachment).await?)
     }
 
-    /// The PersistentVolume now.
     pub async fn get_volume(&self) -> Outcome<PersistentVolume> {
         Ok(self.api::<PersistentVolume>().get(&self.volume).await?)
     }
@@ -170,12 +157,10 @@ impl Test {
         self.env.driver.calls_of(method).into_iter().filter(ours).collect()
     }
 
-    /// The calls of ControllerPublishVolume for the volume and the node.
     pub fn publishes(&self) -> Vec<CallRecord> {
         self.calls(Method::ControllerPublishVolume)
     }
 
-    /// The calls of ControllerUnpublishVolume for the volume and the node.
     pub fn unpublishes(&self) -> Vec<CallRecord> {
         self.calls(Method::ControllerUnpublishVolume)
     }
@@ -246,7 +231,6 @@ impl Test {
         Ok(first)
     }
 
-    /// Nothing was called for the volume and the node.
     pub fn no_calls(&self) -> Outcome {
         let count = self.publishes().len() + self.unpublishes().len();
         demand(count == 0, || {
@@ -254,20 +238,17 @@ impl Test {
         })
     }
 
-    /// The driver has the volume attached to the node.
     pub fn is_published(&self) -> bool {
         let pair = (self.handle.clone(), self.node_id.clone());
         self.env.driver.published().contains(&pair)
     }
 
-    /// The driver must have the volume attached to the node.
     pub fn published(&self) -> Outcome {
         demand(self.is_published(), || {
             "the driver does not have the volume attached".to_owned()
         })
     }
 
-    /// The driver must not have the volume attached to the node.
     pub fn not_published(&self) -> Outcome {
         demand(!self.is_published(), || {
             "the driver still has the volume attached".to_owned()
@@ -295,7 +276,6 @@ impl Test {
         })
     }
 
-    /// How often an object carries the attacher's finalizer.
     pub fn count_finalizers(&self, object: &impl kube::Resource) -> usize {
         let all = object.finalizers().iter();
         all.filter(|entry| **entry == self.env.finalizer).count()

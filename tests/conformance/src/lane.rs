@@ -13,13 +13,10 @@ const IDENTITY: (&str, &str) = ("conformance", "attacher");
 
 /// A control plane with what all setups on it share.
 pub struct Lane {
-    /// What is played on it.
     pub role: Role,
-    /// The control plane.
     pub cluster: Arc<ControlPlane>,
     /// A client for a member of `system:masters`.
     pub client: Client,
-    /// The attacher's kubeconfig.
     pub kubeconfig: PathBuf,
     logs: Option<PathBuf>,
 }
@@ -43,7 +40,6 @@ impl Lane {
         })
     }
 
-    /// The file for the log of an attacher.
     pub fn log(&self, name: &str) -> PathBuf {
         let folder = self.logs.as_deref().unwrap_or_else(|| self.cluster.folder());
         folder.join(format!("{name}.log"))

@@ -11,13 +11,10 @@ use crate::suite::{Row, Verdict};
 
 /// What one attacher came to.
 pub struct Column {
-    /// What was played.
     pub role: Role,
-    /// Name of the attacher.
     pub mode: String,
     /// Its rows, in the order of the scenarios.
     pub rows: Vec<Row>,
-    /// How long it took.
     pub took: Duration,
 }
 
@@ -26,7 +23,6 @@ impl Column {
         self.rows.iter().filter(|row| wanted(&row.verdict)).count()
     }
 
-    /// How many scenarios failed.
     pub fn failed(&self) -> usize {
         self.count(|verdict| matches!(verdict, Verdict::Failed(_)))
     }
@@ -58,7 +54,6 @@ impl Verdict {
     }
 }
 
-/// A table for each role.
 pub fn table(columns: &[Column]) -> String {
     by_role(columns)
         .map(|(_, columns)| table_of(&columns))
@@ -173,7 +168,6 @@ pub fn in_document(document: &str, columns: &[Column]) -> Option<String> {
     Some(document)
 }
 
-/// All results as JSON.
 pub fn json(columns: &[Column]) -> Value {
     let scenario = |row: &Row| {
         json!({

@@ -89,7 +89,6 @@ const CONTROLLERS: [&str; 4] = [
 ];
 
 impl Role {
-    /// All roles.
     pub const ALL: [Self; 2] = [Self::Attach, Self::Provision];
 
     /// What is played for it; each inner list has a control plane of its own.
@@ -132,7 +131,6 @@ impl Role {
         }
     }
 
-    /// How its control plane is run.
     pub fn control_plane(self) -> Options {
         let (controller_manager, apiserver, manager): (_, &[&str], &[&str]) = match self {
             // There is no kube-controller-manager which would take its finalizer away again.
@@ -166,7 +164,6 @@ impl Role {
         }
     }
 
-    /// The finalizer that it puts on objects.
     pub fn finalizer(self, driver: &str) -> String {
         match self {
             Self::Attach => crate::env::finalizer_of(driver),

@@ -10,7 +10,6 @@ use csi_mock_driver::MockDriverBuilder;
 use crate::support;
 use crate::test::Test;
 
-/// Why a scenario ended before its end.
 #[derive(Debug)]
 pub enum Stop {
     /// What was demanded is not so.
@@ -19,7 +18,6 @@ pub enum Stop {
     NotSupported(String),
 }
 
-/// How a scenario went.
 pub type Outcome<T = ()> = Result<T, Stop>;
 
 impl From<support::Error> for Stop {
@@ -92,7 +90,6 @@ impl Level {
     /// All levels, the one that matters most first.
     pub const ALL: [Self; 4] = [Self::Safety, Self::Core, Self::Recommended, Self::Extension];
 
-    /// The name of the level in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Safety => "SAFETY",
@@ -103,21 +100,17 @@ impl Level {
     }
 }
 
-/// One scenario.
 pub struct Scenario {
     /// The group it is listed under, the first part of the id.
     pub group: &'static str,
     /// `group/name`: stable, so that results of different versions can be compared. An id is never used again.
     pub id: String,
-    /// What is demanded, in one line.
     pub title: String,
-    /// What depends on it.
     pub level: Level,
     /// For an extension: what tells an attacher that does not offer it from one that fails.
     pub criterion: Option<&'static str>,
     /// Why the Go sidecar does not do so, with a reference; then a failure of it is no surprise, and its success is one.
     pub peer_fails: Option<&'static str>,
-    /// Plays it.
     pub run: Box<dyn Fn(Test) -> Run + Send + Sync>,
 }
 
@@ -128,7 +121,6 @@ pub struct Group {
 }
 
 impl Group {
-    /// An empty group.
     pub fn new(name: &'static str) -> Self {
         Self {
             name,
@@ -153,7 +145,6 @@ impl Group {
         self
     }
 
-    /// The scenarios made so far.
     pub fn done(self) -> Vec<Scenario> {
         self.scenarios
     }
@@ -166,7 +157,6 @@ pub struct Demand {
 }
 
 impl Demand {
-    /// Adds the scenario, of level SAFETY.
     pub fn safety<F, R>(self, id: impl AsRef<str>, run: F) -> Group
     where
         F: Fn(Test) -> R + Send + Sync + 'static,
@@ -175,7 +165,6 @@ impl Demand {
         self.add(id.as_ref(), (Level::Safety, None), run)
     }
 
-    /// Adds the scenario, of level CORE.
     pub fn scenario<F, R>(self, id: impl AsRef<str>, run: F) -> Group
     where
         F: Fn(Test) -> R + Send + Sync + 'static,
@@ -184,7 +173,6 @@ impl Demand {
         self.add(id.as_ref(), (Level::Core, None), run)
     }
 
-    /// Adds the scenario, of level RECOMMENDED.
     pub fn recommended<F, R>(self, id: impl AsRef<str>, run: F) -> Group
     where
         F: Fn(Test) -> R + Send + Sync + 'static,
@@ -228,7 +216,6 @@ pub struct Offer {
 }
 
 impl Offer {
-    /// Adds the scenario, of level EXTENSION.
     pub fn extension<F, R>(self, id: impl AsRef<str>, run: F) -> Group
     where
         F: Fn(Test) -> R + Send + Sync + 'static,
@@ -248,7 +235,6 @@ pub struct Setup {
     pub name: &'static str,
     /// The driver's name, where the scenarios need a particular one.
     pub driver_name: Option<&'static str>,
-    /// What the driver is.
     pub driver: fn(MockDriverBuilder) -> MockDriverBuilder,
     /// First and longest pause after failures.
     pub retry: (Duration, Duration),
@@ -256,9 +242,7 @@ pub struct Setup {
     pub flags: Vec<String>,
     /// Whether a proxy is between the attacher and its API server, which misbehaves as the scenarios want.
     pub proxied: bool,
-    /// How many scenarios run at a time.
     pub parallel: usize,
-    /// The scenarios.
     pub scenarios: Vec<Scenario>,
 }
 

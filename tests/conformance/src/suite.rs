@@ -12,10 +12,8 @@ use crate::scenario::{Level, Outcome, Scenario, Setup, Stop};
 use crate::support::Result;
 use crate::test::Test;
 
-/// Longest time for one scenario.
 const LIMIT: Duration = Duration::from_mins(3);
 
-/// How a scenario went with one attacher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// All is as demanded.
@@ -31,27 +29,19 @@ pub enum Verdict {
 /// A line of the report.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// The group.
     pub group: &'static str,
-    /// The scenario's id.
     pub id: String,
-    /// What it demands.
     pub title: String,
-    /// What depends on it.
     pub level: Level,
-    /// How it went.
     pub verdict: Verdict,
-    /// How long it took.
     pub took: Duration,
 }
 
 /// A way to run an attacher.
 pub struct Mode {
-    /// Its name in the report.
     pub name: String,
     /// Its place among the attachers of this run.
     pub number: usize,
-    /// The command.
     pub template: Template,
     /// Whether this is the Go sidecar, whose failures are known.
     pub peer: bool,
@@ -168,7 +158,6 @@ fn row(scenario: &Scenario, verdict: Verdict, took: Duration) -> Row {
     }
 }
 
-/// The beginning of a text, on one line.
 fn one_line(text: &str) -> String {
     const LONGEST: usize = 400;
     let line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");

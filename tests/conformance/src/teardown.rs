@@ -51,7 +51,6 @@ impl Test {
         self.forget_nodes().await
     }
 
-    /// Whether a name is one of the scenario.
     pub fn owns(&self, name: &str) -> bool {
         name.strip_prefix(&self.id)
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
@@ -66,7 +65,6 @@ impl Test {
         }
     }
 
-    /// The names of the scenario's objects of a kind.
     pub async fn names<K>(&self) -> Outcome<Vec<String>>
     where
         K: Object + kube::Resource<Scope = k8s_openapi::ClusterResourceScope>,

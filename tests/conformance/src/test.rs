@@ -25,26 +25,18 @@ pub const FOREIGN: &str = "conformance.test/";
 /// The names of one volume on one node, and the surroundings.
 #[derive(Clone)]
 pub struct Test {
-    /// Cluster, driver and attacher.
     pub env: Arc<Env>,
     /// Name of the scenario's objects; all begin with it.
     pub id: String,
-    /// Name of the PersistentVolume.
     pub volume: String,
-    /// What the driver calls the volume.
     pub handle: String,
-    /// Name of the node and its CSINode.
     pub node: String,
-    /// What the driver calls the node.
     pub node_id: String,
-    /// Name of the VolumeAttachment.
     pub attachment: String,
-    /// Name of the publish secret.
     pub secret: String,
 }
 
 impl Test {
-    /// The names for a scenario.
     pub fn new(env: Arc<Env>, id: &str) -> Self {
         Self {
             env,
@@ -78,29 +70,24 @@ impl Test {
         }
     }
 
-    /// Another volume on another node.
     pub fn other(&self, suffix: &str) -> Self {
         self.other_volume(suffix).on_other_node(suffix)
     }
 
-    /// All objects of a cluster-scoped kind.
     pub fn api<K: Object + kube::Resource<Scope = k8s_openapi::ClusterResourceScope>>(&self) -> Api<K> {
         Api::all(self.env.client.clone())
     }
 
-    /// A rule for ControllerPublishVolume of this volume on this node.
     pub fn on_publish(&self) -> Rule {
         Rule::on(Method::ControllerPublishVolume)
             .volume(&self.handle)
             .node(&self.node_id)
     }
 
-    /// A rule for ControllerUnpublishVolume of this volume.
     pub fn on_unpublish(&self) -> Rule {
         Rule::on(Method::ControllerUnpublishVolume).volume(&self.handle)
     }
 
-    /// Puts a rule in force.
     pub fn script(&self, rule: Rule) {
         self.env.driver.script(rule);
     }
@@ -110,7 +97,6 @@ impl Test {
         self.env.driver.clear_rules_of(&self.handle);
     }
 
-    /// The driver answers this publish context for the volume.
     pub fn publish_context(&self, context: &[(&str, &str)]) {
         let context = owned(context);
         let handle = self.handle.clone();
@@ -143,7 +129,6 @@ impl Test {
             .await
     }
 
-    /// A CSINode with these drivers.
     pub async fn given_node_of(&self, drivers: Value) -> Outcome {
         let object = json!({ "metadata": { "name": self.node }, "spec": { "drivers": drivers } });
         create::<CSINode>(&self.api(), object).await.map(drop)
@@ -164,7 +149,6 @@ impl Test {
         create::<PersistentVolume>(&self.api(), object).await.map(drop)
     }
 
-    /// The publish secret.
     pub async fn given_secret(&self, data: &[(&str, &str)]) -> Outcome {
         let object = json!({ "metadata": { "name": self.secret }, "stringData": owned(data) });
         let secrets: Api<Secret> = Api::namespaced(self.env.client.clone(), SECRETS);
@@ -222,13 +206,11 @@ impl Test {
         Ok(other)
     }
 
-    /// An ordinary volume, attached.
     pub async fn given_attached(&self) -> Outcome<VolumeAttachment> {
         self.given_all(|_| {}).await?;
         self.attached().await
     }
 
-    /// Asks for the detach.
     pub async fn delete_attachment(&self) -> Outcome {
         delete::<VolumeAttachment>(&self.api(), &self.attachment).await
     }
@@ -238,22 +220,18 @@ impl Test {
         delete::<PersistentVolume>(&self.api(), &self.volume).await
     }
 
-    /// Removes the CSINode.
     pub async fn delete_node(&self) -> Outcome {
         delete::<CSINode>(&self.api(), &self.node).await
     }
 
-    /// Merges into the VolumeAttachment.
     pub async fn patch_attachment(&self, patch: Value) -> Outcome {
         merge::<VolumeAttachment>(&self.api(), &self.attachment, patch).await
     }
 
-    /// Merges into the PersistentVolume.
     pub async fn patch_volume(&self, patch: Value) -> Outcome {
         merge::<PersistentVolume>(&self.api(), &self.volume, patch).await
     }
 
-    /// Merges into the CSINode.
     pub async fn patch_node(&self, patch: Value) -> Outcome {
         merge::<CSINode>(&self.api(), &self.node, patch).await
     }
@@ -291,13 +269,11 @@ fn owned(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Creates an object from its JSON form.
 pub async fn create<K: Object>(api: &Api<K>, object: Value) -> Outcome<K> {
     let object: K = serde_json::from_value(object).map_err(crate::support::Error::from)?;
     Ok(api.create(&PostParams::default(), &object).await?)
 }
 
-/// Merges into an object.
 pub async fn merge<K: Object>(api: &Api<K>, name: &str, patch: Value) -> Outcome {
     api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
     Ok(())

@@ -14,7 +14,6 @@ const GCE: &str = "pd.csi.storage.gke.io";
 const EBS: &str = "ebs.csi.aws.com";
 const MIGRATED_TO: &str = "pv.kubernetes.io/migrated-to";
 
-/// The setup for GCE PD.
 pub fn gce() -> Setup {
     let group = Group::new("migration-gce");
     let group = listed(rollback(gce_handles(group)));
@@ -155,7 +154,6 @@ fn rollback(group: Group) -> Group {
         })
 }
 
-/// The setup for EBS.
 pub fn ebs() -> Setup {
     let group = Group::new("migration-ebs")
         .demands("a bare volume id is the handle")

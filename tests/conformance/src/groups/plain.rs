@@ -18,7 +18,6 @@ const TABLE: &[(&[&str], &str)] = &[
     (&["ReadWriteOnce", "ReadWriteMany"], "MULTI_NODE_MULTI_WRITER"),
 ];
 
-/// The setup.
 pub fn setup() -> Setup {
     let group = Group::new("plain-driver");
     let scenarios = access_modes::table(group, TABLE)

@@ -14,7 +14,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The criterion of all these scenarios.
 pub(super) const UNLESS: &str = "not supported when there is no ListVolumes call";
 
-/// The setup.
 pub fn setup() -> Setup {
     Setup {
         flags: vec!["--reconcile-sync=1s".to_owned()],

@@ -14,7 +14,6 @@ use crate::test::Test;
 /// An attacher that takes them off does it by then.
 const SHORTLY: Duration = Duration::from_secs(20);
 
-/// The setup.
 pub fn setup() -> Setup {
     let group = Group::new("no-attach");
     let scenarios = leftovers(ordinary(group));

@@ -13,7 +13,6 @@ const PAUSE: Duration = Duration::from_mins(1);
 const SOON: Duration = Duration::from_secs(20);
 const UNLESS: &str = "not supported when it sits out its pause";
 
-/// The setup.
 pub fn setup() -> Setup {
     let group = Group::new("wake");
     Setup {

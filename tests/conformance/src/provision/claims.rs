@@ -28,14 +28,10 @@ pub const PROVISIONER: [&str; 2] = [
     "volume.beta.kubernetes.io/storage-provisioner",
 ];
 
-/// A PersistentVolumeClaim of a scenario.
 #[derive(Clone)]
 pub struct Claim {
-    /// The scenario.
     pub t: Test,
-    /// Its name.
     pub name: String,
-    /// Where it is.
     pub namespace: String,
 }
 
@@ -63,20 +59,17 @@ impl Test {
         create::<StorageClass>(&self.api(), class).await.map(drop)
     }
 
-    /// A StorageClass whose claims wait for a node.
     pub async fn given_delayed_class(&self) -> Outcome {
         self.given_class(|class| class["volumeBindingMode"] = json!("WaitForFirstConsumer"))
             .await
     }
 
-    /// A claim of the scenario's class.
     pub async fn given_claim(&self, suffix: &str) -> Outcome<Claim> {
         let claim = self.claim(suffix);
         claim.create(|_| {}).await?;
         Ok(claim)
     }
 
-    /// A class, a claim and its volume.
     pub async fn given_bound(&self) -> Outcome<(Claim, PersistentVolume)> {
         self.given_class(|_| {}).await?;
         let claim = self.given_claim("").await?;
@@ -106,7 +99,6 @@ impl Test {
         claim.gone().await
     }
 
-    /// Waits for a call that satisfies a condition.
     pub async fn some_call(
         &self,
         what: &str,
@@ -143,7 +135,6 @@ impl Test {
         self.until_within(LIMIT, what, is_so).await
     }
 
-    /// Waits so long for something of the driver.
     pub async fn until_within(&self, limit: Duration, what: &str, is_so: impl Fn() -> bool) -> Outcome {
         let so = tokio::time::timeout(limit, self.env.driver.wait_until(|_| is_so())).await;
         so.map_err(|_| Stop::Failed(format!("{what}: not within {limit:?}")))
@@ -158,7 +149,6 @@ fn is_about(event: &Event, name: &str) -> bool {
 }
 
 impl Claim {
-    /// The claims of its namespace.
     pub fn api(&self) -> Api<PersistentVolumeClaim> {
         Api::namespaced(self.t.env.client.clone(), &self.namespace)
     }
@@ -180,12 +170,10 @@ impl Claim {
         create(&self.api(), claim).await
     }
 
-    /// The claim now.
     pub async fn get(&self) -> Outcome<PersistentVolumeClaim> {
         Ok(self.api().get(&self.name).await?)
     }
 
-    /// Waits for a state of it.
     pub async fn is(
         &self,
         what: &str,
@@ -194,7 +182,6 @@ impl Claim {
         self.is_within(LIMIT, what, wanted).await
     }
 
-    /// Waits so long for a state of it.
     pub async fn is_within(
         &self,
         limit: Duration,
@@ -212,7 +199,6 @@ impl Claim {
         self.bound_within(LIMIT).await
     }
 
-    /// Waits so long until it is bound.
     pub async fn bound_within(&self, limit: Duration) -> Outcome<PersistentVolume> {
         let is_bound =
             |it: &PersistentVolumeClaim| it.status.as_ref().and_then(|it| it.phase.as_deref()) == Some("Bound");
@@ -227,7 +213,6 @@ impl Claim {
         self.is("without the marker", |it| !is_marked(it)).await.map(drop)
     }
 
-    /// Merges into it.
     pub async fn change(&self, patch: Value) -> Outcome {
         merge(&self.api(), &self.name, patch).await
     }
@@ -238,18 +223,15 @@ impl Claim {
             .await
     }
 
-    /// Deletes it; finalizers may keep it.
     pub async fn delete(&self) -> Outcome {
         delete(&self.api(), &self.name).await
     }
 
-    /// Waits until it is gone.
     pub async fn gone(&self) -> Outcome {
         wait_for(self.api(), &self.name, "gone", LIMIT, |it| it.is_none()).await?;
         Ok(())
     }
 
-    /// A rule for CreateVolume for it.
     pub fn on_create(&self) -> Rule {
         Rule::on(Method::CreateVolume).claim(&self.name)
     }
@@ -259,7 +241,6 @@ impl Claim {
         self.t.env.driver.clear_rules_of_claim(&self.name);
     }
 
-    /// The calls of CreateVolume for it.
     pub fn creates(&self) -> Vec<CallRecord> {
         let calls = self.t.env.driver.calls_of(Method::CreateVolume);
         calls
@@ -268,7 +249,6 @@ impl Claim {
             .collect()
     }
 
-    /// Nothing was called for it.
     pub fn no_call(&self) -> Outcome {
         let count = self.creates().len();
         demand(count == 0, || {
@@ -279,7 +259,6 @@ impl Claim {
         })
     }
 
-    /// Waits for a call of CreateVolume for it that satisfies a condition.
     pub async fn call(&self, what: &str, wanted: impl Fn(&CallRecord) -> bool + Send + 'static) -> Outcome<CallRecord> {
         let name = self.name.clone();
         let what = format!("CreateVolume for {name} {what}");
@@ -287,12 +266,10 @@ impl Claim {
         self.t.some_call(&what, ours).await
     }
 
-    /// Waits for the first call of CreateVolume for it.
     pub async fn call_begins(&self) -> Outcome<CallRecord> {
         self.call("began", |_| true).await
     }
 
-    /// Waits for its first call of CreateVolume to end.
     pub async fn call_ended(&self) -> Outcome<CallRecord> {
         self.call("ended", |call| call.finished.is_some()).await
     }
@@ -304,7 +281,6 @@ impl Claim {
             .ok_or_else(|| Stop::Failed("CreateVolume without content".to_owned()))
     }
 
-    /// The name of its volume and PersistentVolume.
     pub async fn volume_name(&self) -> Outcome<String> {
         Ok(format!("pvc-{}", self.get().await?.uid().unwrap_or_default()))
     }
@@ -321,7 +297,6 @@ impl Claim {
             .await
     }
 
-    /// The handles of the volumes that the driver has for it.
     pub fn handles(&self) -> BTreeSet<String> {
         let names: BTreeSet<String> = self.creates().into_iter().filter_map(|call| call.volume).collect();
         self.t.handles_named(&names)
@@ -342,7 +317,6 @@ impl Claim {
 }
 
 impl Test {
-    /// The handles of the driver's volumes that were made under these names.
     pub fn handles_named(&self, names: &BTreeSet<String>) -> BTreeSet<String> {
         let made: BTreeMap<String, String> = self.env.driver.volumes();
         let ours = made.into_iter().filter(|(_, name)| names.contains(name));
@@ -360,12 +334,10 @@ pub fn unknown(rule: Rule) -> Rule {
     }))
 }
 
-/// The claim that a volume was made for.
 pub fn claim_of(call: &CallRecord) -> Option<&str> {
     call.creation.as_ref()?.claim()
 }
 
-/// Whether a claim has the operator's marker.
 pub fn is_marked(claim: &PersistentVolumeClaim) -> bool {
     claim.annotations().contains_key(MARKER) || claim.finalizers().iter().any(|entry| entry == MARKER)
 }

@@ -36,7 +36,6 @@ use crate::test::SECRETS;
 pub const FINALIZER: &str = "external-provisioner.volume.kubernetes.io/finalizer";
 /// The finalizer and annotation that the operator has on claims while a volume may be made.
 const MARKER: &str = "attacher.csi.dev/provisioning";
-/// Where the claims are.
 const NAMESPACE: &str = SECRETS;
 /// The annotation with the node that the scheduler chose.
 const SELECTED: &str = "volume.kubernetes.io/selected-node";

@@ -93,7 +93,6 @@ fn not_found(group: Group) -> Group {
 }
 
 impl Test {
-    /// What is between the process and its API server.
     fn proxy(&self) -> Outcome<&Proxy> {
         let none = || Stop::Failed("the setup has no proxy".to_owned());
         self.env.proxy.as_ref().ok_or_else(none)
@@ -189,7 +188,6 @@ async fn claim_seems_gone(t: &Test, proxy: &Proxy, claim: &Claim, volume: &Persi
     t.not_deleted(&handle)
 }
 
-/// Waits until something was read so often.
 async fn read_again(proxy: &Proxy, what: &str, count: usize, reads: impl Fn(&Seen) -> bool) -> Outcome {
     let read = tokio::time::timeout(SOON, proxy.wait_for(what, count, reads)).await;
     demand(read.is_ok_and(|read| read.is_ok()), || {

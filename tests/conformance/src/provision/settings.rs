@@ -170,7 +170,6 @@ impl Test {
         Ok(self.env.attacher.again()?)
     }
 
-    /// Waits for a text in a condition of the AttacherConfig.
     async fn some_condition_says(&self, parts: &[&str]) -> Outcome {
         let configs: Api<AttacherConfig> = Api::all(self.env.client.clone());
         let says = |config: Option<&AttacherConfig>| {

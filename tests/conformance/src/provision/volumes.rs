@@ -44,13 +44,11 @@ impl Test {
         Ok(name)
     }
 
-    /// Waits for a phase of a PersistentVolume.
     pub async fn phase(&self, volume: &str, phase: &str) -> Outcome<PersistentVolume> {
         let is = |it: &PersistentVolume| it.status.as_ref().and_then(|it| it.phase.as_deref()) == Some(phase);
         self.persistent_volume(volume, phase, is).await
     }
 
-    /// Waits for a state of a PersistentVolume.
     pub async fn persistent_volume(
         &self,
         name: &str,
@@ -63,12 +61,10 @@ impl Test {
         found.await?.ok_or_else(|| Stop::Failed(format!("{name} is gone")))
     }
 
-    /// Waits until a PersistentVolume is gone.
     pub async fn persistent_volume_gone(&self, name: &str) -> Outcome {
         self.persistent_volume_gone_within(name, LIMIT).await
     }
 
-    /// Waits so long until a PersistentVolume is gone.
     pub async fn persistent_volume_gone_within(&self, name: &str, limit: Duration) -> Outcome {
         let api = self.api::<PersistentVolume>();
         wait_for(api, name, "gone", limit, |it| it.is_none()).await?;
@@ -81,26 +77,22 @@ impl Test {
         self.persistent_volume_gone(name).await
     }
 
-    /// Merges into a PersistentVolume.
     pub async fn change_volume(&self, name: &str, patch: Value) -> Outcome {
         merge::<PersistentVolume>(&self.api(), name, patch).await
     }
 
-    /// The calls of DeleteVolume for a handle.
     pub fn deletions(&self, handle: &str) -> Vec<CallRecord> {
         let calls = self.env.driver.calls_of(Method::DeleteVolume);
         let is = |call: &CallRecord| call.volume.as_deref() == Some(handle);
         calls.into_iter().filter(is).collect()
     }
 
-    /// Nothing was called for a handle.
     pub fn not_deleted(&self, handle: &str) -> Outcome {
         demand(self.deletions(handle).is_empty(), || {
             format!("DeleteVolume was called for {handle}, which must not be deleted")
         })
     }
 
-    /// Waits for a call of DeleteVolume that satisfies a condition.
     pub async fn deletion(
         &self,
         handle: &str,
@@ -115,13 +107,11 @@ impl Test {
     }
 }
 
-/// The handle of a PersistentVolume.
 pub fn handle_of(volume: &PersistentVolume) -> String {
     let csi = volume.spec.as_ref().and_then(|spec| spec.csi.as_ref());
     csi.map(|csi| csi.volume_handle.clone()).unwrap_or_default()
 }
 
-/// Whether a PersistentVolume has the provisioner's finalizer.
 pub fn is_protected(volume: &PersistentVolume) -> bool {
     volume.finalizers().iter().any(|entry| entry == FINALIZER)
 }
