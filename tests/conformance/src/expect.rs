@@ -89,6 +89,12 @@ impl Test {
         self.attachment_is("attached", LIMIT, is_attached).await
     }
 
+    pub async fn attached_and_claimed(&self) -> Outcome<VolumeAttachment> {
+        let attachment = self.attached().await?;
+        self.claimed(&attachment)?;
+        Ok(attachment)
+    }
+
     /// Waits until the VolumeAttachment has an attachError, with whatever text, but for none.
     pub async fn some_attach_error(&self) -> Outcome<VolumeError> {
         let error = self.attach_error("").await?;
@@ -129,11 +135,16 @@ impl Test {
         Ok(())
     }
 
+    /// Waits for the end of the detach.
+    pub async fn detached(&self) -> Outcome {
+        self.attachment_gone().await?;
+        self.not_published()
+    }
+
     /// Asks for the detach and waits for its end.
     pub async fn detach(&self) -> Outcome {
         self.delete_attachment().await?;
-        self.attachment_gone().await?;
-        self.not_published()
+        self.detached().await
     }
 
     pub async fn volume_gone(&self) -> Outcome {

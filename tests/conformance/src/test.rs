@@ -6,12 +6,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{PersistentVolume, Secret};
-use k8s_openapi::api::storage::v1::{CSINode, VolumeAttachment};
+use k8s_openapi::api::storage::v1::{CSINode, VolumeAttachment, VolumeError};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
+use tonic::Code;
 
-use csi_mock_driver::{Method, MockCredentials, Rule};
+use csi_mock_driver::{CallRecord, Method, MockCredentials, Rule};
 
 use crate::env::Env;
 use crate::scenario::Outcome;
@@ -209,6 +210,25 @@ impl Test {
     pub async fn given_attached(&self) -> Outcome<VolumeAttachment> {
         self.given_all(|_| {}).await?;
         self.attached().await
+    }
+
+    /// An ordinary volume, for which ControllerPublishVolume was called.
+    pub async fn given_publishing(&self) -> Outcome<CallRecord> {
+        self.given_all(|_| {}).await?;
+        self.publish_begins().await
+    }
+
+    /// An ordinary volume, whose attaches fail with this text.
+    pub async fn given_failing(&self, message: &str) -> Outcome<VolumeError> {
+        self.script(self.on_publish().fail(Code::Internal, message));
+        self.given_all(|_| {}).await?;
+        self.attach_error(message).await
+    }
+
+    /// An ordinary volume and its attachment. The node is the scenario's business.
+    pub async fn given_volume_and_attachment(&self) -> Outcome {
+        self.given_volume(|_| {}).await?;
+        self.create_attachment(|_| {}).await
     }
 
     pub async fn delete_attachment(&self) -> Outcome {

@@ -23,14 +23,12 @@ fn edits(group: Group) -> Group {
         .demands("a finalizer and an annotation put on the attachment while it attaches stay")
         .safety("attachment-while-attaching", |t| async move {
             t.script(t.on_publish().times(1).until_released());
-            t.given_all(|_| {}).await?;
-            let call = t.publish_begins().await?;
+            let call = t.given_publishing().await?;
             t.append_finalizer::<VolumeAttachment>(&t.attachment, THEIRS).await?;
             t.patch_attachment(json!({ "metadata": { "annotations": { THEIRS: "yes" } } }))
                 .await?;
             t.release(&call)?;
-            let attachment = t.attached().await?;
-            t.claimed(&attachment)?;
+            let attachment = t.attached_and_claimed().await?;
             theirs_is_there(&attachment)?;
             same(
                 "annotation",
@@ -97,8 +95,7 @@ fn removals(group: Group) -> Group {
         .unless("not supported when it stays attached")
         .extension("removed-by-force", |t| async move {
             t.script(t.on_publish().times(1).until_released());
-            t.given_all(|_| {}).await?;
-            let call = t.publish_begins().await?;
+            let call = t.given_publishing().await?;
             remove_by_force(&t).await?;
             t.release(&call)?;
             let pair = (t.handle.clone(), t.node_id.clone());
@@ -119,8 +116,7 @@ fn removals(group: Group) -> Group {
         .unless("not supported when the old answer is taken for the new one's")
         .extension("made-again", |t| async move {
             t.script(t.on_publish().times(1).until_released());
-            t.given_all(|_| {}).await?;
-            let call = t.publish_begins().await?;
+            let call = t.given_publishing().await?;
             remove_by_force(&t).await?;
             t.create_attachment(|_| {}).await?;
             t.release(&call)?;
@@ -136,15 +132,13 @@ fn removals(group: Group) -> Group {
             t.given_attached().await?;
             remove_by_force(&t).await?;
             t.create_attachment(|_| {}).await?;
-            let attachment = t.attached().await?;
-            t.claimed(&attachment)?;
+            t.attached_and_claimed().await?;
             t.published()
         })
         .demands("the node id taken from the attachment during the attach does not hurt the detach")
         .safety("node-id-removed", |t| async move {
             t.script(t.on_publish().times(1).until_released());
-            t.given_all(|_| {}).await?;
-            let call = t.publish_begins().await?;
+            let call = t.given_publishing().await?;
             t.patch_attachment(json!({ "metadata": { "annotations": { NODE_ID: null } } }))
                 .await?;
             t.release(&call)?;

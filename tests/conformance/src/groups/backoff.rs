@@ -22,8 +22,7 @@ pub fn scenarios() -> Vec<Scenario> {
         .demands("a failing attach is tried again and again, in 3.5 s not more than 10 times")
         .scenario("attach", |t| async move {
             t.script(t.on_publish().fail(Code::Internal, "no"));
-            t.given_all(|_| {}).await?;
-            t.publish_begins().await?;
+            t.given_publishing().await?;
             tokio::time::sleep(WINDOW).await;
             tries(&t, Method::ControllerPublishVolume, 3).await.map(drop)
         })
@@ -63,8 +62,7 @@ pub fn scenarios() -> Vec<Scenario> {
         .demands("a failing attach costs one write for a try, and one before")
         .recommended("failing-writes", |t| async move {
             t.script(t.on_publish().fail(Code::Internal, "no"));
-            t.given_all(|_| {}).await?;
-            t.publish_begins().await?;
+            t.given_publishing().await?;
             tokio::time::sleep(WINDOW).await;
             let (count, calls) = (writes(&t)?, t.publishes().len());
             demand(count <= calls + 2, || format!("{count} writes for {calls} calls"))
@@ -89,9 +87,7 @@ pub fn scenarios() -> Vec<Scenario> {
         })
         .demands("labels do not make a failing attach be tried all the time")
         .recommended("labels", |t| async move {
-            t.script(t.on_publish().fail(Code::Internal, "no"));
-            t.given_all(|_| {}).await?;
-            t.attach_error("no").await?;
+            t.given_failing("no").await?;
             tokio::time::sleep(WINDOW / 2).await;
             for number in 0..5 {
                 t.patch_attachment(

@@ -21,8 +21,7 @@ fn before_the_call(group: Group) -> Group {
         .demands("finalizers and node id are there while ControllerPublishVolume runs")
         .safety("finalizers-before-call", |t| async move {
             t.script(t.on_publish().times(1).until_released());
-            t.given_all(|_| {}).await?;
-            let call = t.publish_begins().await?;
+            let call = t.given_publishing().await?;
             let (attachment, volume) = (t.get_attachment().await?, t.get_volume().await?);
             t.release(&call)?;
             t.claimed(&attachment)?;
@@ -36,8 +35,7 @@ fn before_the_call(group: Group) -> Group {
         .scenario("finalizer-once", |t| async move {
             t.script(t.on_publish().times(4).fail(tonic::Code::Internal, "no"));
             t.given_all(|_| {}).await?;
-            let attachment = t.attached().await?;
-            t.claimed(&attachment)?;
+            t.attached_and_claimed().await?;
             t.has_finalizer(&t.get_volume().await?)
         })
         .demands("the node id is the one of this driver among several")
@@ -48,10 +46,8 @@ fn before_the_call(group: Group) -> Group {
                 { "name": format!("x{}", t.env.driver_name), "nodeID": "wrong-2" },
             ]))
             .await?;
-            t.given_volume(|_| {}).await?;
-            t.create_attachment(|_| {}).await?;
-            let attachment = t.attached().await?;
-            t.claimed(&attachment)?;
+            t.given_volume_and_attachment().await?;
+            t.attached_and_claimed().await?;
             t.published()
         })
         .demands("an old node id on the attachment is replaced before the call")
@@ -59,8 +55,7 @@ fn before_the_call(group: Group) -> Group {
             let annotation = json!({ "csi.alpha.kubernetes.io/node-id": "an-older-node" });
             t.given_attachment(|va| va["metadata"]["annotations"] = annotation)
                 .await?;
-            let attachment = t.attached().await?;
-            t.claimed(&attachment)?;
+            t.attached_and_claimed().await?;
             t.published()
         })
         .demands("an attachment that carries the finalizer already is attached")
@@ -71,8 +66,7 @@ fn before_the_call(group: Group) -> Group {
             t.given_volume(|pv| pv["metadata"]["finalizers"] = kept).await?;
             t.create_attachment(|va| va["metadata"]["finalizers"] = finalizers)
                 .await?;
-            let attachment = t.attached().await?;
-            t.claimed(&attachment)?;
+            t.attached_and_claimed().await?;
             t.has_finalizer(&t.get_volume().await?)
         })
 }
@@ -83,8 +77,7 @@ fn foreign(group: Group) -> Group {
         .safety("others-on-attachment", |t| async move {
             t.given_attachment(|va| va["metadata"] = theirs(&va["metadata"]["name"]))
                 .await?;
-            let attachment = t.attached().await?;
-            t.claimed(&attachment)?;
+            let attachment = t.attached_and_claimed().await?;
             kept::<VolumeAttachment>(&attachment)?;
             t.delete_attachment().await?;
             let attachment = t

@@ -32,8 +32,7 @@ fn order(group: Group) -> Group {
             demand(is_attached(&attachment), || {
                 "detached before the driver has answered".to_owned()
             })?;
-            t.attachment_gone().await?;
-            t.not_published()
+            t.detached().await
         })
         .demands("one detach is one ControllerUnpublishVolume")
         .unless("not supported when the call is repeated")
@@ -84,9 +83,7 @@ fn order(group: Group) -> Group {
         })
         .demands("an attachment whose attach keeps failing is detached when deleted")
         .safety("attach-keeps-failing", |t| async move {
-            t.script(t.on_publish().fail(Code::Internal, "never"));
-            t.given_all(|_| {}).await?;
-            t.attach_error("never").await?;
+            t.given_failing("never").await?;
             t.delete_attachment().await?;
             t.attachment_gone().await?;
             demand(!t.unpublishes().is_empty(), || {
@@ -111,8 +108,7 @@ fn order(group: Group) -> Group {
             for _ in 0..3 {
                 t.detach().await?;
                 t.create_attachment(|_| {}).await?;
-                let attachment = t.attached().await?;
-                t.claimed(&attachment)?;
+                t.attached_and_claimed().await?;
                 t.published()?;
             }
             Ok(())
@@ -200,8 +196,7 @@ fn without_volume(group: Group) -> Group {
             t.heal();
             // Whoever needs the volume to detach gets it back.
             t.given_volume(|_| {}).await?;
-            t.attachment_gone().await?;
-            t.not_published()
+            t.detached().await
         })
         .demands("a volume that the driver does not know any more is detached by its OK")
         .scenario("unknown-to-driver", |t| async move {

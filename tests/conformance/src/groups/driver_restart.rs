@@ -46,8 +46,7 @@ fn connections(group: Group) -> Group {
             restart(&t).await?;
             t.attached().await?;
             t.published()?;
-            other.attachment_gone().await?;
-            other.not_published()
+            other.detached().await
         })
         .demands("the driver dies during ControllerPublishVolume, before the work")
         .safety("during-publish-before", |t| async move {
@@ -77,11 +76,8 @@ fn connections(group: Group) -> Group {
                     .delay(Duration::from_millis(300))
                     .action(ScriptAction::DropConnectionAfterWork),
             );
-            t.given_all(|_| {}).await?;
-            t.publish_begins().await?;
-            t.delete_attachment().await?;
-            t.attachment_gone().await?;
-            t.not_published()
+            t.given_publishing().await?;
+            t.detach().await
         })
         .demands("nothing is called before the driver is ready")
         .scenario("not-ready", |t| async move {

@@ -70,8 +70,7 @@ fn long(group: Group) -> Group {
         .safety("large-context-undone", |t| async move {
             let long = "x".repeat(300 * 1024);
             t.publish_context(&[("long", long.as_str())]);
-            t.given_all(|_| {}).await?;
-            t.publish_begins().await?;
+            t.given_publishing().await?;
             t.detach().await
         })
 }
@@ -106,9 +105,7 @@ fn odd(group: Group) -> Group {
         })
         .demands("another error takes the place of the first")
         .scenario("replaced", |t| async move {
-            t.script(t.on_publish().fail(Code::Internal, "first"));
-            t.given_all(|_| {}).await?;
-            t.attach_error("first").await?;
+            t.given_failing("first").await?;
             t.heal();
             t.script(t.on_publish().fail(Code::Aborted, "second"));
             t.attach_error("second").await?;
@@ -133,8 +130,7 @@ fn odd(group: Group) -> Group {
 /// Whether an error is left after two failures and a success.
 async fn error_left(t: &Test) -> Outcome<bool> {
     t.script(t.on_publish().times(2).fail(Code::Internal, "not yet"));
-    t.given_volume(|_| {}).await?;
-    t.create_attachment(|_| {}).await?;
+    t.given_volume_and_attachment().await?;
     let attachment = t.attached().await?;
     Ok(attach_error_of(&attachment).is_some())
 }

@@ -11,8 +11,7 @@ pub fn scenarios() -> Vec<Scenario> {
         .demands("an inline volume is attached and detached")
         .scenario("attach-and-detach", |t| async move {
             given_inline(&t, |_| {}).await?;
-            let attachment = t.attached().await?;
-            t.claimed(&attachment)?;
+            t.attached_and_claimed().await?;
             same("readonly", &t.published_as().await?.readonly, &Some(false))?;
             t.detach().await
         })

@@ -65,7 +65,6 @@ pub fn scenarios() -> Vec<Scenario> {
 
 async fn fails_twice(t: &Test) -> Outcome {
     t.script(t.on_publish().times(2).fail(tonic::Code::Unavailable, "not yet"));
-    t.given_volume(|_| {}).await?;
-    t.create_attachment(|_| {}).await?;
+    t.given_volume_and_attachment().await?;
     t.attached().await.map(drop)
 }

@@ -219,8 +219,7 @@ async fn in_tree(t: &Test, edit: impl FnOnce(&mut Value)) -> Outcome {
     t.given_node().await?;
     volume(t, edit).await?;
     t.create_attachment(|_| {}).await?;
-    let attachment = t.attached().await?;
-    t.claimed(&attachment)?;
+    t.attached_and_claimed().await?;
     t.published()
 }
 

@@ -23,8 +23,7 @@ fn waiting(group: Group) -> Group {
         })
         .demands("a missing CSINode is named; it attaches when the node comes")
         .scenario("missing-csinode", |t| async move {
-            t.given_volume(|_| {}).await?;
-            t.create_attachment(|_| {}).await?;
+            t.given_volume_and_attachment().await?;
             t.attach_error(&t.node).await?;
             t.no_calls()?;
             t.given_node().await?;
@@ -34,8 +33,7 @@ fn waiting(group: Group) -> Group {
         .scenario("csinode-without-driver", |t| async move {
             t.given_node_of(json!([{ "name": "other.test", "nodeID": "x" }]))
                 .await?;
-            t.given_volume(|_| {}).await?;
-            t.create_attachment(|_| {}).await?;
+            t.given_volume_and_attachment().await?;
             t.attach_error(&t.node).await?;
             t.no_calls()?;
             t.delete_node().await?;

@@ -31,8 +31,7 @@ fn attaching(group: Group) -> Group {
         .demands("killed during ControllerPublishVolume, which did nothing")
         .safety("during-publish-nothing", |t| async move {
             t.script(t.on_publish().times(1).hang());
-            t.given_all(|_| {}).await?;
-            t.publish_begins().await?;
+            t.given_publishing().await?;
             t.env.attacher.kill();
             t.env.attacher.again()?;
             t.attached().await?;
@@ -41,14 +40,12 @@ fn attaching(group: Group) -> Group {
         .demands("killed during ControllerPublishVolume, which succeeded; the attachment is deleted meanwhile")
         .safety("during-publish-deleted", |t| async move {
             t.script(t.on_publish().times(1).late_success());
-            t.given_all(|_| {}).await?;
-            t.publish_begins().await?;
+            t.given_publishing().await?;
             t.env.attacher.kill();
             t.delete_attachment().await?;
             t.has_finalizer(&t.get_attachment().await?)?;
             t.env.attacher.again()?;
-            t.attachment_gone().await?;
-            t.not_published()
+            t.detached().await
         })
         .demands("killed after ControllerPublishVolume, perhaps before the status is written")
         .safety("after-publish", |t| async move {
@@ -64,8 +61,7 @@ fn attaching(group: Group) -> Group {
         .demands("stopped (SIGTERM) during ControllerPublishVolume")
         .safety("sigterm-during-publish", |t| async move {
             t.script(t.on_publish().times(1).delay(Duration::from_millis(700)));
-            t.given_all(|_| {}).await?;
-            t.publish_begins().await?;
+            t.given_publishing().await?;
             t.env.attacher.stop().await?;
             t.env.attacher.again()?;
             t.attached().await?;
@@ -85,8 +81,7 @@ fn detaching(group: Group) -> Group {
             t.has_finalizer(&t.get_attachment().await?)?;
             t.published()?;
             t.env.attacher.again()?;
-            t.attachment_gone().await?;
-            t.not_published()
+            t.detached().await
         })
         .demands("killed after ControllerUnpublishVolume, perhaps before the finalizer is gone")
         .safety("after-unpublish", |t| async move {
@@ -98,8 +93,7 @@ fn detaching(group: Group) -> Group {
             .await?;
             t.env.attacher.kill();
             t.env.attacher.again()?;
-            t.attachment_gone().await?;
-            t.not_published()
+            t.detached().await
         })
         .demands("killed at every second call while volumes come and go")
         .safety("every-second-call", |t| async move {
@@ -122,8 +116,7 @@ fn detaching(group: Group) -> Group {
                 some_call_or_all_done(&t, seen + 2, &all).await?;
             }
             for it in going {
-                it.attachment_gone().await?;
-                it.not_published()?;
+                it.detached().await?;
             }
             for it in staying {
                 it.attached().await?;
@@ -162,8 +155,7 @@ fn away(group: Group) -> Group {
             released.delete_volume().await?;
             added.given_all(|_| {}).await?;
             t.env.attacher.again()?;
-            t.attachment_gone().await?;
-            t.not_published()?;
+            t.detached().await?;
             released.volume_gone().await?;
             added.attached().await?;
             added.published()

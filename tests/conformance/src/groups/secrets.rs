@@ -98,8 +98,7 @@ fn missing(group: Group) -> Group {
             t.has_finalizer(&attachment)?;
             demand(t.unpublishes().is_empty(), || "called without the secret".to_owned())?;
             t.given_secret(&[("key", "value")]).await?;
-            t.attachment_gone().await?;
-            t.not_published()
+            t.detached().await
         })
 }
 

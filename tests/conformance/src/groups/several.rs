@@ -86,8 +86,7 @@ pub fn scenarios() -> Vec<Scenario> {
             other.given_node().await?;
             other.given_volume(|_| {}).await?;
             t.script(t.on_publish().hang());
-            t.given_all(|_| {}).await?;
-            let call = t.publish_begins().await?;
+            let call = t.given_publishing().await?;
             other.create_attachment(|_| {}).await?;
             other.publish_begins().await?;
             t.still_runs(&call)?;

@@ -42,8 +42,7 @@ fn attaching(group: Group) -> Group {
         .demands("an attachment deleted while its attach hangs is detached")
         .safety("deleted-attach-hangs", |t| async move {
             t.script(t.on_publish().hang());
-            t.given_all(|_| {}).await?;
-            t.publish_begins().await?;
+            t.given_publishing().await?;
             t.delete_attachment().await?;
             t.attachment_gone().await?;
             demand(!t.unpublishes().is_empty(), || {
@@ -53,20 +52,14 @@ fn attaching(group: Group) -> Group {
         .demands("an attachment deleted while its attach succeeds late is detached")
         .safety("deleted-attach-late", |t| async move {
             t.script(t.on_publish().late_success());
-            t.given_all(|_| {}).await?;
-            t.publish_begins().await?;
-            t.delete_attachment().await?;
-            t.attachment_gone().await?;
-            t.not_published()
+            t.given_publishing().await?;
+            t.detach().await
         })
         .demands("an attachment deleted while its attach succeeds in time is detached")
         .safety("deleted-attach-in-time", |t| async move {
             t.script(t.on_publish().delay(SLOW));
-            t.given_all(|_| {}).await?;
-            t.publish_begins().await?;
-            t.delete_attachment().await?;
-            t.attachment_gone().await?;
-            t.not_published()
+            t.given_publishing().await?;
+            t.detach().await
         })
 }
 
@@ -121,8 +114,7 @@ fn detaching(group: Group) -> Group {
             t.has_finalizer(&attachment)?;
             t.published()?;
             t.heal();
-            t.attachment_gone().await?;
-            t.not_published()
+            t.detached().await
         })
         .demands("a detach that succeeds after its deadline is found out")
         .scenario("detach-late", |t| async move {

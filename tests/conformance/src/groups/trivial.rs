@@ -25,8 +25,7 @@ fn ordinary(group: Group) -> Group {
     group
         .demands("attached without a call, a finalizer or a node")
         .scenario("attached", |t| async move {
-            t.given_volume(|_| {}).await?;
-            t.create_attachment(|_| {}).await?;
+            t.given_volume_and_attachment().await?;
             let attachment = t.attached().await?;
             same("finalizers", &attachment.finalizers().len(), &0)?;
             demand(t.count_finalizers(&t.get_volume().await?) == 0, || {

@@ -45,8 +45,7 @@ fn alone(group: Group) -> Group {
         .demands("deleted while ControllerPublishVolume runs: the volume is not lost")
         .safety("deleted-during-publish", |t| async move {
             t.script(t.on_publish().times(1).hang());
-            t.given_all(|_| {}).await?;
-            t.publish_begins().await?;
+            t.given_publishing().await?;
             t.delete_volume().await?;
             t.barrier("b").await?;
             t.has_finalizer(&t.get_volume().await?)?;

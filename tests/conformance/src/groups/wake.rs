@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use serde_json::json;
-use tonic::Code;
 
 use crate::scenario::{Group, Outcome, Setup, demand, optional};
 use crate::test::Test;
@@ -25,9 +24,7 @@ fn pauses(group: Group) -> Group {
     group
         .demands("a failed attach is left alone for its pause")
         .recommended("pause", |t| async move {
-            t.script(t.on_publish().fail(Code::Internal, "no"));
-            t.given_all(|_| {}).await?;
-            t.attach_error("no").await?;
+            t.given_failing("no").await?;
             tokio::time::sleep(Duration::from_secs(3)).await;
             // The attacher's own claim of the attachment may wake it once.
             let count = t.publishes().len();
@@ -35,17 +32,13 @@ fn pauses(group: Group) -> Group {
         })
         .demands("the pause of a failed attach does not hold up its deletion")
         .scenario("deleted-in-pause", |t| async move {
-            t.script(t.on_publish().fail(Code::Internal, "no"));
-            t.given_all(|_| {}).await?;
-            t.attach_error("no").await?;
+            t.given_failing("no").await?;
             t.delete_attachment().await?;
             t.attachment_gone_within(SOON).await
         })
         .demands("the pause of a failed attach does not hold up a new attachment of the same name")
         .scenario("same-name-in-pause", |t| async move {
-            t.script(t.on_publish().fail(Code::Internal, "no"));
-            t.given_all(|_| {}).await?;
-            t.attach_error("no").await?;
+            t.given_failing("no").await?;
             t.detach().await?;
             t.heal();
             t.create_attachment(|_| {}).await?;
@@ -60,8 +53,7 @@ fn woken(group: Group) -> Group {
         .demands("a CSINode that comes wakes the attachments that wait for it")
         .unless(UNLESS)
         .extension("csinode", |t| async move {
-            t.given_volume(|_| {}).await?;
-            t.create_attachment(|_| {}).await?;
+            t.given_volume_and_attachment().await?;
             t.attach_error(&t.node).await?;
             t.given_node().await?;
             attached_soon(&t).await
@@ -70,8 +62,7 @@ fn woken(group: Group) -> Group {
         .unless(UNLESS)
         .extension("csinode-driver", |t| async move {
             t.given_node_of(json!([])).await?;
-            t.given_volume(|_| {}).await?;
-            t.create_attachment(|_| {}).await?;
+            t.given_volume_and_attachment().await?;
             t.attach_error(&t.node).await?;
             let drivers = json!([{ "name": t.env.driver_name, "nodeID": t.node_id }]);
             t.patch_node(json!({ "spec": { "drivers": drivers } })).await?;

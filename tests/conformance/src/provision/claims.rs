@@ -70,9 +70,13 @@ impl Test {
         Ok(claim)
     }
 
-    pub async fn given_bound(&self) -> Outcome<(Claim, PersistentVolume)> {
+    pub async fn given_class_and_claim(&self) -> Outcome<Claim> {
         self.given_class(|_| {}).await?;
-        let claim = self.given_claim("").await?;
+        self.given_claim("").await
+    }
+
+    pub async fn given_bound(&self) -> Outcome<(Claim, PersistentVolume)> {
+        let claim = self.given_class_and_claim().await?;
         let volume = claim.bound().await?;
         Ok((claim, volume))
     }

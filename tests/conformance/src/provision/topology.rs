@@ -130,8 +130,7 @@ fn tables(group: Group) -> Group {
             racked.given_node_of(json!([entry])).await?;
             t.given_node_with(&t.claim("c").name, &json!({ ZONE: "c" })).await?;
             t.served_after("nodes").await?;
-            t.given_class(|_| {}).await?;
-            let claim = t.given_claim("").await?;
+            let claim = t.given_class_and_claim().await?;
             claim.bound().await?;
             let mut terms = claim.asked().await?.requisite;
             terms.sort();
@@ -242,8 +241,7 @@ fn nodes(group: Group) -> Group {
 }
 
 async fn bad_segment(t: &Test) -> Outcome {
-    t.given_class(|_| {}).await?;
-    let claim = t.given_claim("").await?;
+    let claim = t.given_class_and_claim().await?;
     claim.call_ended().await?;
     // Who tells it does so at once.
     claim.told_soon("ProvisioningFailed", "no label!").await?;

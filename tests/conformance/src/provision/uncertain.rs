@@ -53,8 +53,7 @@ pub fn save() -> Vec<Scenario> {
         .demands("a PersistentVolume that the API server refuses is told, and its volume kept")
         .scenario("refused", |t| async move {
             t.refuse_volumes_of(&t.claim("")).await?;
-            t.given_class(|_| {}).await?;
-            let claim = t.given_claim("").await?;
+            let claim = t.given_class_and_claim().await?;
             claim.told("ProvisioningFailed", "no more volumes today").await?;
             same("volumes", &claim.handles().len(), &1)?;
             t.allow_volumes().await?;
