@@ -108,7 +108,7 @@ fn a_volume_with_too_large_an_answer_is_undone_and_its_claim_goes() {
         undo(step)
     });
     assert_eq!(play.take_done(), ["patch", "create", "read volume", "delete", "patch"]);
-    assert!(!play.cluster.carries_marker() && !play.memory_is_uncertain());
+    assert!(!play.cluster.carries_marker() && !play.memory.holds_volume());
 }
 
 /// A class may be deleted and made again with other parameters while its watch is broken. A list that began after the claim came says what
@@ -138,8 +138,7 @@ fn the_first_call_waits_for_lists_while_a_watch_is_broken() {
         });
         assert_eq!(play.take_done(), ["patch", "create"]);
         // Refused: the next call is a first one again.
-        assert!(matches!(play.attempt(call_fails(4)), Verdict::Rest(_)));
-        assert!(play.take_done().is_empty());
+        assert!(matches!(play.does_with(call_fails(4), ""), Verdict::Rest(_)));
         play.cluster.wait(Duration::from_secs(10));
         // It is told once, and the list that comes then wakes nobody.
         let soon = Verdict::Rest(Duration::from_millis(200));
@@ -169,8 +168,7 @@ fn a_volume_that_is_attached_is_not_undone() {
     assert!(play.cluster.carries_marker());
     assert_eq!(play.take_done(), ["patch", "create", "read volume"]);
     play.cluster.attached_to = None;
-    play.attempt(|step, _| undo(step));
-    assert_eq!(play.take_done(), ["read volume", "delete"]);
+    play.does_with(|step, _| undo(step), "read volume delete");
 }
 
 /// Nobody wants it: the deletion of its PersistentVolume waits for the detach, and the claim need not.
@@ -194,8 +192,7 @@ fn a_volume_is_undone_after_a_look_that_no_request_follows() {
     };
     play.attempt(|step, _| creates(step).then(|| small("vol-1")).or_else(|| asks_later(step)));
     assert_eq!(play.take_done(), ["secret", "patch", "create", "read volume"]);
-    play.attempt(|step, _| undo(step));
-    assert_eq!(play.take_done(), ["read volume", "secret", "read volume", "delete"]);
+    play.does_with(|step, _| undo(step), "read volume secret read volume delete");
 }
 
 /// A Secret that the settings do not list any more is not read, whatever a call was made with before.
@@ -204,14 +201,12 @@ fn a_secret_that_is_taken_off_the_list_is_not_read_for_an_open_call() {
     for is_deleted in [false, true] {
         let mut play = Play::of(Cluster::new());
         play.cluster.name_secret();
-        play.attempt(call_fails(4));
-        assert_eq!(play.take_done(), ["secret", "patch", "create"]);
+        play.does_with(call_fails(4), "secret patch create");
         let listed = std::mem::take(&mut play.cluster.policy.secrets);
         if is_deleted {
             play.cluster.delete();
         }
-        assert!(matches!(play.attempt(|_, _| None), Verdict::Waits(_)));
-        assert!(play.take_done().is_empty());
+        assert!(matches!(play.does(""), Verdict::Waits(_)));
         assert!(
             play.notes
                 .iter()
@@ -233,8 +228,8 @@ fn a_volume_of_another_that_cannot_be_used_is_asked_for_again() {
     assert_eq!(play.waits_for(), Some(ClaimReason::HandleShared));
     // Its PersistentVolume goes; the volume was somebody's all the same.
     play.cluster.owner = None;
-    assert!(matches!(play.attempt(answer), Verdict::Failed(_)));
-    assert_eq!(play.take_done(), ["patch", "create", "create"]);
+    let verdict = play.does_with(answer, "patch create create");
+    assert!(matches!(verdict, Verdict::Failed(_)), "{verdict:?}");
     assert!(play.cluster.carries_marker());
     play.attempt(|_, _| None);
     assert_eq!((play.take_done(), play.saved()), (vec!["create", "save"], 1));
@@ -275,10 +270,7 @@ fn a_marker_that_is_overwritten_does_not_stop_what_was_begun() {
             ClaimStep::ReadVolume(_) => Some(ClaimEvent::Read(Err(error(ApiErrorKind::NotFound)))),
             _ => None,
         });
-        play.cluster.set(
-            "/metadata/annotations/attacher.csi.dev~1provisioning",
-            json!(r#"{"driver": "other.test"}"#),
-        );
+        play.cluster.annotate(MARKER, r#"{"driver": "other.test"}"#);
         play.cluster.wait(Duration::from_mins(1));
         play.attempt(|_, _| None);
         assert_eq!(play.saved(), 1, "{code}: {:?}", play.notes);
@@ -294,15 +286,12 @@ fn a_claim_of_a_class_of_another_driver_gets_no_volume_of_ours() {
     let class = play.cluster.class.as_mut().unwrap();
     class["provisioner"] = json!("other.test");
     class["metadata"]["uid"] = json!("class-2");
-    assert!(matches!(play.attempt(|_, _| None), Verdict::Rest(_)));
-    assert!(play.take_done().is_empty());
+    assert!(matches!(play.does(""), Verdict::Rest(_)));
     play.cluster.wait(Duration::from_secs(10));
     play.attempt(|_, _| None);
     assert_eq!(play.waits_for(), Some(ClaimReason::ClassMismatch));
-    let annotation = "/metadata/annotations/volume.kubernetes.io~1storage-provisioner";
-    play.cluster.set(annotation, json!("other.test"));
-    play.attempt(|step, _| undo(step));
-    assert_eq!(play.take_done(), ["create", "read volume", "delete", "patch"]);
+    play.cluster.set(super::PROVISIONER, json!("other.test"));
+    play.does_with(|step, _| undo(step), "create read volume delete patch");
     assert!(!play.cluster.carries_marker());
 }
 
@@ -313,10 +302,8 @@ fn a_volume_that_was_created_is_not_saved_for_a_class_of_another_driver() {
         cluster.class.as_mut().unwrap()["provisioner"] = json!("other.test");
     });
     assert_eq!(play.take_done(), ["patch", "create"]);
-    let annotation = "/metadata/annotations/volume.kubernetes.io~1storage-provisioner";
-    play.cluster.set(annotation, json!("other.test"));
-    play.attempt(|step, _| undo(step));
-    assert_eq!(play.take_done(), ["read volume", "delete", "patch"]);
+    play.cluster.set(super::PROVISIONER, json!("other.test"));
+    play.does_with(|step, _| undo(step), "read volume delete patch");
 }
 
 /// It is about to end, and nobody else knows of the volume.
@@ -363,14 +350,11 @@ fn what_is_left_of_a_marker_that_was_taken_off_by_force_goes_with_the_binding() 
         cluster.set("/metadata/finalizers", json!(["kubernetes.io/pvc-protection"]));
     });
     assert_eq!((play.take_done(), play.saved()), (vec!["patch", "create", "save"], 1));
-    play.cluster.set("/spec/volumeName", json!(NAME));
-    play.cluster.set("/status/phase", json!("Bound"));
-    assert_eq!(play.attempt(|_, _| None), Verdict::Done);
-    assert_eq!(play.take_done(), ["patch"]);
+    play.cluster.bind();
+    assert_eq!(play.does("patch"), Verdict::Done);
     let annotations = &play.cluster.claim.as_ref().unwrap()["metadata"]["annotations"];
     assert!(annotations.get(MARKER).is_none(), "{annotations}");
-    assert_eq!(play.attempt(|_, _| None), Verdict::Done);
-    assert!(play.take_done().is_empty());
+    assert_eq!(play.does(""), Verdict::Done);
 }
 
 /// An input that changes while the driver works is one that was not tried.
@@ -393,18 +377,15 @@ fn what_changes_during_a_call_is_tried_at_once() {
 fn the_end_of_the_marker_of_another_driver_is_a_change() {
     let mut play = Play::of(Cluster::new());
     play.cluster.set("/metadata/finalizers", json!([MARKER]));
-    let annotation = "/metadata/annotations/attacher.csi.dev~1provisioning";
-    play.cluster.set(annotation, json!(r#"{"driver": "other.test"}"#));
+    play.cluster.annotate(MARKER, r#"{"driver": "other.test"}"#);
     let Verdict::Waits(fingerprint) = play.attempt(|_, _| None) else {
         panic!()
     };
     let is_other = |note: &ClaimNote| matches!(note, ClaimNote::Waits(_, cause) if matches!(**cause, ProvisionRefusal::MarkerOfAnotherDriver(_)));
     assert!(play.notes.iter().any(is_other));
     play.cluster.set("/metadata/finalizers", json!([]));
-    play.cluster.set(
-        "/metadata/annotations",
-        json!(super::world().claim["metadata"]["annotations"]),
-    );
+    let annotations = super::world().claim["metadata"]["annotations"].clone();
+    play.cluster.set("/metadata/annotations", annotations);
     assert_ne!(fingerprint, play.print());
 }
 
@@ -525,19 +506,12 @@ fn a_refused_call_waits_for_its_secret() {
 /// It is not kept for the end of a call that may take minutes.
 #[test]
 fn a_request_to_let_go_is_refused_during_a_call() {
-    use super::super::builders::{DELETED_AT, UID};
     let mut cluster = Cluster::new();
     let mut attempt = ClaimAttempt::new(ClaimMemory::default());
-    let mut step = attempt.next(&cluster, ClaimEvent::Begin);
-    while let ClaimStep::Patch(write) = &step {
-        let patched = cluster.patch(&write.body);
-        step = attempt.next(&cluster, ClaimEvent::Patched(patched));
-    }
+    let step = cluster.marked(&mut attempt, ClaimEvent::Begin);
     assert!(creates(&step), "{step:?}");
     cluster.wait(Duration::from_mins(11));
-    let request = json!({"uid": UID, "deleted": DELETED_AT, "at": cluster.now.to_string()});
-    let annotations = &mut cluster.claim.as_mut().unwrap()["metadata"]["annotations"];
-    annotations["attacher.csi.dev/release"] = request.to_string().into();
+    cluster.ask_to_let_go();
     assert!(attempt.refused_release(&cluster).is_none(), "it is wanted");
     cluster.delete();
     let (write, refusal) = attempt.refused_release(&cluster).unwrap();
@@ -548,23 +522,14 @@ fn a_request_to_let_go_is_refused_during_a_call() {
     cluster.patch(&write.body).unwrap();
     assert!(attempt.refused_release(&cluster).is_none(), "it is answered once");
     // Nor is it granted after the call: it is to be asked for again.
-    let mut step = attempt.next(&cluster, failed(14));
-    while let ClaimStep::Patch(write) = &step {
-        let patched = cluster.patch(&write.body);
-        step = attempt.next(&cluster, ClaimEvent::Patched(patched));
-    }
-    assert!(
-        !attempt
-            .take_notes()
-            .iter()
-            .any(|note| matches!(note, ClaimNote::LetGo(..)))
-    );
+    cluster.marked(&mut attempt, failed(14));
+    let notes = attempt.take_notes();
+    assert!(!notes.iter().any(|note| matches!(note, ClaimNote::LetGo(..))));
 }
 
 /// The marker may be from before a call that was refused: nothing was unknown meanwhile.
 #[test]
 fn a_request_to_let_go_counts_from_the_call_whose_outcome_is_not_known() {
-    use super::super::builders::{DELETED_AT, UID};
     let mut play = Play::of(Cluster::new());
     play.attempt(call_fails(5));
     assert!(play.cluster.carries_marker());
@@ -572,9 +537,7 @@ fn a_request_to_let_go_counts_from_the_call_whose_outcome_is_not_known() {
     play.attempt(call_fails(14));
     play.cluster.delete();
     for is_granted in [false, true] {
-        let request = json!({"uid": UID, "deleted": DELETED_AT, "at": play.cluster.now.to_string()});
-        let annotations = &mut play.cluster.claim.as_mut().unwrap()["metadata"]["annotations"];
-        annotations["attacher.csi.dev/release"] = request.to_string().into();
+        play.cluster.ask_to_let_go();
         play.notes.clear();
         play.attempt(call_fails(14));
         let is_let_go = play.told(|note| matches!(note, ClaimNote::LetGo(..))) > 0;
@@ -587,16 +550,12 @@ fn a_request_to_let_go_counts_from_the_call_whose_outcome_is_not_known() {
 /// A process whose clock was ahead has written it, or a user of the namespace: nobody waits until then.
 #[test]
 fn a_marker_of_a_time_to_come_does_not_keep_a_claim_for_longer() {
-    use super::super::builders::{DELETED_AT, UID};
     let changes: [fn(&mut Play); 2] = [
         |play| play.cluster.now = super::now(),
         |play| {
             let mut marker = super::marker_of(&play.cluster);
             marker["since"] = json!("9999-01-01T00:00:00Z");
-            play.cluster.set(
-                "/metadata/annotations/attacher.csi.dev~1provisioning",
-                json!(marker.to_string()),
-            );
+            play.cluster.annotate(MARKER, &marker.to_string());
         },
     ];
     for (row, change) in changes.iter().enumerate() {
@@ -606,11 +565,7 @@ fn a_marker_of_a_time_to_come_does_not_keep_a_claim_for_longer() {
         play.cluster.delete();
         change(&mut play);
         for is_granted in [false, true] {
-            let request = json!({"uid": UID, "deleted": DELETED_AT, "at": play.cluster.now.to_string()});
-            play.cluster.set(
-                "/metadata/annotations/attacher.csi.dev~1release",
-                json!(request.to_string()),
-            );
+            play.cluster.ask_to_let_go();
             play.attempt(call_fails(14));
             let is_let_go = play.told(|note| matches!(note, ClaimNote::LetGo(..))) > 0;
             assert_eq!(is_let_go, is_granted, "{row}: {:?}", play.notes);
@@ -624,24 +579,22 @@ fn a_marker_of_a_time_to_come_does_not_keep_a_claim_for_longer() {
 /// given to it, and back, while its own call was open.
 #[test]
 fn the_marker_of_another_driver_is_not_written_over_by_an_open_call() {
-    let annotation = "/metadata/annotations/attacher.csi.dev~1provisioning";
     let other = r#"{"driver": "other.test"}"#;
     let is_kept = |play: &Play| {
         let claim = play.cluster.claim.as_ref().unwrap();
-        play.cluster.carries_marker() && *claim.pointer(annotation).unwrap() == json!(other)
+        play.cluster.carries_marker() && claim["metadata"]["annotations"][MARKER] == other
     };
     let mut play = Play::of(Cluster::new());
     play.attempt(call_fails(14));
-    play.cluster.set(annotation, json!(other));
+    play.cluster.annotate(MARKER, other);
     play.take_done();
     play.attempt(|_, _| None);
     assert_eq!(play.take_done(), ["create", "save"], "what was begun goes on");
     assert!(is_kept(&play));
     // It comes while the call runs: the volume is saved, and the marker stays.
     let mut play = Play::of(Cluster::new());
-    play.call(None, |cluster| cluster.set(annotation, json!(other)));
-    play.cluster.set("/spec/volumeName", json!(NAME));
-    play.cluster.set("/status/phase", json!("Bound"));
+    play.call(None, |cluster| cluster.annotate(MARKER, other));
+    play.cluster.bind();
     play.attempt(|_, _| None);
     assert!(play.saved() == 1 && is_kept(&play));
 }
@@ -760,8 +713,7 @@ fn a_refusal_that_cannot_be_written_holds_up_no_call() {
         let mut play = Play::of(Cluster::new());
         play.attempt(call_fails(14));
         play.cluster.delete();
-        let annotations = &mut play.cluster.claim.as_mut().unwrap()["metadata"]["annotations"];
-        annotations["attacher.csi.dev/release"] = "true".into();
+        play.cluster.annotate("attacher.csi.dev/release", "true");
         for attempt in ["first", "second"] {
             play.take_done();
             play.notes.clear();

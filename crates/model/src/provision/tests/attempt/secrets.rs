@@ -21,8 +21,7 @@ fn with_secret() -> Play {
 fn the_secret_of_an_open_call_is_asked_for_again_when_nobody_wants_its_volume() {
     for make_unwanted in UNWANTED {
         let mut play = with_secret();
-        play.attempt(call_fails(4));
-        assert_eq!(play.take_done(), ["secret", "patch", "create"]);
+        play.does_with(call_fails(4), "secret patch create");
         let mut asked = Vec::new();
         let verdict = play.attempt(|step, cluster| match step {
             ClaimStep::Secret(secret) => {

@@ -9,7 +9,7 @@ use super::super::builders::{DRIVER, MARKER, marker_json, node, world};
 use super::{Cluster, Play, failed};
 use crate::objects::StringMap;
 use crate::provision::attempt::{
-    ClaimEvent, ClaimMemory, ClaimNote, ClaimStep, NODE_TIMEOUT, RescheduleCause, Verdict, WaitsFor,
+    ClaimAttempt, ClaimEvent, ClaimMemory, ClaimNote, ClaimStep, NODE_TIMEOUT, RescheduleCause, Verdict, WaitsFor,
 };
 use crate::provision::topology::Segment;
 use crate::provision::{ClaimReason, CreateOutcome, CreatePlan, Creation, LeakProtection, ProvisionRefusal};
@@ -60,6 +60,11 @@ fn first(asked: Option<&Arc<CreatePlan>>) -> String {
         .and_then(|requirement| requirement.first())
         .map(ToString::to_string)
         .unwrap_or_default()
+}
+
+/// The first term that was called with.
+fn zone_called(play: &mut Play, code: Option<i32>) -> String {
+    first(called(play, code).1.as_ref())
 }
 
 /// The node that the claim is scheduled to.
@@ -162,7 +167,7 @@ fn a_node_that_is_gone_is_taken_off_in_one_patch() {
     assert_eq!(selected(&play), None);
     // kube-scheduler selects again.
     play.cluster.set(SELECTED, json!("n3"));
-    assert_eq!(first(called(&mut play, None).1.as_ref()), "zone=c");
+    assert_eq!(zone_called(&mut play, None), "zone=c");
 }
 
 /// A manifest that was restored with its finalizer and annotations, in a cluster without its node: no call under that marker was about
@@ -187,7 +192,7 @@ fn the_marker_of_a_copied_manifest_holds_nothing_up() {
     assert_eq!(called(&mut play, None).0, Verdict::Done);
     assert!(play.notes.contains(&taken_off(RescheduleCause::NodeGone)));
     play.cluster.set(SELECTED, json!("n3"));
-    assert_eq!(first(called(&mut play, None).1.as_ref()), "zone=c");
+    assert_eq!(zone_called(&mut play, None), "zone=c");
     assert_eq!(play.saved(), 1);
     let mut unwanted = copied();
     unwanted.cluster.delete();
@@ -199,12 +204,11 @@ fn the_marker_of_a_copied_manifest_holds_nothing_up() {
 #[test]
 fn a_node_that_is_gone_while_the_call_is_open_is_not_taken_off() {
     let mut play = delayed();
-    assert_eq!(first(called(&mut play, Some(4)).1.as_ref()), "zone=a");
+    assert_eq!(zone_called(&mut play, Some(4)), "zone=a");
     play.cluster.nodes.remove(0);
-    assert_eq!(first(called(&mut play, Some(4)).1.as_ref()), "zone=a");
+    assert_eq!(zone_called(&mut play, Some(4)), "zone=a");
     play.restart("2-3-csi.test");
-    let (_, asked) = called(&mut play, Some(4));
-    assert_eq!(first(asked.as_ref()), "zone=a");
+    assert_eq!(zone_called(&mut play, Some(4)), "zone=a");
     assert_eq!(selected(&play), Some(&json!("n1")));
     assert!(play.cluster.carries_marker());
     assert!(!play.notes.iter().any(|note| matches!(note, ClaimNote::Rescheduled(..))));
@@ -241,7 +245,7 @@ fn labels_that_change_between_two_refusals_are_the_next_request() {
     assert_eq!(held, play.print(), "our own writes wake nobody");
     play.cluster.nodes[0] = node("n1", &[("zone", "d")]);
     assert_ne!(held, play.print(), "it is tried at once");
-    assert_eq!(first(called(&mut play, None).1.as_ref()), "zone=d");
+    assert_eq!(zone_called(&mut play, None), "zone=d");
 }
 
 #[test]
@@ -306,8 +310,7 @@ fn a_call_that_somebody_else_may_have_made_outlasts_its_node() {
     assert_eq!(selected(&play), None);
     assert_eq!(called(&mut play, None), (rest, None));
     play.cluster.set(SELECTED, json!("n2"));
-    let (_, asked) = called(&mut play, Some(6));
-    assert_eq!(first(asked.as_ref()), "zone=b");
+    assert_eq!(zone_called(&mut play, Some(6)), "zone=b");
     play.cluster.delete();
     let (_, asked) = called(&mut play, Some(6));
     assert!(asked.is_some() && play.cluster.carries_marker(), "{:?}", play.notes);
@@ -327,8 +330,7 @@ fn a_marker_that_says_nothing_makes_no_volume_before_a_node_is_selected() {
         assert_eq!(called(&mut play, None), (Verdict::Done, None), "{text:?}");
         assert!(play.take_done().is_empty() && play.cluster.carries_marker());
         play.cluster.set(SELECTED, json!("n2"));
-        let (_, asked) = called(&mut play, None);
-        assert_eq!((first(asked.as_ref()), play.saved()), ("zone=b".to_owned(), 1));
+        assert_eq!((&*zone_called(&mut play, None), play.saved()), ("zone=b", 1));
     }
 }
 
@@ -424,14 +426,14 @@ fn what_is_missing_is_told_and_waited_for() {
     assert_eq!(held, play.print(), "another node");
     play.cluster.nodes[0].labels = labelled;
     assert_ne!(held, play.print());
-    assert_eq!(first(called(&mut play, None).1.as_ref()), "zone=a");
+    assert_eq!(zone_called(&mut play, None), "zone=a");
 
     let mut play = Play::of(Cluster {
         nodes: Vec::new(),
         ..immediate()
     });
     waits_for_another_node(&mut play);
-    assert_eq!(first(called(&mut play, None).1.as_ref()), "zone=z");
+    assert_eq!(zone_called(&mut play, None), "zone=z");
 }
 
 /// An attempt finds no topology, and a node with one changes its inputs.
@@ -449,8 +451,8 @@ fn waits_for_another_node(play: &mut Play) {
 #[test]
 fn only_a_claim_without_a_selected_node_waits_for_any_node() {
     let needs = |cluster: &Cluster| {
-        let mut attempt = crate::provision::attempt::ClaimAttempt::new(ClaimMemory::default());
-        attempt.next(cluster, crate::provision::attempt::ClaimEvent::Begin);
+        let mut attempt = ClaimAttempt::new(ClaimMemory::default());
+        attempt.next(cluster, ClaimEvent::Begin);
         attempt.waits_for() == Some(WaitsFor::AnyTopology)
     };
     let mut cluster = immediate();
@@ -468,8 +470,8 @@ fn a_selected_node_that_does_not_count_is_not_waited_for() {
     let mut play = Play::of(immediate());
     play.cluster.set(SELECTED, json!("n1"));
     let nodes = std::mem::take(&mut play.cluster.nodes);
-    let mut attempt = crate::provision::attempt::ClaimAttempt::new(ClaimMemory::default());
-    attempt.next(&play.cluster, crate::provision::attempt::ClaimEvent::Begin);
+    let mut attempt = ClaimAttempt::new(ClaimMemory::default());
+    attempt.next(&play.cluster, ClaimEvent::Begin);
     assert_eq!(attempt.waits_for(), Some(WaitsFor::AnyTopology), "any node may help");
     waits_for_another_node(&mut play);
     play.cluster.nodes = nodes;
@@ -625,16 +627,15 @@ fn a_topology_that_somebody_else_wrote_into_the_marker_is_told_once() {
     for (zone, is_told) in [("a", false), ("nowhere", true)] {
         let mut play = delayed();
         let zones = json!([{"matchLabelExpressions": [{"key": "zone", "values": ["a", "b", "c"]}]}]);
-        play.cluster.class.as_mut().unwrap()["allowedTopologies"] = zones;
+        play.cluster.set_class("allowedTopologies", zones);
         called(&mut play, Some(4));
         let mut marker = super::marker_of(&play.cluster);
         marker["segment"] = json!({ "zone": zone });
         marker["first"] = json!({ "zone": zone });
-        play.cluster.claim.as_mut().unwrap()["metadata"]["annotations"][MARKER] = json!(marker.to_string());
+        play.cluster.annotate(MARKER, &marker.to_string());
         // Another process knows what the marker says, and nothing else.
         play.memory = ClaimMemory::default();
-        let (_, asked) = called(&mut play, Some(4));
-        assert_eq!(first(asked.as_ref()), "zone=a");
+        assert_eq!(zone_called(&mut play, Some(4)), "zone=a");
         called(&mut play, None);
         let told = play.told(|note| *note == ClaimNote::MarkerIgnored);
         assert_eq!(told, usize::from(is_told), "{zone}");
@@ -656,8 +657,7 @@ fn an_open_call_outside_of_the_allowed_topologies_waits_for_the_class() {
     assert!(asked.is_none(), "{asked:?}");
     assert!(matches!(refusal(&play), Some((ClaimReason::ClassReplaced, _))));
     play.cluster.class.as_mut().unwrap()["allowedTopologies"] = zones(&["a"]);
-    let (_, asked) = called(&mut play, Some(4));
-    assert_eq!(first(asked.as_ref()), "zone=a");
+    assert_eq!(zone_called(&mut play, Some(4)), "zone=a");
     called(&mut play, None);
     assert_eq!(play.saved(), 1);
 }
@@ -670,15 +670,13 @@ fn an_open_call_with_a_topology_is_not_ended_by_one_without() {
     play.restart("the next process");
     play.cluster.driver.capabilities.accessibility_constraints = false;
     for _ in 0..2 {
-        let (_, asked) = called(&mut play, Some(3));
-        assert_eq!(first(asked.as_ref()), "");
+        assert_eq!(zone_called(&mut play, Some(3)), "");
         assert_eq!(play.outcome(), Some(&CreateOutcome::OtherCallOpen));
         assert!(play.cluster.carries_marker());
     }
     play.cluster.driver.capabilities.accessibility_constraints = true;
     play.memory = ClaimMemory::default();
-    let (_, asked) = called(&mut play, None);
-    assert_eq!((first(asked.as_ref()), play.saved()), ("zone=a".to_owned(), 1));
+    assert_eq!((&*zone_called(&mut play, None), play.saved()), ("zone=a", 1));
 }
 
 /// By now the setting, the class or the driver would have a topology asked for: with that the driver may make a second volume elsewhere, and
@@ -724,7 +722,7 @@ fn an_open_call_without_a_topology_waits_for_the_class() {
     called(&mut play, Some(4));
     play.restart("the next process");
     let zones = json!([{"matchLabelExpressions": [{"key": "zone", "values": ["a"]}]}]);
-    play.cluster.class.as_mut().unwrap()["allowedTopologies"] = zones;
+    play.cluster.set_class("allowedTopologies", zones);
     let (_, asked) = called(&mut play, Some(3));
     assert!(asked.is_none(), "{asked:?}");
     assert!(matches!(refusal(&play), Some((ClaimReason::ClassReplaced, _))));
@@ -743,7 +741,7 @@ fn an_open_call_without_a_topology_is_not_ended_by_one_with() {
     for field in ["first", "requisite", "allowed"] {
         marker.as_object_mut().unwrap().remove(field);
     }
-    play.cluster.claim.as_mut().unwrap()["metadata"]["annotations"][MARKER] = json!(marker.to_string());
+    play.cluster.annotate(MARKER, &marker.to_string());
     called(&mut play, Some(3));
     assert_eq!(play.outcome(), Some(&CreateOutcome::OtherCallOpen));
     assert!(play.cluster.carries_marker());
