@@ -22,16 +22,6 @@ use crate::provision::{
     VolumeReason,
 };
 
-/// What is done where a PersistentVolume is left to another one of its handle: no call.
-const LEFT_TO_HEIR: [&str; 6] = [
-    "read volume",
-    "read heir",
-    "remove",
-    "read volume",
-    "read heir",
-    "patch",
-];
-
 /// How others that use the volume are known.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Known {
@@ -92,6 +82,17 @@ impl Cluster {
 
     fn delete(&mut self) {
         self.set("/metadata/deletionTimestamp", DELETED_AT);
+    }
+
+    /// It is in use, and nobody has put a finalizer on it.
+    fn unprotect(&mut self) {
+        self.set("/status/phase", "Bound");
+        self.set("/metadata/finalizers", json!([]));
+    }
+
+    /// A person decides that its volume is deleted.
+    fn decide(&mut self) {
+        self.set("/metadata/annotations/attacher.csi.dev~1reclaim", "Delete");
     }
 
     fn is_known(&self) -> bool {
@@ -317,9 +318,15 @@ impl Play {
 
     /// One attempt, of which these are the steps.
     #[track_caller]
-    fn does(&mut self, steps: &[&str]) {
+    fn does(&mut self, steps: &str) {
         assert_eq!(self.plain(), Verdict::Done);
-        assert_eq!(self.take_done(), steps);
+        self.did(steps);
+    }
+
+    /// These steps were done since the last look.
+    #[track_caller]
+    fn did(&mut self, steps: &str) {
+        assert_eq!(self.take_done().join(", "), steps, "{:?}", self.notes);
     }
 
     fn take_done(&mut self) -> Vec<&'static str> {
@@ -339,12 +346,15 @@ impl Play {
     }
 }
 
-const WHOLE: [&str; 4] = ["read volume", "delete", "remove", "patch"];
+/// What is done where nothing hinders.
+const WHOLE: &str = "read volume, delete, remove, patch";
+/// What is done where a PersistentVolume is left to another one of its handle: no call.
+const LEFT_TO_HEIR: &str = "read volume, read heir, remove, read volume, read heir, patch";
 
 #[test]
 fn a_released_volume_is_read_live_deleted_removed_and_released() {
     let mut play = Play::of(Cluster::new());
-    play.does(&WHOLE);
+    play.does(WHOLE);
     assert!(play.cluster.volume.is_none());
     assert!(play.is_told(|note| matches!(note, VolumeNote::Deleted(handle, None) if **handle == *"vol-1")));
     let released = play.notes.iter().filter(|note| **note == VolumeNote::Released);
@@ -356,16 +366,14 @@ fn what_others_hold_is_released_once() {
     let mut play = Play::of(Cluster::new());
     play.cluster
         .set("/metadata/finalizers", json!(["external-attacher/csi-test", FINALIZER]));
-    play.does(&WHOLE);
+    play.does(WHOLE);
     let left = &play.cluster.volume.as_ref().unwrap()["metadata"]["finalizers"];
     assert_eq!(*left, json!(["external-attacher/csi-test"]));
-    assert_eq!(
-        play.notes.iter().filter(|note| **note == VolumeNote::Released).count(),
-        1
-    );
+    let released = play.notes.iter().filter(|note| **note == VolumeNote::Released);
+    assert_eq!(released.count(), 1);
     // A static one without a finalizer of ours.
     let mut play = Play::with(|cluster| cluster.set("/metadata/finalizers", json!(["example.com/kept"])));
-    play.does(&["read volume", "delete", "remove"]);
+    play.does("read volume, delete, remove");
     assert!(play.is_told(|note| *note == VolumeNote::Released));
 }
 
@@ -376,12 +384,10 @@ fn it_waits_for_the_detach_and_says_so_once() {
         assert_eq!(play.plain(), Verdict::Rest(Duration::from_mins(10)));
     }
     assert!(play.take_done().is_empty());
-    assert_eq!(
-        play.notes,
-        [VolumeNote::Waits(VolumeReason::StillAttached, "n1".to_owned())]
-    );
+    let waits = VolumeNote::Waits(VolumeReason::StillAttached, "n1".to_owned());
+    assert_eq!(play.notes, [waits]);
     play.cluster.attached_to = None;
-    play.does(&WHOLE);
+    play.does(WHOLE);
 }
 
 /// Its watch breaks each time, and lists work: it is read once, waits for lists that begin after that, and is read again before the call.
@@ -389,11 +395,11 @@ fn it_waits_for_the_detach_and_says_so_once() {
 fn one_whose_watch_is_broken_is_deleted_after_a_read_and_lists() {
     let mut play = Play::with(|cluster| cluster.known = Known::NotBeforeRead);
     assert!(matches!(play.plain(), Verdict::Rest(_)));
-    assert_eq!(play.take_done(), ["read volume"]);
+    play.did("read volume");
     assert!(matches!(play.plain(), Verdict::Rest(_)));
     assert!(play.take_done().is_empty(), "one read is enough");
     play.cluster.known = Known::ByLists;
-    play.does(&WHOLE);
+    play.does(WHOLE);
 }
 
 /// A watch that breaks each time keeps the volume for ever: the PersistentVolume says of what too little is known.
@@ -415,7 +421,7 @@ fn what_is_not_known_for_long_is_told_once() {
         assert!(play.take_done().is_empty(), "nothing is called");
         assert!(play.memory.trouble().unwrap().words.contains(kinds));
         play.cluster.known = Known::ByWatch;
-        play.does(&WHOLE);
+        play.does(WHOLE);
         assert_eq!(play.memory.waits(), None);
     }
     let mut play = Play::of(Cluster::new());
@@ -445,14 +451,13 @@ fn a_claim_that_is_bound_to_it_keeps_its_volume_whatever_claim_it_names() {
     };
     for _ in 0..2 {
         assert_eq!(play.attempt(read), Verdict::Rest(Duration::from_mins(1)));
-        assert_eq!(play.take_done(), ["read claim", "read claim"]);
+        play.did("read claim, read claim");
     }
     let waits = VolumeNote::Waits(VolumeReason::ReleasedWhileBound, "web/moved".to_owned());
     assert_eq!(play.notes, [waits]);
     // Its own claim is what it waited for before; now both are gone.
     play.cluster.claim = None;
-    assert_eq!(play.plain(), Verdict::Done);
-    assert_eq!(play.take_done(), [&["read claim"; 2][..], &WHOLE].concat());
+    play.does(&format!("read claim, read claim, {WHOLE}"));
 }
 
 /// A PersistentVolume that was marked Released by mistake.
@@ -463,32 +468,27 @@ fn a_claim_that_is_there_keeps_its_volume() {
     play.cluster.claim = Some(UID);
     for _ in 0..3 {
         assert_eq!(play.plain(), Verdict::Rest(Duration::from_mins(1)));
-        assert_eq!(play.take_done(), ["read claim"]);
+        play.did("read claim");
     }
-    assert_eq!(
-        play.notes,
-        [VolumeNote::Waits(
-            VolumeReason::ReleasedWhileBound,
-            "web/data".to_owned()
-        )]
-    );
+    let waits = VolumeNote::Waits(VolumeReason::ReleasedWhileBound, "web/data".to_owned());
+    assert_eq!(play.notes, [waits]);
     // Another one has the name, or none.
     for claim in [Some("another"), None] {
         let mut play = Play::of(Cluster::new());
         (play.cluster.cached_claim, play.cluster.claim) = (OwningClaim::Cached, claim);
-        play.does(&["read claim", "read volume", "delete", "remove", "patch"]);
+        play.does("read claim, read volume, delete, remove, patch");
     }
     // It is bound elsewhere: this one was made for it, and came too late.
     let mut play = Play::of(Cluster::new());
     (play.cluster.cached_claim, play.cluster.claim) = (OwningClaim::Cached, Some(UID));
     play.cluster.bound_to = Some("static");
-    play.does(&["read claim", "read volume", "delete", "remove", "patch"]);
+    play.does("read claim, read volume, delete, remove, patch");
     // Another UID, and bound to this one: somebody edited claimRef.
     let mut play = Play::of(Cluster::new());
     (play.cluster.cached_claim, play.cluster.claim) = (OwningClaim::Cached, Some("another"));
     play.cluster.bound_to = Some(NAME);
     assert!(matches!(play.plain(), Verdict::Rest(_)));
-    assert_eq!(play.take_done(), ["read claim"]);
+    play.did("read claim");
     // What does not say that it is gone says nothing.
     let mut play = Play::with(|cluster| cluster.cached_claim = OwningClaim::Cached);
     let unclear = |step: &VolumeStep, _: &mut Cluster| {
@@ -496,7 +496,7 @@ fn a_claim_that_is_there_keeps_its_volume() {
         read.then(|| VolumeEvent::ClaimRead(Err(error(ApiErrorKind::Unknown))))
     };
     assert!(matches!(play.attempt(unclear), Verdict::Failed(_)));
-    assert_eq!(play.take_done(), ["read claim"]);
+    play.did("read claim");
 }
 
 #[test]
@@ -563,10 +563,7 @@ fn the_last_look_before_the_call_is_live() {
         }
         None
     });
-    assert_eq!(
-        play.take_done(),
-        ["secret", "read volume", "secret", "delete", "remove", "patch"]
-    );
+    play.did("secret, read volume, secret, delete, remove, patch");
     // A change that the watch brings after the live read, before the call, is read live again.
     let mut play = Play::of(with_secret());
     let mut reads = 0;
@@ -579,10 +576,7 @@ fn the_last_look_before_the_call_is_live() {
         }
         Some(answer)
     });
-    assert_eq!(
-        play.take_done(),
-        ["secret", "read volume", "read volume", "delete", "remove", "patch"]
-    );
+    play.did("secret, read volume, read volume, delete, remove, patch");
 }
 
 #[test]
@@ -593,7 +587,7 @@ fn a_live_read_that_fails_deletes_nothing() {
             matches!(step, VolumeStep::ReadVolume).then(|| VolumeEvent::VolumeRead(Err(error(kind))))
         });
         assert!(matches!(verdict, Verdict::Failed(_)));
-        assert_eq!(play.take_done(), ["read volume"]);
+        play.did("read volume");
     }
 }
 
@@ -606,7 +600,7 @@ fn a_shared_handle_is_kept_until_the_other_is_gone() {
     assert!(play.take_done().is_empty());
     assert_eq!(play.waits(), [VolumeReason::HandleShared]);
     play.cluster.sharer = None;
-    play.does(&WHOLE);
+    play.does(WHOLE);
 }
 
 /// Two claims may be given one volume. Each of the PersistentVolumes would wait for the other one.
@@ -626,8 +620,7 @@ fn of_two_with_one_handle_that_go_one_is_deleted_with_its_volume_and_the_other_b
         assert!(play.take_done().is_empty());
         play.cluster.other = before;
     }
-    assert_eq!(play.plain(), Verdict::Done);
-    assert_eq!(play.take_done(), LEFT_TO_HEIR, "and no call");
+    play.does(LEFT_TO_HEIR);
     let is_left = |note: &&VolumeNote| matches!(note, VolumeNote::LeftTo(heir) if **heir == *first);
     assert_eq!(play.notes.iter().filter(is_left).count(), 1);
     assert!(
@@ -644,7 +637,7 @@ fn of_two_with_one_handle_that_go_one_is_deleted_with_its_volume_and_the_other_b
     assert!(matches!(play.plain(), Verdict::Rest(_)), "nothing holds that one");
     assert!(play.take_done().is_empty());
     play.cluster.sharer = None;
-    play.does(&WHOLE);
+    play.does(WHOLE);
 }
 
 /// The cache may show the other one as it was before a person kept or deleted it: it is the only record of the volume then.
@@ -681,7 +674,7 @@ fn a_driver_that_is_away_is_not_called() {
     assert!(matches!(play.plain(), Verdict::Rest(_)));
     assert!(play.take_done().is_empty() && play.notes.is_empty());
     play.cluster.is_away = false;
-    play.does(&WHOLE);
+    play.does(WHOLE);
 }
 
 #[test]
@@ -692,10 +685,8 @@ fn deletions_are_held_from_the_moment_at_which_the_settings_say_so() {
         None
     });
     assert_eq!(verdict, Verdict::Rest(Duration::from_mins(10)));
-    assert_eq!(
-        (play.take_done(), play.waits()),
-        (vec!["read volume"], vec![VolumeReason::Held])
-    );
+    play.did("read volume");
+    assert_eq!(play.waits(), [VolumeReason::Held]);
     play.cluster.policy.hold_deletions = false;
     assert_eq!(play.plain(), Verdict::Done);
 }
@@ -706,8 +697,7 @@ fn what_may_be_made_at_this_moment_is_not_deleted() {
     let open = |cached, live: bool| {
         let mut play = Play::with(|cluster| cluster.set("/status/phase", "Pending"));
         play.cluster.delete();
-        play.cluster
-            .set("/metadata/annotations/attacher.csi.dev~1reclaim", "Delete");
+        play.cluster.decide();
         play.cluster.makes_volume = true;
         play.cluster.cached_claim = cached;
         play.cluster.claim = live.then_some(UID);
@@ -747,14 +737,14 @@ fn an_answer_that_is_not_ok_is_asked_for_again() {
         let mut play = Play::of(Cluster::new());
         assert!(matches!(play.attempt(delete_fails(code)), Verdict::Failed(_)));
         assert_eq!(VolumeAttempt::new(play.memory.clone()).deletion(), known, "{code}");
-        assert_eq!(play.take_done(), ["read volume", "delete"]);
+        play.did("read volume, delete");
         assert!(play.cluster.volume.is_some());
-        assert_eq!(play.plain(), Verdict::Done);
-        assert_eq!(play.take_done(), WHOLE, "the next attempt reads it live again");
+        // The next attempt reads it live again.
+        play.does(WHOLE);
     }
     let mut play = Play::with(|cluster| cluster.policy.orphans = OrphanVolumePolicy::TreatNotFoundAsDeleted);
     assert_eq!(play.attempt(delete_fails(5)), Verdict::Done);
-    assert_eq!(play.take_done(), WHOLE);
+    play.did(WHOLE);
     assert!(play.is_told(|note| matches!(note, VolumeNote::Deleted(_, Some(_)))));
 }
 
@@ -766,7 +756,7 @@ fn a_policy_that_keeps_the_volume_ends_the_calls() {
     play.attempt(delete_fails(13));
     play.take_done();
     play.cluster.set("/spec/persistentVolumeReclaimPolicy", "Retain");
-    play.does(&["patch"]);
+    play.does("patch");
     assert!(play.is_told(|note| matches!(note, VolumeNote::PerhapsDeleted(handle) if **handle == *"vol-1")));
     let left = &play.cluster.volume.as_ref().unwrap()["metadata"]["finalizers"];
     assert!(!left.as_array().unwrap().contains(&json!(FINALIZER)));
@@ -802,9 +792,9 @@ fn what_is_known_to_be_deleted_is_not_called_for_again() {
     play.take_done();
     // Also by a role that ends.
     play.cluster.role = RolePhase::Stopping;
-    play.does(&["remove", "patch"]);
+    play.does("remove, patch");
     let mut play = Play::with(|cluster| cluster.role = RolePhase::Disabled);
-    play.does(&[]);
+    play.does("");
 }
 
 /// An AttacherConfig that is deleted waits for these.
@@ -824,7 +814,7 @@ fn a_role_that_is_switched_off_finishes_what_is_open_and_what_is_in_deletion() {
 
     let mut play = Play::with(|cluster| cluster.role = RolePhase::Stopping);
     play.cluster.delete();
-    play.does(&[]);
+    play.does("");
 }
 
 /// Two PersistentVolumes have one handle, and one of them is being deleted: it waits for the other one.
@@ -841,18 +831,17 @@ fn a_role_that_is_switched_off_lets_go_what_one_in_deletion_waits_for() {
         play
     };
     let mut play = beside(true);
-    play.does(&LEFT_TO_HEIR);
+    play.does(LEFT_TO_HEIR);
     assert!(play.cluster.volume.is_none());
 
     let mut play = beside(false);
-    assert_eq!(play.plain(), Verdict::Done);
-    assert!(play.take_done().is_empty(), "nobody is being deleted");
+    // Nobody is being deleted.
+    play.does("");
 
     let mut play = beside(true);
-    play.cluster.set("/status/phase", "Bound");
-    play.cluster.set("/metadata/finalizers", json!([]));
-    assert_eq!(play.plain(), Verdict::Done);
-    assert!(play.take_done().is_empty(), "it is in use");
+    play.cluster.unprotect();
+    // It is in use.
+    play.does("");
 }
 
 /// The volume is there, and no call can name it.
@@ -905,13 +894,12 @@ fn a_driver_that_deletes_no_volumes_is_not_asked_to() {
     }
     assert!(play.take_done().is_empty());
     play.cluster.driver.capabilities.create_delete_volume = true;
-    play.does(&["read volume", "delete", "patch"]);
+    play.does("read volume, delete, patch");
     assert!(play.memory.trouble().is_none());
     // Nobody would take our finalizer off.
     let mut play = Play::of(Cluster::new());
     play.cluster.driver.capabilities.create_delete_volume = false;
-    play.cluster.set("/status/phase", "Bound");
-    play.cluster.set("/metadata/finalizers", json!([]));
+    play.cluster.unprotect();
     assert_eq!(play.plain(), Verdict::Done);
     assert!(play.take_done().is_empty() && play.notes.is_empty());
 }
@@ -920,7 +908,7 @@ fn a_driver_that_deletes_no_volumes_is_not_asked_to() {
 fn nothing_is_called_or_written_without_the_lease() {
     let mut play = Play::with(|cluster| cluster.leads = false);
     assert_eq!(play.plain(), Verdict::LeaseLost);
-    assert_eq!(play.take_done(), ["read volume"]);
+    play.did("read volume");
     play.cluster.leads = true;
     let lost = |lost| {
         move |step: &VolumeStep, _: &mut Cluster| {
@@ -949,20 +937,18 @@ fn a_missing_secret_is_told_and_one_that_may_not_be_read_is_waited_for() {
     };
     let mut play = Play::of(with_secret());
     assert_eq!(play.attempt(answer(404)), Verdict::Done);
-    assert_eq!(play.take_done(), ["secret", "read volume", "delete", "remove", "patch"]);
+    play.did("secret, read volume, delete, remove, patch");
     assert!(play.is_told(|note| matches!(note, VolumeNote::WithoutSecret(secret) if *secret.name == *"s")));
     assert!(play.is_told(|note| matches!(note, VolumeNote::Calls(call) if call.secret.is_none())));
     let mut play = Play::of(with_secret());
     assert!(matches!(play.attempt(answer(403)), Verdict::Waits(_)));
-    assert_eq!(play.take_done(), ["secret"]);
+    play.did("secret");
     assert!(play.is_told(|note| matches!(note, VolumeNote::Refused(VolumeReason::SecretForbidden, _))));
 }
 
 #[test]
 fn a_write_from_a_stale_copy_is_followed_by_a_live_read() {
-    let mut play = Play::of(Cluster::new());
-    play.cluster.set("/status/phase", "Bound");
-    play.cluster.set("/metadata/finalizers", json!([]));
+    let mut play = Play::with(Cluster::unprotect);
     let mut times = 0;
     let verdict = play.attempt(|step, _| {
         times += u32::from(matches!(step, VolumeStep::Patch(_)));
@@ -970,10 +956,7 @@ fn a_write_from_a_stale_copy_is_followed_by_a_live_read() {
         is_stale.then(|| VolumeEvent::Written(Err(error(ApiErrorKind::Stale))))
     });
     assert_eq!(verdict, Verdict::Done);
-    assert_eq!(
-        play.take_done(),
-        ["patch", "read volume", "patch", "read volume", "patch"]
-    );
+    play.did("patch, read volume, patch, read volume, patch");
     let stale = patch_fails(ApiErrorKind::Stale);
     play.cluster.set("/metadata/finalizers", json!([]));
     assert!(matches!(play.attempt(stale), Verdict::Failed(_)), "it ends");
@@ -997,8 +980,7 @@ fn a_volume_that_was_never_bound_waits_for_a_person() {
     play.plain();
     assert_eq!(play.plain(), Verdict::Rest(Duration::from_mins(10)));
     assert_eq!(play.waits(), [VolumeReason::NeedsDecision]);
-    play.cluster
-        .set("/metadata/annotations/attacher.csi.dev~1reclaim", "Delete");
+    play.cluster.decide();
     assert_eq!(play.plain(), Verdict::Done);
     assert!(play.take_done().contains(&"delete"));
 }
@@ -1031,13 +1013,10 @@ fn one_that_no_provisioner_made_or_protected_waits_for_a_person() {
         play.cluster.set("/status/phase", phase);
         assert_eq!(play.plain(), Verdict::Rest(Duration::from_mins(10)));
     }
-    assert_eq!(
-        play.notes,
-        [VolumeNote::Waits(VolumeReason::NeedsDecision, String::new())]
-    );
+    let waits = VolumeNote::Waits(VolumeReason::NeedsDecision, String::new());
+    assert_eq!(play.notes, [waits]);
     assert!(play.take_done().is_empty());
-    play.cluster
-        .set("/metadata/annotations/attacher.csi.dev~1reclaim", "Delete");
+    play.cluster.decide();
     play.cluster.set("/status/phase", "Released");
     assert_eq!(play.plain(), Verdict::Done);
     assert!(play.take_done().contains(&"delete"));
@@ -1054,8 +1033,7 @@ fn one_that_was_deleted_before_it_was_bound_goes_when_a_person_says_so_and_its_c
         play.cluster.claim = Some(UID);
         play.plain();
         assert_eq!(play.waits(), [VolumeReason::NeedsDecision]);
-        play.cluster
-            .set("/metadata/annotations/attacher.csi.dev~1reclaim", "Delete");
+        play.cluster.decide();
         play.plain();
         assert!(!play.take_done().contains(&"delete"), "{phase}");
         assert_eq!(
@@ -1125,20 +1103,14 @@ fn what_waits_for_lists_asks_less_and_less_often() {
 /// The finalizer of a volume that is bound: nobody is told that a deletion failed.
 #[test]
 fn a_finalizer_that_cannot_be_put_on_is_no_failed_deletion() {
-    let mut play = Play::of(Cluster::new());
-    play.cluster.set("/status/phase", "Bound");
-    play.cluster.set("/metadata/finalizers", json!([]));
-    assert!(matches!(
-        play.attempt(patch_fails(ApiErrorKind::Forbidden)),
-        Verdict::Failed(_)
-    ));
+    let mut play = Play::with(Cluster::unprotect);
+    let verdict = play.attempt(patch_fails(ApiErrorKind::Forbidden));
+    assert!(matches!(verdict, Verdict::Failed(_)), "{verdict:?}");
     assert!(matches!(play.notes[..], [VolumeNote::NotWritten(_)]));
     // That of a volume of another driver is not put on.
-    let mut play = Play::of(Cluster::new());
-    play.cluster.set("/status/phase", "Bound");
-    play.cluster.set("/metadata/finalizers", json!([]));
+    let mut play = Play::with(Cluster::unprotect);
     play.cluster.set("/spec/csi/driver", "other");
-    play.does(&[]);
+    play.does("");
 }
 
 /// The policy is kept by a role that begins nothing, and the write has it as its condition.
@@ -1204,11 +1176,11 @@ fn a_refused_call_waits_for_its_secret() {
 fn a_volume_whose_id_was_answered_for_a_claim_is_not_deleted() {
     let mut play = Play::with(|cluster| cluster.is_created = true);
     assert!(matches!(play.plain(), Verdict::Rest(_)));
-    assert_eq!(play.take_done(), ["read volume"]);
+    play.did("read volume");
     let is_told = |note: &VolumeNote| matches!(note, VolumeNote::Waits(VolumeReason::HandleShared, ..));
     assert!(play.notes.iter().any(is_told), "{:?}", play.notes);
     play.cluster.is_created = false;
-    play.does(&["read volume", "delete", "remove", "patch"]);
+    play.does(WHOLE);
 }
 
 /// A request that is refused once is told; what the PersistentVolume waits for is told again after it.
