@@ -128,8 +128,6 @@ fn volumes_without_an_attachment_are_told_when_there_are_more_of_them() {
     let mut unknown = with(0, "");
     unknown.last_reconcile.as_mut().unwrap().without_attachment = None;
     let now = crate::supervisor::status::status(&facts(Some(&unknown)), &two, Timestamp::UNIX_EPOCH);
-    assert_eq!(
-        now.last_reconcile_sync.unwrap().without_attachment,
-        two.last_reconcile_sync.unwrap().without_attachment
-    );
+    let wanted = two.last_reconcile_sync.unwrap().without_attachment;
+    assert_eq!(now.last_reconcile_sync.unwrap().without_attachment, wanted);
 }

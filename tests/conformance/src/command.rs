@@ -109,10 +109,8 @@ mod tests {
         let values = [("{socket}", "/s s".to_owned()), ("{kubeconfig}", "/k".to_owned())];
         let flags = ["--a=1".to_owned(), "--b".to_owned()];
         let fill = |line: &str| Template::parse(line).unwrap().fill(&values, &flags);
-        assert_eq!(
-            fill("x --csi-address={socket}"),
-            ["x", "--csi-address=/s s", "--a=1", "--b"]
-        );
+        let wanted = ["x", "--csi-address=/s s", "--a=1", "--b"];
+        assert_eq!(fill("x --csi-address={socket}"), wanted);
         assert_eq!(fill("x {flags} {kubeconfig}"), ["x", "--a=1", "--b", "/k"]);
     }
 }

@@ -48,11 +48,8 @@ fn gce_handles(group: Group) -> Group {
             .await?;
             same("partition", &context(&t, "partition").await?.as_deref(), &Some("2"))?;
             let capability = t.published_as().await?.capability;
-            same(
-                "file system",
-                &capability.and_then(|it| it.fs_type).as_deref(),
-                &Some("ext4"),
-            )
+            let wanted = Some("ext4");
+            same("file system", &capability.and_then(|it| it.fs_type).as_deref(), &wanted)
         })
         .demands("without a zone the zone is left open; readOnly is kept")
         .safety("no-zone", |t| async move {
@@ -64,11 +61,8 @@ fn gce_handles(group: Group) -> Group {
             .await?;
             let call = t.published_as().await?;
             same("readonly", &call.readonly, &Some(true))?;
-            same(
-                "access mode",
-                &call.capability.map(|it| it.access_mode),
-                &Some("MULTI_NODE_READER_ONLY"),
-            )
+            let wanted = Some("MULTI_NODE_READER_ONLY");
+            same("access mode", &call.capability.map(|it| it.access_mode), &wanted)
         })
         .demands("ReadWriteMany becomes ReadWriteOnce")
         .scenario("access-mode", |t| async move {
@@ -79,11 +73,8 @@ fn gce_handles(group: Group) -> Group {
             })
             .await?;
             let capability = t.published_as().await?.capability;
-            same(
-                "access mode",
-                &capability.map(|it| it.access_mode),
-                &Some("SINGLE_NODE_MULTI_WRITER"),
-            )
+            let wanted = Some("SINGLE_NODE_MULTI_WRITER");
+            same("access mode", &capability.map(|it| it.access_mode), &wanted)
         })
 }
 

@@ -43,11 +43,8 @@ fn simple(group: Group) -> Group {
                 .into_iter()
                 .map(|it| it.reason)
                 .collect();
-            same(
-                "reasons of Events",
-                &reasons,
-                &vec![Some("ProvisioningSucceeded".to_owned())],
-            )
+            let wanted = vec![Some("ProvisioningSucceeded".to_owned())];
+            same("reasons of Events", &reasons, &wanted)
         })
         .peer_fails("it writes an Event at each attempt")
 }

@@ -232,11 +232,8 @@ async fn not_ours(t: Test) -> Outcome {
         t.not_deleted(&format!("{name}-volume"))?;
         stays(&t, name).await?;
         let volume = t.api::<PersistentVolume>().get(name).await?;
-        same(
-            "finalizers",
-            &volume.finalizers().first().map(String::as_str),
-            &Some("conformance.test/theirs"),
-        )?;
+        let wanted = Some("conformance.test/theirs");
+        same("finalizers", &volume.finalizers().first().map(String::as_str), &wanted)?;
     }
     Ok(())
 }

@@ -154,11 +154,8 @@ async fn forged(t: Test) -> Outcome {
         };
         claim.forge(&forged, &t.claim("b").name).await?;
         let volume = claim.bound().await?;
-        same(
-            &format!("name ({suffix})"),
-            &volume.name_any(),
-            &claim.volume_name().await?,
-        )?;
+        let wanted = claim.volume_name().await?;
+        same(&format!("name ({suffix})"), &volume.name_any(), &wanted)?;
         same(&format!("volumes ({suffix})"), &claim.handles().len(), &1)?;
         let called_for_theirs = claim
             .creates()

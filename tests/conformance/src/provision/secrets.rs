@@ -29,11 +29,8 @@ pub fn scenarios() -> Vec<Scenario> {
             claim.no_call()?;
             t.given_secret(&[("password", "x")]).await?;
             claim.bound().await?;
-            same(
-                "keys",
-                &claim.call_begins().await?.secret_keys,
-                &vec!["password".to_owned()],
-            )
+            let wanted = vec!["password".to_owned()];
+            same("keys", &claim.call_begins().await?.secret_keys, &wanted)
         })
         .demands("without its Secret a volume is deleted all the same, and an Event says so")
         .scenario("deletion", |t| async move {
@@ -125,11 +122,8 @@ async fn families(t: Test) -> Outcome {
         ("controllerExpandSecretRef", &default),
         ("nodeExpandSecretRef", &default),
     ] {
-        same(
-            field,
-            &spec["csi"][field],
-            &json!({ "namespace": NAMESPACE, "name": wanted }),
-        )?;
+        let expected = json!({ "namespace": NAMESPACE, "name": wanted });
+        same(field, &spec["csi"][field], &expected)?;
     }
     for (annotation, wanted) in [
         ("provisioner-deletion-secret-name", claim.name.as_str()),
@@ -140,11 +134,8 @@ async fn families(t: Test) -> Outcome {
         let is = volume.annotations().get(&format!("volume.kubernetes.io/{annotation}"));
         same(annotation, &is.map(String::as_str), &Some(wanted))?;
     }
-    same(
-        "keys",
-        &claim.call_begins().await?.secret_keys,
-        &vec!["password".to_owned()],
-    )?;
+    let expected = vec!["password".to_owned()];
+    same("keys", &claim.call_begins().await?.secret_keys, &expected)?;
     let parameters = claim.asked().await?.parameters;
     demand(!parameters.keys().any(|key| key.contains("secret")), || {
         format!("the driver is told the names of Secrets: {parameters:?}")

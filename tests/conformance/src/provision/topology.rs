@@ -87,11 +87,8 @@ fn tables(group: Group) -> Group {
                 let class = t.topology_class(suffix, binding, zones).await?;
                 let claim = t.claim_on(suffix, &class, node).await?;
                 let volume = claim.bound().await?;
-                same(
-                    suffix,
-                    &claim.asked_for(),
-                    &vec![(requisite.to_owned(), preferred.to_owned())],
-                )?;
+                let expected = vec![(requisite.to_owned(), preferred.to_owned())];
+                same(suffix, &claim.asked_for(), &expected)?;
                 let first = preferred.split(' ').next().unwrap_or_default();
                 same("zone of the PersistentVolume", &zone_of(&volume), &json!([first]))?;
             }
@@ -173,11 +170,8 @@ fn nodes(group: Group) -> Group {
             claim.no_call()?;
             claim.select(&t.claim("b").name).await?;
             claim.bound().await?;
-            same(
-                "asked for",
-                &claim.asked_for(),
-                &vec![("a b c".to_owned(), "b c a".to_owned())],
-            )
+            let wanted = vec![("a b c".to_owned(), "b c a".to_owned())];
+            same("asked for", &claim.asked_for(), &wanted)
         })
         .demands("killed while a call is uncertain, and its node is gone: it is repeated for its zone")
         .safety("uncertain-node-gone", |t| async move {

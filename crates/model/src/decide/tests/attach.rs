@@ -392,8 +392,6 @@ fn keys_of_an_older_publish_context_go() {
         .set("/status/attachmentMetadata", json!({"old": "1", "kept": "1"}));
     let mut world = ready().va(old).answer(Ok(context(&[("kept", "2"), ("new", "3")])));
     world.attempt();
-    assert_eq!(
-        world.attachment.unwrap()["status"]["attachmentMetadata"],
-        json!({"kept": "2", "new": "3"})
-    );
+    let wanted = json!({"kept": "2", "new": "3"});
+    assert_eq!(world.attachment.unwrap()["status"]["attachmentMetadata"], wanted);
 }

@@ -377,10 +377,7 @@ fn no_code_counts_as_detached() {
         world.attempt();
         let metadata = &world.attachment.as_ref().unwrap()["metadata"];
         assert_eq!(metadata["finalizers"], json!([FINALIZER, OTHER]), "code {code}");
-        assert_eq!(
-            world.log.last().unwrap(),
-            &format!("DERR(rpc error: {code})"),
-            "and no code is written"
-        );
+        let wanted = &format!("DERR(rpc error: {code})");
+        assert_eq!(world.log.last().unwrap(), wanted, "and no code is written");
     }
 }

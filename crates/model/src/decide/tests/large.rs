@@ -17,10 +17,8 @@ fn an_older_publish_context_is_replaced_as_a_whole() {
         .va(old.clone())
         .answer(Ok(BTreeMap::from([("new".to_owned(), "2".to_owned())])));
     world.attempt();
-    assert_eq!(
-        world.attachment.unwrap()["status"],
-        json!({"attached": true, "attachError": null, "attachmentMetadata": {"new": "2"}})
-    );
+    let wanted = json!({"attached": true, "attachError": null, "attachmentMetadata": {"new": "2"}});
+    assert_eq!(world.attachment.unwrap()["status"], wanted);
     let mut world = ready().va(old).answer(Ok(BTreeMap::new()));
     world.attempt();
     assert_eq!(world.attachment.unwrap()["status"], json!({"attached": true}));
@@ -155,9 +153,7 @@ fn a_stale_copy_does_not_put_our_finalizer_twice_on_a_long_list() {
         .iter()
         .filter(|step| step["op"] == "test")
         .collect();
-    assert_eq!(
-        tests[1],
-        &json!({"op": "test", "path": "/metadata/resourceVersion", "value": "7"})
-    );
+    let wanted = &json!({"op": "test", "path": "/metadata/resourceVersion", "value": "7"});
+    assert_eq!(tests[1], wanted);
     assert_eq!(tests.len(), 2);
 }

@@ -83,22 +83,14 @@ fn a_release_rests_on_every_entry_of_a_volume() {
     assert_eq!(evidence(&[]), ListedEvidence::Silent);
     assert_eq!(evidence(&[Some(&["n3"])]), ListedEvidence::NotThere);
     assert_eq!(evidence(&[Some(&[])]), ListedEvidence::NotThere);
-    assert_eq!(
-        evidence(&[Some(&["n1"]), Some(&["n3"])]),
-        at("n1"),
-        "one entry for each node"
-    );
+    let found = evidence(&[Some(&["n1"]), Some(&["n3"])]);
+    assert_eq!(found, at("n1"), "one entry for each node");
     assert_eq!(evidence(&[Some(&["n3"]), Some(&["n2"])]), at("n2"));
     assert_eq!(evidence(&[Some(&["n2"]), None]), at("n2"));
-    assert_eq!(
-        evidence(&[None, Some(&[])]),
-        ListedEvidence::Silent,
-        "the first does not say where"
-    );
+    let wanted = ListedEvidence::Silent;
+    assert_eq!(evidence(&[None, Some(&[])]), wanted, "the first does not say where");
     // A driver may list the place under another form of its ID.
-    assert_eq!(
-        evidence(&[Some(&["n3", "zone/n1"])]),
-        ListedEvidence::AtUnknown("zone/n1".to_owned())
-    );
+    let wanted = ListedEvidence::AtUnknown("zone/n1".to_owned());
+    assert_eq!(evidence(&[Some(&["n3", "zone/n1"])]), wanted);
     assert_eq!(evidence(&[Some(&["zone/n1", "n2"])]), at("n2"));
 }

@@ -354,11 +354,8 @@ fn an_in_tree_volume_is_known_by_its_name_if_it_is_older() {
             is_same,
             "{time} {in_tree}"
         );
-        assert_eq!(
-            is_claimed_for(&new, known, None, place, &old),
-            is_same,
-            "{time} {in_tree}"
-        );
+        let found = is_claimed_for(&new, known, None, place, &old);
+        assert_eq!(found, is_same, "{time} {in_tree}");
     }
 }
 

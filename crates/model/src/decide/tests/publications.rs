@@ -62,17 +62,13 @@ fn no_place_is_forgotten() {
     world.attempt();
     let annotations = &world.attachment.as_ref().unwrap()["metadata"]["annotations"];
     assert_eq!(annotations["csi.alpha.kubernetes.io/node-id"], json!("nodeID2"));
-    assert_eq!(
-        annotations["attacher.csi.dev/volume"],
-        json!(r#"{"handle":"handle1","former":[{"handle":"handle1","nodeID":"nodeID1"}]}"#)
-    );
+    let wanted = json!(r#"{"handle":"handle1","former":[{"handle":"handle1","nodeID":"nodeID1"}]}"#);
+    assert_eq!(annotations["attacher.csi.dev/volume"], wanted);
     world.attachment.as_mut().unwrap()["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z".into();
     world.log.clear();
     world.attempt();
-    assert_eq!(
-        world.log.join(" | "),
-        "unpub handle1 nodeID2 | unpub handle1 nodeID1 | FIN-"
-    );
+    let wanted = "unpub handle1 nodeID2 | unpub handle1 nodeID1 | FIN-";
+    assert_eq!(world.log.join(" | "), wanted);
 }
 
 /// A node that has its former ID again: what was called for the first claim is no result for the third one.
@@ -101,10 +97,8 @@ fn a_node_id_that_comes_back_is_published_to() {
         .noted_volume(&noted);
     let mut world = ready().va(claimed);
     world.attempt();
-    assert_eq!(
-        world.log.join(" | "),
-        "NOTE former handle1@nodeID2 | unpub handle1 nodeID2 | pub handle1 nodeID1 rw | ATT"
-    );
+    let wanted = "NOTE former handle1@nodeID2 | unpub handle1 nodeID2 | pub handle1 nodeID1 rw | ATT";
+    assert_eq!(world.log.join(" | "), wanted);
 }
 
 #[test]

@@ -148,12 +148,8 @@ fn an_answer_can_be_read_again() {
         for refusal in [of_request(&world), node_id()] {
             let answer = release_answer(&attachment, &refusal).unwrap();
             let answered = asked(stuck().annotation(RELEASE_REFUSED_ANNOTATION, &answer), &request);
-            assert_eq!(
-                decided(&answered),
-                "unpublish",
-                "{} bytes of {request:.40}",
-                answer.len()
-            );
+            let wanted = "unpublish";
+            assert_eq!(decided(&answered), wanted, "{} bytes of {request:.40}", answer.len());
             let text = refusal.to_string();
             let is_listed = matches!(refusal, ReleaseRefusal::ListedAtNode(_));
             assert!(is_listed || text.len() < 1000, "{} bytes in an Event", text.len());
@@ -278,11 +274,8 @@ fn what_the_evidence_allows() {
         (none, replaced(), evidence(not_there.clone()), Ok(Listing)),
     ];
     for (number, (proof, va, evidence, expected)) in rows.into_iter().enumerate() {
-        assert_eq!(
-            judged(&with(proof, va), &evidence),
-            expected,
-            "row {number}: {proof:?} {evidence:?}"
-        );
+        let found = judged(&with(proof, va), &evidence);
+        assert_eq!(found, expected, "row {number}: {proof:?} {evidence:?}");
     }
 }
 
@@ -292,10 +285,8 @@ fn a_listing_that_contradicts_an_attachment_is_no_proof_of_absence() {
     let contradicted = || Some("va-other".into());
     let at = ListedEvidence::At(NODE_ID.to_owned());
     assert_eq!(at.clone().doubted_for(contradicted()), at);
-    assert_eq!(
-        ListedEvidence::Silent.doubted_for(contradicted()),
-        ListedEvidence::Silent
-    );
+    let wanted = ListedEvidence::Silent;
+    assert_eq!(ListedEvidence::Silent.doubted_for(contradicted()), wanted);
     assert_eq!(ListedEvidence::NotThere.doubted_for(None), ListedEvidence::NotThere);
     let world = asked(stuck(), &request().to_string());
     let snapshot = world.snapshot().unwrap();
@@ -344,10 +335,8 @@ fn the_release_is_written_on_conditions() {
     let refusal = ReleaseRefusal::NoProof("why".to_owned());
     let answer = release_answer(&attachment, &refusal).unwrap();
     let parsed: Value = serde_json::from_str(&answer).unwrap();
-    assert_eq!(
-        (parsed["request"].as_str(), parsed["reason"].as_str()),
-        (Some(AT), Some("NoProof"))
-    );
+    let wanted = (Some(AT), Some("NoProof"));
+    assert_eq!((parsed["request"].as_str(), parsed["reason"].as_str()), wanted);
     let write = refuse_release(&attachment, &answer).unwrap();
     assert_eq!(write.body[2]["value"], json!(answer));
 }
@@ -363,10 +352,8 @@ fn what_is_released_is_settled_though_another_finalizer_keeps_it() {
         world.write(&write).unwrap();
         let metadata = &world.attachment.as_ref().unwrap()["metadata"];
         assert_eq!(metadata["finalizers"], json!(["a/b"]));
-        assert_eq!(
-            metadata["annotations"],
-            json!({RELEASE_ANNOTATION: request().to_string()})
-        );
+        let wanted = json!({RELEASE_ANNOTATION: request().to_string()});
+        assert_eq!(metadata["annotations"], wanted);
         assert_eq!(decided(&world), "Ignore(NothingToDetach)");
     }
 }
@@ -390,10 +377,7 @@ fn a_request_expires() {
         request["at"] = at.into();
         request["proof"] = "OutOfServiceTaint".into();
         let world = asked(stuck(), &request.to_string());
-        assert_eq!(
-            judged(&world, &evidence(ListedEvidence::NotThere)),
-            Err("Expired"),
-            "{at}"
-        );
+        let wanted = Err("Expired");
+        assert_eq!(judged(&world, &evidence(ListedEvidence::NotThere)), wanted, "{at}");
     }
 }

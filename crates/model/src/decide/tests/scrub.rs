@@ -191,11 +191,8 @@ fn printed(secret: &str) -> Vec<String> {
 fn what_stands_around_a_secret_stays() {
     const SECRET: &str = "p\"a\\s+s/w=o&r d";
     for form in printed(SECRET) {
-        assert_eq!(
-            scrub(&format!("before {form} after"), [SECRET]),
-            format!("before {STRIPPED} after"),
-            "{form}"
-        );
+        let wanted = format!("before {STRIPPED} after");
+        assert_eq!(scrub(&format!("before {form} after"), [SECRET]), wanted, "{form}");
     }
 }
 
@@ -220,11 +217,8 @@ fn an_encoding_that_is_broken_into_lines_hides_nothing() {
         for (width, line_end) in breaks {
             let lines: Vec<&[u8]> = form.as_bytes().chunks(width).collect();
             let broken = String::from_utf8(lines.join(line_end.as_bytes())).unwrap();
-            assert_eq!(
-                scrub(&format!("before\n{broken}\nafter"), [SECRET]),
-                format!("before\n{STRIPPED}\nafter"),
-                "{broken}"
-            );
+            let wanted = format!("before\n{STRIPPED}\nafter");
+            assert_eq!(scrub(&format!("before\n{broken}\nafter"), [SECRET]), wanted, "{broken}");
         }
     }
 }
@@ -317,10 +311,8 @@ fn a_search_that_takes_too_long_shows_nothing() {
     let secret = format!("{}b", "a".repeat(1 << 20));
     let text = "a".repeat(4 << 20);
     let scrubbed = scrub(&text, [secret.as_str()]);
-    assert_eq!(
-        scrubbed,
-        format!("{STRIPPED} (the text took too long to be searched for secrets)")
-    );
+    let wanted = format!("{STRIPPED} (the text took too long to be searched for secrets)");
+    assert_eq!(scrubbed, wanted);
     // An answer of blanks alone is none.
     let blanks = " \n".repeat(1 << 12);
     assert_eq!(scrub(&blanks, [secret.as_str()]), blanks);

@@ -628,10 +628,8 @@ fn a_marker_that_another_process_has_written_is_not_taken_off_for_a_refusal_of_o
         }
         _ => None,
     });
-    assert_eq!(
-        play.take_done(),
-        ["patch", "create", "patch", "read claim", "patch", "create", "save"]
-    );
+    let wanted = ["patch", "create", "patch", "read claim", "patch", "create", "save"];
+    assert_eq!(play.take_done(), wanted);
 }
 
 /// Whether the marker is that of this process.
@@ -917,10 +915,8 @@ fn a_refused_claim_that_nobody_wants_any_more_is_let_go_without_another_call() {
             let verdict = play.call(Some(code), make_unwanted);
             let told = play.told(|note| matches!(note, ClaimNote::CallFailed(_, _, false)));
             assert_eq!(told, 1, "{:?}", play.notes);
-            assert_eq!(
-                (verdict, play.take_done()),
-                (Verdict::Done, vec!["patch", "create", "patch"])
-            );
+            let wanted = (Verdict::Done, vec!["patch", "create", "patch"]);
+            assert_eq!((verdict, play.take_done()), wanted);
             assert!(!play.cluster.carries_marker());
         }
     }

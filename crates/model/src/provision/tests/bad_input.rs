@@ -108,14 +108,10 @@ fn answered(change: impl FnOnce(&mut AnsweredVolume)) -> Result<NewVolume, Inval
 
 #[test]
 fn answers_of_the_driver() {
-    assert_eq!(
-        answered(|answer| answer.handle = "h".repeat(10 << 10).into()),
-        Err(InvalidAnswer::LongHandle(10 << 10))
-    );
-    assert_eq!(
-        answered(|answer| answer.handle = "".into()),
-        Err(InvalidAnswer::EmptyHandle)
-    );
+    let wanted = Err(InvalidAnswer::LongHandle(10 << 10));
+    assert_eq!(answered(|answer| answer.handle = "h".repeat(10 << 10).into()), wanted);
+    let wanted = Err(InvalidAnswer::EmptyHandle);
+    assert_eq!(answered(|answer| answer.handle = "".into()), wanted);
 }
 
 /// Its ID is known, so that it can be deleted; and what is too large is kept nowhere.
@@ -140,10 +136,8 @@ fn answers_of_the_driver_that_are_too_large() {
     assert!(most.is_usable() && most.topology.len() == MAX_TERMS);
     let all_labels = answered(|answer| answer.topology = vec![wide(1000)]).unwrap();
     assert!(all_labels.is_usable() && all_labels.topology == [wide(1000)]);
-    assert_eq!(
-        fault(&|answer| answer.topology = vec![wide(2000)]),
-        VolumeFault::TopologyTooLarge(104_890)
-    );
+    let wanted = VolumeFault::TopologyTooLarge(104_890);
+    assert_eq!(fault(&|answer| answer.topology = vec![wide(2000)]), wanted);
     assert!(matches!(
         fault(&|answer| answer.context = context.clone().into()),
         VolumeFault::ContextTooLarge(_)
@@ -161,11 +155,8 @@ fn claims_that_make_no_sense() {
         ("/spec/resources", json!(null), "invalid_claim"),
         ("/metadata/uid", json!(""), "invalid_claim"),
     ] {
-        assert_eq!(
-            refused(&world().set(pointer, value.clone())).reason(),
-            reason,
-            "{pointer} {value}"
-        );
+        let found = refused(&world().set(pointer, value.clone())).reason();
+        assert_eq!(found, reason, "{pointer} {value}");
     }
     let long = refused(&world().set("/spec/resources/requests/storage", "9".repeat(100_000)));
     assert!(long.to_string().len() < 300);

@@ -748,26 +748,18 @@ fn what_is_known_after_the_volume_is_saved() {
         |known: Creation, world: ClaimWorld| known.revised(&claim_of(&world.claim), world.gone, Some(&saved), None);
     assert!(revise(created(), world().marked()).is_uncertain());
     assert_eq!(revise(created(), world()), Creation::Never);
-    assert_eq!(
-        revise(uncertain(&world()), world()),
-        Creation::Never,
-        "the answer to taking the marker off was lost"
-    );
+    let found = revise(uncertain(&world()), world());
+    assert_eq!(found, Creation::Never, "the answer to taking the marker off was lost");
     assert!(revise(uncertain(&world()), world().marked()).is_uncertain());
     let gone = world().marked().deleting().removed();
-    assert_eq!(
-        revise(uncertain(&world()), gone),
-        Creation::Never,
-        "its last copy may be old"
-    );
+    let wanted = Creation::Never;
+    assert_eq!(revise(uncertain(&world()), gone), wanted, "its last copy may be old");
     assert_eq!(revise(Creation::Refused, world()), Creation::Refused);
     let mut second = new_volume(&world());
     second.handle = "vol-2".into();
     let second = Creation::Created(Box::new(second));
     assert_eq!(revise(second.clone(), world().marked()), second, "the driver made two");
     let other = world().set("/metadata/uid", "other");
-    assert_eq!(
-        revise(created(), other.clone()),
-        created().revised(&claim_of(&other.claim), false, None, None)
-    );
+    let wanted = created().revised(&claim_of(&other.claim), false, None, None);
+    assert_eq!(revise(created(), other.clone()), wanted);
 }

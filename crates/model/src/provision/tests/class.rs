@@ -226,10 +226,8 @@ fn each_access_mode_is_mapped_alone() {
     for (name, coarse, fine) in rows {
         let world = world().set("/spec/accessModes", json!([name]));
         assert_eq!(modes(&world), [coarse]);
-        assert_eq!(
-            modes(&world.with(|world| world.driver.capabilities.single_node_multi_writer = true)),
-            [fine]
-        );
+        let found = modes(&world.with(|world| world.driver.capabilities.single_node_multi_writer = true));
+        assert_eq!(found, [fine]);
     }
     let two = world().set("/spec/accessModes", json!(["ReadOnlyMany", "ReadWriteOnce"]));
     assert_eq!(modes(&two), [MultiNodeReaderOnly, SingleNodeWriter]);

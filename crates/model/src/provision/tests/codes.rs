@@ -132,7 +132,8 @@ fn what_an_answer_says_of_an_earlier_call() {
             panic!("{:?}", once.0)
         };
         for second in [2, code] {
-            assert_eq!(settle(&world(), &once.0, Some(second)).0, Creation::Refused);
+            let wanted = Creation::Refused;
+            assert_eq!(settle(&world(), &once.creation, Some(second)).creation, wanted);
         }
         let between = settle(&world(), &once.0, Some(4));
         assert!(settle(&world(), &between.0, Some(13)).0.is_uncertain());
@@ -142,11 +143,13 @@ fn what_an_answer_says_of_an_earlier_call() {
     assert_eq!(settle(&world(), &Creation::Never, Some(6)).0, Creation::Refused);
     for code in [7, 12, 16] {
         let shut_out = settle(&world(), &first, Some(code));
-        assert!(shut_out.0.is_uncertain() && shut_out.1 == CreateOutcome::Uncertain);
-        assert_eq!(settle(&world(), &Creation::Never, Some(code)).0, Creation::Refused);
+        assert!(shut_out.creation.is_uncertain() && shut_out.outcome == CreateOutcome::Uncertain);
+        let wanted = Creation::Refused;
+        assert_eq!(settle(&world(), &Creation::Never, Some(code)).creation, wanted);
     }
     for code in [3, 5] {
-        assert_eq!(settle(&world(), &first, Some(code)).0, Creation::Refused, "{code}");
+        let wanted = Creation::Refused;
+        assert_eq!(settle(&world(), &first, Some(code)).creation, wanted, "{code}");
     }
     assert!(settle(&world(), &Creation::Refused, None).0.is_uncertain());
 }
@@ -165,7 +168,8 @@ fn only_the_node_of_the_call_is_taken_off() {
         world.annotate("volume.kubernetes.io/selected-node", "n2"),
     ] {
         let settled = exhausted(&other);
-        assert_eq!((settled.0, settled.1), (Creation::Refused, CreateOutcome::Failed));
+        let wanted = (Creation::Refused, CreateOutcome::Failed);
+        assert_eq!((settled.creation, settled.outcome), wanted);
     }
 }
 
@@ -188,10 +192,8 @@ fn answers_with_ok() {
     assert_eq!(size(answer(|volume| volume.capacity_bytes = 2 * GI)), (2 * GI, None));
     let fault = VolumeFault::Undersized { asked: GI, answered: 1 };
     assert_eq!(size(answer(|volume| volume.capacity_bytes = 1)), (1, Some(fault)));
-    assert_eq!(
-        answer(|volume| volume.capacity_bytes = 1).1,
-        CreateOutcome::Faulty(fault)
-    );
+    let wanted = CreateOutcome::Faulty(fault);
+    assert_eq!(answer(|volume| volume.capacity_bytes = 1).outcome, wanted);
 
     let invalid = |settled: (Creation, CreateOutcome)| {
         assert!(settled.0.is_uncertain());
@@ -200,10 +202,8 @@ fn answers_with_ok() {
             other => panic!("{other:?}"),
         }
     };
-    assert_eq!(
-        invalid(answer(|volume| volume.handle = " ".into())),
-        InvalidAnswer::EmptyHandle
-    );
+    let wanted = InvalidAnswer::EmptyHandle;
+    assert_eq!(invalid(answer(|volume| volume.handle = " ".into())), wanted);
     let negative = answer(|volume| volume.capacity_bytes = -1);
     assert!(
         matches!(

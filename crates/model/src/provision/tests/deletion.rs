@@ -714,10 +714,8 @@ fn what_may_be_made_at_this_moment_is_not_deleted() {
     );
     for cached in [OwningClaim::Cached, OwningClaim::NotCached, OwningClaim::Unknown] {
         let (mut play, verdict) = open(cached, false);
-        assert_eq!(
-            (verdict, play.waits()),
-            (Verdict::Rest(Duration::from_millis(200)), vec![])
-        );
+        let wanted = (Verdict::Rest(Duration::from_millis(200)), vec![]);
+        assert_eq!((verdict, play.waits()), wanted);
         // Each look is a request.
         assert_eq!(play.plain(), Verdict::Rest(Duration::from_millis(400)));
         let done = play.take_done();
@@ -1036,10 +1034,8 @@ fn one_that_was_deleted_before_it_was_bound_goes_when_a_person_says_so_and_its_c
         play.cluster.decide();
         play.plain();
         assert!(!play.take_done().contains(&"delete"), "{phase}");
-        assert_eq!(
-            play.waits(),
-            [VolumeReason::NeedsDecision, VolumeReason::ReleasedWhileBound]
-        );
+        let wanted = [VolumeReason::NeedsDecision, VolumeReason::ReleasedWhileBound];
+        assert_eq!(play.waits(), wanted);
         // The cache alone is not believed: a claim that was made a moment ago is not in it yet.
         play.cluster.cached_claim = OwningClaim::NotCached;
         play.plain();
@@ -1081,10 +1077,8 @@ fn one_that_is_gone_after_its_volume_is_told_as_released() {
     play.attempt(lost);
     play.notes.clear();
     let mut attempt = VolumeAttempt::new(play.memory.clone());
-    assert_eq!(
-        attempt.next(&play.cluster, VolumeEvent::Begin),
-        VolumeStep::End(Verdict::Done)
-    );
+    let wanted = VolumeStep::End(Verdict::Done);
+    assert_eq!(attempt.next(&play.cluster, VolumeEvent::Begin), wanted);
     assert_eq!(attempt.take_notes(), [VolumeNote::Released]);
     assert!(attempt.volume().is_some(), "what was released can be named");
 }

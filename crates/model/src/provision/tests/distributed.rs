@@ -71,16 +71,10 @@ fn what_is_answered_decides_whether_provisioning_begins() {
         (Err(ApiError::garbled("no list")), Some(Syncing), None),
     ];
     for (listed, starting, working) in rows {
-        assert_eq!(
-            reason(check_central(DRIVER, listed.clone(), false)),
-            starting,
-            "{listed:?}"
-        );
-        assert_eq!(
-            reason(check_central(DRIVER, listed.clone(), true)),
-            working,
-            "{listed:?}"
-        );
+        let found = reason(check_central(DRIVER, listed.clone(), false));
+        assert_eq!(found, starting, "{listed:?}");
+        let found = reason(check_central(DRIVER, listed.clone(), true));
+        assert_eq!(found, working, "{listed:?}");
     }
 }
 

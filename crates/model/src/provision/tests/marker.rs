@@ -30,11 +30,8 @@ fn what_is_recorded() {
     );
     let delayed = written(&world().delayed());
     assert_eq!(delayed["node"], "n1");
-    assert_eq!(
-        (&delayed["segment"], delayed.get("first")),
-        (&json!({"zone": "a"}), None),
-        "the same is written once"
-    );
+    let found = (&delayed["segment"], delayed.get("first"));
+    assert_eq!(found, (&json!({"zone": "a"}), None), "the same is written once");
     assert_eq!(delayed["requisite"].as_str().map(str::len), Some(32));
     let short = written(&world().with(|world| world.policy.volume_name_uuid_length = Some(16)));
     assert_eq!(short["uuidLength"], 16);
@@ -50,10 +47,8 @@ fn what_is_recorded_is_what_the_next_call_is_made_with() {
     let moved = world().delayed().marked_with(&written(&world().delayed()));
     let moved = refused(moved).annotate("volume.kubernetes.io/selected-node", "n2");
     let marker = written(&moved);
-    assert_eq!(
-        (&marker["node"], &marker["segment"], marker.get("first")),
-        (&json!("n2"), &json!({"zone": "b"}), None)
-    );
+    let wanted = (&json!("n2"), &json!({"zone": "b"}), None);
+    assert_eq!((&marker["node"], &marker["segment"], marker.get("first")), wanted);
     // What was written is enough.
     let done = moved.marked_with(&marker);
     assert!(
@@ -129,10 +124,8 @@ fn the_secret_of_the_open_call_stays() {
     assert_eq!(secret_of(&gone), "web/red-data");
     // After a refusal the next call is a first one.
     let refused = restarted().creation(crate::provision::Creation::Refused);
-    assert_eq!(
-        written(&refused)["secret"],
-        json!({"namespace": "web", "name": "blue-data"})
-    );
+    let wanted = json!({"namespace": "web", "name": "blue-data"});
+    assert_eq!(written(&refused)["secret"], wanted);
     // A former release recorded none.
     let mut before = first.clone();
     before.as_object_mut().unwrap().remove("secret");
@@ -281,41 +274,28 @@ fn whose_it_is() {
         state(world().marked_with(&marker))
     };
     assert_eq!(state(world()), MarkerState::Absent);
-    assert_eq!(
-        state(world().annotate(MARKER, &marker_json().to_string())),
-        MarkerState::Absent,
-        "the annotation alone"
-    );
+    let found = state(world().annotate(MARKER, &marker_json().to_string()));
+    assert_eq!(found, MarkerState::Absent, "the annotation alone");
     assert!(state(world().marked()).is_recorded());
-    assert_eq!(
-        with("/driver", json!("other")),
-        MarkerState::OfAnotherDriver("other".into())
-    );
+    let wanted = MarkerState::OfAnotherDriver("other".into());
+    assert_eq!(with("/driver", json!("other")), wanted);
     let mut copied = marker_json();
     (copied["uid"], copied["since"]) = (json!("of another claim"), json!("2025-01-01T00:00:00Z"));
     let restored = || world().set("/metadata/creationTimestamp", json!("2026-01-01T00:00:00Z"));
     assert_eq!(state(restored().marked_with(&copied)), MarkerState::Copied);
-    assert_eq!(
-        state(world().marked_with(&copied)),
-        MarkerState::Own(None),
-        "nobody knows which is older"
-    );
+    let found = state(world().marked_with(&copied));
+    assert_eq!(found, MarkerState::Own(None), "nobody knows which is older");
     copied["driver"] = json!("other");
-    assert_eq!(
-        state(restored().marked_with(&copied)),
-        MarkerState::Copied,
-        "of another driver"
-    );
+    let wanted = MarkerState::Copied;
+    assert_eq!(state(restored().marked_with(&copied)), wanted, "of another driver");
     let restored_claim = claim_of(&restored().marked_with(&copied).claim);
     assert_eq!(
         MarkerState::of(&restored_claim, "third"),
         MarkerState::OfAnotherDriver("other".into()),
         "a driver that has nothing to do with the claim"
     );
-    assert_eq!(
-        state(world().marked_with(&copied)),
-        MarkerState::OfAnotherDriver("other".into())
-    );
+    let wanted = MarkerState::OfAnotherDriver("other".into());
+    assert_eq!(state(world().marked_with(&copied)), wanted);
     for unread in [
         with("/uid", json!("of a claim that was made earlier")),
         with("/since", json!("yesterday")),
@@ -529,10 +509,8 @@ fn hundreds_of_topology_keys_are_recorded() {
         let ClaimAction::Create(again) = again.with(|world| world.marker_is_own = true).decide().action else {
             panic!("{count}: no call")
         };
-        assert_eq!(
-            (&again.segment, &again.accessibility),
-            (&plan.segment, &plan.accessibility)
-        );
+        let wanted = (&plan.segment, &plan.accessibility);
+        assert_eq!((&again.segment, &again.accessibility), wanted);
     }
 }
 

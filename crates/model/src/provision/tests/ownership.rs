@@ -143,11 +143,8 @@ fn which_volumes_are_deleted() {
     ];
     for (name, world, is_deleted) in rows.iter().chain(&with_finalizer) {
         let action = world.decide().action;
-        assert_eq!(
-            matches!(action, ProvisionedVolumeAction::Delete(_)),
-            *is_deleted,
-            "{name}: {action:?}"
-        );
+        let found = matches!(action, ProvisionedVolumeAction::Delete(_));
+        assert_eq!(found, *is_deleted, "{name}: {action:?}");
     }
     tally("library TestShouldDelete", rows.len());
     tally("library TestShouldDeleteWithFinalizer", with_finalizer.len());
@@ -217,11 +214,8 @@ fn what_needs_no_work() {
         let action = world.decide().action;
         assert!(needed || action == ProvisionedVolumeAction::Ignore, "{action:?}");
         let held = world.clone().with(|world| world.policy.hold_deletions = true).decide();
-        assert_eq!(
-            is_released(&volume, &driver()),
-            held.reason == VolumeReason::Held,
-            "{held:?}"
-        );
+        let wanted = held.reason == VolumeReason::Held;
+        assert_eq!(is_released(&volume, &driver()), wanted, "{held:?}");
         needed
     };
     let pv = volume_world;

@@ -149,10 +149,8 @@ fn all_that_may_be_said() {
     );
     let spec = &volume["spec"];
     assert_eq!(spec["capacity"]["storage"], "3Gi");
-    assert_eq!(
-        (&spec["volumeMode"], &spec["mountOptions"]),
-        (&json!("Filesystem"), &json!(["noatime", "ro"]))
-    );
+    let wanted = (&json!("Filesystem"), &json!(["noatime", "ro"]));
+    assert_eq!((&spec["volumeMode"], &spec["mountOptions"]), wanted);
     assert_eq!(
         spec["nodeAffinity"]["required"]["nodeSelectorTerms"][0]["matchExpressions"][0]["values"],
         json!(["a"])

@@ -19,10 +19,8 @@ fn a_claim_keeps_what_is_read() {
             .claim,
     );
     assert_eq!((&*claim.namespace, &*claim.name, &*claim.class), ("web", "data", "old"));
-    assert_eq!(
-        (claim.phase, &*claim.access_modes),
-        (ClaimPhase::Pending, &[ClaimAccessMode::ReadWriteOnce][..])
-    );
+    let wanted = (ClaimPhase::Pending, &[ClaimAccessMode::ReadWriteOnce][..]);
+    assert_eq!((claim.phase, &*claim.access_modes), wanted);
     assert_eq!((claim.selected_node, claim.requested.as_deref()), (None, Some("1Gi")));
     assert_eq!(claim.annotations.get("x/y"), Some("z"));
     assert!(claim.has_annotations && claim.annotations_left_out == 0 && !claim.has_selector);
@@ -31,11 +29,8 @@ fn a_claim_keeps_what_is_read() {
             .annotate("volume.beta.kubernetes.io/storage-provisioner", "beta")
             .claim,
     );
-    assert_eq!(
-        both.provisioner.as_deref(),
-        Some(super::builders::DRIVER),
-        "the current key counts"
-    );
+    let wanted = Some(super::builders::DRIVER);
+    assert_eq!(both.provisioner.as_deref(), wanted, "the current key counts");
     let source = json!({"kind": "PersistentVolumeClaim", "name": "other"});
     let source = claim_of(&world().set("/spec/dataSourceRef", source).claim)
         .data_source
@@ -59,10 +54,8 @@ fn a_bound_claim_is_small() {
 fn a_volume_keeps_what_is_read() {
     let read = |world: VolumeWorld| volume_of(&world.volume).lifecycle;
     let lifecycle = read(volume_world());
-    assert_eq!(
-        (lifecycle.phase, lifecycle.finalizer_at.as_deref()),
-        (VolumePhase::Released, Some(&[1][..]))
-    );
+    let wanted = (VolumePhase::Released, Some(&[1][..]));
+    assert_eq!((lifecycle.phase, lifecycle.finalizer_at.as_deref()), wanted);
     assert_eq!(lifecycle.deletion_secret, DeletionSecret::None);
     assert_eq!(
         read(volume_world().set("/metadata/annotations", json!({"a": "b"}))).deletion_secret,

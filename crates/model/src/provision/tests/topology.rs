@@ -275,17 +275,12 @@ fn each_key_set_counts() {
         selected: true,
         ..mixed()
     };
-    assert_eq!(
-        selected.ask().unwrap().unwrap().requisite.to_vec(),
-        segments("zone=1|zone=2|zone=3")
-    );
+    let expected = segments("zone=1|zone=2|zone=3");
+    assert_eq!(selected.ask().unwrap().unwrap().requisite.to_vec(), expected);
     let incomplete = Query::new(&["zone=1", "zone=2"], &["rack zone", "zone"]);
     let found = incomplete.ask().unwrap().unwrap().requisite.to_vec();
-    assert_eq!(
-        found,
-        segments("zone=1|zone=2"),
-        "a node counts for the key set that it has"
-    );
+    let expected = segments("zone=1|zone=2");
+    assert_eq!(found, expected, "a node counts for the key set that it has");
 }
 
 /// TestPreferredTopologies: what is allowed, labels and keys of the nodes, what is preferred (`!` for an error), and what is
@@ -356,11 +351,8 @@ fn the_volumes_of_a_set_are_spread() {
         assert_eq!(preferred, sorted, "{claim}");
     }
     tally("TestStatefulSetSpreading", rows.len());
-    assert_eq!(
-        spread_position("a-b-5"),
-        spread_position("c-b-5"),
-        "the claims of one pod"
-    );
+    let wanted = spread_position("c-b-5");
+    assert_eq!(spread_position("a-b-5"), wanted, "the claims of one pod");
     assert_eq!(spread_position("web").index, 0);
     assert_eq!(spread_position("web-+1").index, 0, "no number of a pod");
     assert_eq!(spread_position("web-99999999999").index, 0);
@@ -435,11 +427,8 @@ fn terms_are_sorted_and_compared() {
         ("instance=i", "zone=a", false),
     ];
     for (part, whole, is_subset) in subsets {
-        assert_eq!(
-            segment(part).is_subset_of(&segment(whole)),
-            is_subset,
-            "{part} in {whole}"
-        );
+        let shown = segment(part).is_subset_of(&segment(whole));
+        assert_eq!(shown, is_subset, "{part} in {whole}");
     }
     tally("TestTopologyTermSubset", subsets.len());
 }
@@ -475,11 +464,8 @@ fn what_was_recorded_comes_first_after_the_node_is_gone() {
             ..before
         };
         let again = after.ask().unwrap().unwrap();
-        assert_eq!(
-            again.preferred.first(),
-            first.preferred.first(),
-            "{strict} {selected} {allowed}"
-        );
+        let wanted = first.preferred.first();
+        assert_eq!(again.preferred.first(), wanted, "{strict} {selected} {allowed}");
         assert!(again.requisite.contains(&again.preferred[0]));
         assert!(!strict || !selected || again == first);
         // With no nodes at all it is still the same first term.

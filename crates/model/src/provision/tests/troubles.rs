@@ -268,10 +268,8 @@ fn of_objects_that_are_as_old_always_the_same_is_named() {
     for since in [Some(50), None] {
         let first = shown([0, 1, 2], since);
         assert!(first.contains("web/a"), "{first}");
-        assert_eq!(
-            [shown([2, 1, 0], since), shown([1, 2, 0], since)],
-            [first.clone(), first]
-        );
+        let wanted = [first.clone(), first];
+        assert_eq!([shown([2, 1, 0], since), shown([1, 2, 0], since)], wanted);
     }
 }
 
@@ -329,10 +327,8 @@ fn every_finding_of_provisioning_has_its_trouble_and_its_reason() {
         let is_of_provisioning = ConditionType::is_of_provisioning(kind.condition().0.as_str());
         assert!(is_of_provisioning, "{kind:?}");
     }
-    assert_eq!(
-        FindingKind::of_role(true).count() + FindingKind::of_role(false).count(),
-        FindingKind::ALL.len()
-    );
+    let found = FindingKind::of_role(true).count() + FindingKind::of_role(false).count();
+    assert_eq!(found, FindingKind::ALL.len());
 }
 
 /// Words that a driver sends are bounded.

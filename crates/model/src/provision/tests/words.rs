@@ -31,10 +31,8 @@ fn what_is_fixed_in_a_claim_is_to_be_created_anew() {
 
 #[test]
 fn the_notes_that_users_of_the_sidecar_search_for() {
-    assert_eq!(
-        event::provisioning("web", "data"),
-        "External provisioner is provisioning volume for claim \"web/data\""
-    );
+    let wanted = "External provisioner is provisioning volume for claim \"web/data\"";
+    assert_eq!(event::provisioning("web", "data"), wanted);
     let both = || json!(["ReadWriteOnce", "ReadOnlyMany"]);
     // A driver that attaches nothing takes any of them.
     for told in [succeeded(json!(["ReadWriteOnce"]), true), succeeded(both(), false)] {
@@ -55,15 +53,11 @@ fn the_notes_that_users_of_the_sidecar_search_for() {
         held,
         "Volume provisioning failed with infeasible error. Retries will be delayed. rpc error: code = InvalidArgument desc = no (attempt 1, next retry in 300 s)"
     );
-    assert_eq!(
-        event::failed("x", false, 3, Some(Duration::from_millis(100))),
-        "x (attempt 3, next retry in 1 s)"
-    );
+    let wanted = "x (attempt 3, next retry in 1 s)";
+    assert_eq!(event::failed("x", false, 3, Some(Duration::from_millis(100))), wanted);
     assert_eq!(event::failed("x", true, 3, None), "x (attempt 3)");
-    assert_eq!(
-        event::waits("x", 3, Duration::from_secs(8)),
-        "x (attempt 3, next retry in 8 s, or when what it waits for changes)"
-    );
+    let wanted = "x (attempt 3, next retry in 8 s, or when what it waits for changes)";
+    assert_eq!(event::waits("x", 3, Duration::from_secs(8)), wanted);
     assert_eq!(
         event::volume_waits(VolumeReason::StillAttached, &volume_of(&volume_json()), "n1").unwrap(),
         format!("persistentvolume {NAME} is still attached to node n1, waiting for detach")
@@ -162,15 +156,11 @@ fn reasons_are_words_and_none_stands_twice() {
     let level = |reason: ClaimReason| ProvisionEventReason::of_claim(reason).level();
     assert_eq!(level(ClaimReason::ClassMissing), EventType::Warning);
     assert_eq!(level(ClaimReason::NodeGone), EventType::Normal);
-    assert_eq!(
-        ProvisionEventReason::of_claim(ClaimReason::NameTaken),
-        ProvisionEventReason::ProvisioningNameTaken
-    );
+    let wanted = ProvisionEventReason::ProvisioningNameTaken;
+    assert_eq!(ProvisionEventReason::of_claim(ClaimReason::NameTaken), wanted);
     assert_eq!(level(ClaimReason::HandleShared), EventType::Warning);
-    assert_eq!(
-        ProvisionEventReason::of_claim(ClaimReason::HandleShared),
-        ProvisionEventReason::HandleShared
-    );
+    let wanted = ProvisionEventReason::HandleShared;
+    assert_eq!(ProvisionEventReason::of_claim(ClaimReason::HandleShared), wanted);
 }
 
 /// The Lease of the sidecar has the driver's name alone.

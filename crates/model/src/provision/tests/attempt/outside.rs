@@ -248,11 +248,8 @@ fn a_volume_of_another_is_kept_when_the_claim_goes() {
         ClaimStep::Patch(_) => Some(ClaimEvent::Patched(Err(status(403)))),
         _ => None,
     });
-    assert_eq!(
-        (play.take_done(), told(&play)),
-        (vec!["create", "patch"], 0),
-        "it is found out"
-    );
+    let wanted = (vec!["create", "patch"], 0);
+    assert_eq!((play.take_done(), told(&play)), wanted, "it is found out");
     play.attempt(|_, _| None);
     assert_eq!((play.take_done(), told(&play)), (vec!["patch"], 1), "and let go");
     assert!(!play.cluster.carries_marker());
@@ -366,11 +363,8 @@ fn what_changes_during_a_call_is_tried_at_once() {
     });
     play.take_done();
     play.attempt(|_, _| None);
-    assert_eq!(
-        play.take_done(),
-        ["patch", "create", "save"],
-        "INVALID_ARGUMENT was about the former class"
-    );
+    let wanted = ["patch", "create", "save"];
+    assert_eq!(play.take_done(), wanted, "INVALID_ARGUMENT was about the former class");
 }
 
 #[test]
@@ -460,11 +454,8 @@ fn the_next_engine_repeats_the_open_call_with_its_arguments() {
     play.cluster.policy.identity = "next".into();
     let before = options(&mut play);
     assert!(!before.iter().any(|option| **option == *"other"), "{before:?}");
-    assert_eq!(
-        play.take_done(),
-        ["patch", "create", "save"],
-        "it marks the claim first"
-    );
+    let wanted = ["patch", "create", "save"];
+    assert_eq!(play.take_done(), wanted, "it marks the claim first");
     // The next engine ended before its first call: the marker is still that of the first one.
     let mut play = uncertain();
     play.memory = continued(&play, &identity).unwrap();

@@ -103,10 +103,8 @@ fn a_volume_that_cannot_be_used_is_marked_before_its_deletion_is_waited_for() {
                 is_call.then(|| ClaimEvent::Created(Ok(Some(small.clone()))))
             });
             let marks = play.take_done().into_iter().filter(|done| *done == "patch").count();
-            assert_eq!(
-                (marks, play.cluster.carries_marker()),
-                (usize::from(is_marked), is_marked)
-            );
+            let wanted = (usize::from(is_marked), is_marked);
+            assert_eq!((marks, play.cluster.carries_marker()), wanted);
             play.attempt(|_, _| None);
             assert!(!play.take_done().contains(&"patch"), "once");
             if is_marked {
