@@ -30,11 +30,8 @@ fn edits(group: Group) -> Group {
             t.release(&call)?;
             let attachment = t.attached_and_claimed().await?;
             theirs_is_there(&attachment)?;
-            same(
-                "annotation",
-                &attachment.annotations().get(THEIRS).map(String::as_str),
-                &Some("yes"),
-            )
+            let theirs = attachment.annotations().get(THEIRS).map(String::as_str);
+            same("annotation", &theirs, &Some("yes"))
         })
         .demands("a finalizer put on the attachment while it detaches stays")
         .unless("not supported when it is lost")

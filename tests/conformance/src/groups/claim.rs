@@ -128,9 +128,6 @@ fn kept<K: Resource>(object: &K) -> Outcome {
         .filter(|entry| entry.starts_with(crate::test::FOREIGN))
         .count();
     same("number of finalizers of others", &finalizers, &2)?;
-    same(
-        "annotation of others",
-        &object.annotations().get(THEIRS).map(String::as_str),
-        &Some("yes"),
-    )
+    let theirs = object.annotations().get(THEIRS).map(String::as_str);
+    same("annotation of others", &theirs, &Some("yes"))
 }

@@ -27,17 +27,11 @@ pub fn scenarios() -> Vec<Scenario> {
             }))
             .await?;
             try_join_all(all.iter().map(Test::attached)).await?;
-            same(
-                "attached at the driver",
-                &all.iter().filter(|it| it.is_published()).count(),
-                &MANY,
-            )?;
+            let count = all.iter().filter(|it| it.is_published()).count();
+            same("attached at the driver", &count, &MANY)?;
             try_join_all(all.iter().map(Test::detach)).await?;
-            same(
-                "attached at the driver",
-                &all.iter().filter(|it| it.is_published()).count(),
-                &0,
-            )
+            let count = all.iter().filter(|it| it.is_published()).count();
+            same("attached at the driver", &count, &0)
         })
         .demands("one volume is attached to 12 nodes at the same time")
         .scenario("twelve-nodes", |t| async move {

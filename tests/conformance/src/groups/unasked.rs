@@ -43,11 +43,8 @@ async fn nothing(t: Test) -> Outcome {
 }
 
 fn is_left_alone(t: &Test) -> Outcome {
-    same(
-        "number of CreateVolume",
-        &t.env.driver.calls_of(Method::CreateVolume).len(),
-        &0,
-    )?;
+    let count = t.env.driver.calls_of(Method::CreateVolume).len();
+    same("number of CreateVolume", &count, &0)?;
     let lease = t.env.driver_name.replace('.', "-");
     let events = t.env.cluster.audit_events()?;
     let asked: Vec<String> = events

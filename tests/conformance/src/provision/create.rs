@@ -106,11 +106,9 @@ fn whose(group: Group) -> Group {
                 })
                 .await?;
             claim.bound().await?;
-            same(
-                "parameter tier",
-                &claim.asked().await?.parameters.get("tier").map(String::as_str),
-                &Some("gold"),
-            )
+            let parameters = claim.asked().await?.parameters;
+            let tier = parameters.get("tier").map(String::as_str);
+            same("parameter tier", &tier, &Some("gold"))
         })
 }
 
@@ -205,11 +203,8 @@ async fn immediate(t: Test) -> Outcome {
     let driver = &t.env.driver_name;
     let annotations = volume.annotations();
     let annotation = |key: &str| annotations.get(key).map(String::as_str);
-    same(
-        "provisioned-by",
-        &annotation("pv.kubernetes.io/provisioned-by"),
-        &Some(driver.as_str()),
-    )?;
+    let by = annotation("pv.kubernetes.io/provisioned-by");
+    same("provisioned-by", &by, &Some(driver.as_str()))?;
     for part in ["name", "namespace"] {
         let key = format!("volume.kubernetes.io/provisioner-deletion-secret-{part}");
         same(&key, &annotation(&key), &Some(""))?;

@@ -95,11 +95,8 @@ fn kept(group: Group) -> Group {
             let decided = json!({ "metadata": { "annotations": { "attacher.csi.dev/reclaim": "Delete" } } });
             t.change_volume(&name, decided).await?;
             t.persistent_volume_gone(&name).await?;
-            same(
-                "number of DeleteVolume",
-                &t.deletions(&format!("{name}-volume")).len(),
-                &1,
-            )
+            let count = t.deletions(&format!("{name}-volume")).len();
+            same("number of DeleteVolume", &count, &1)
         })
         .peer_fails("it waits without a word")
         .demands("a volume that two PersistentVolumes name is not deleted for one of them")

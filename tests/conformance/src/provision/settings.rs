@@ -93,11 +93,8 @@ fn together(group: Group) -> Group {
                 let made = claims[0].creates().len();
                 claims[1].heal();
                 claims[1].bound().await?;
-                same(
-                    "number of CreateVolume of the refused claim",
-                    &claims[0].creates().len(),
-                    &made,
-                )
+                let count = claims[0].creates().len();
+                same("number of CreateVolume of the refused claim", &count, &made)
             };
             let disabled = json!({ "provisioning": { "mode": "Disabled" } });
             t.with_settings(disabled, Box::pin(off)).await?;

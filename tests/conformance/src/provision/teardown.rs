@@ -188,9 +188,6 @@ impl Test {
 /// Ends the scenario as failed unless a PersistentVolume stays as it is to be kept.
 pub async fn stays(t: &Test, name: &str) -> Outcome {
     let volume = t.api::<PersistentVolume>().get(name).await?;
-    same(
-        "deletionTimestamp",
-        &volume.metadata.deletion_timestamp.is_some(),
-        &false,
-    )
+    let is_deleted = volume.metadata.deletion_timestamp.is_some();
+    same("deletionTimestamp", &is_deleted, &false)
 }

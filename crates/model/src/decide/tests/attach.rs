@@ -366,10 +366,8 @@ fn an_error_of_a_former_attempt_is_cleared_with_its_code() {
         code: Some(8),
     }));
     world.attempt();
-    assert_eq!(
-        world.attachment.as_ref().unwrap()["status"]["attachError"]["errorCode"],
-        8
-    );
+    let code = &world.attachment.as_ref().unwrap()["status"]["attachError"]["errorCode"];
+    assert_eq!(*code, 8);
     world.answers.push_back(failed("plain"));
     world.attempt();
     let error = world.attachment.as_ref().unwrap()["status"]["attachError"].clone();

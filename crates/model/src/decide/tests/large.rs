@@ -73,14 +73,8 @@ fn an_attachment_with_a_note_that_is_not_kept_as_a_whole_is_refused() {
             world.log
         );
         assert_eq!(object["metadata"]["annotations"], written);
-        assert!(
-            !world
-                .log
-                .iter()
-                .any(|step| step.starts_with("pub") || step.starts_with("unpub")),
-            "{:?}",
-            world.log
-        );
+        let is_call = |step: &String| step.starts_with("pub") || step.starts_with("unpub");
+        assert!(!world.log.iter().any(is_call), "{:?}", world.log);
     }
     // What is attached stays so, and its note too.
     for object in [claimed(), without_handle(), unreadable()] {

@@ -313,17 +313,13 @@ fn a_volume_is_known_by_its_handle_and_else_by_its_name() {
     assert!(!is_same(&old, &new, Some(&again)), "made again under its name");
     assert!(!is_same(&old, &new, None), "also when it is gone");
     assert!(is_same(&old, &twin, None), "two names of one");
-    assert!(
-        is_same(&old, &unknown, Some(&again)),
-        "nobody knows what the second one is"
-    );
+    let may_be = is_same(&old, &unknown, Some(&again));
+    assert!(may_be, "nobody knows what the second one is");
     assert!(is_same(&old, &unknown, None));
     assert!(!is_same(&twin, &unknown, None), "another name, and no handle");
     let to_attach = of(attachment().finalizers(&[FINALIZER]), "pv1", "handle1");
-    assert!(
-        !is_same(&to_attach, &old, Some(&again)),
-        "it is going to be attached as what has the name now"
-    );
+    let may_be = is_same(&to_attach, &old, Some(&again));
+    assert!(!may_be, "it is going to be attached as what has the name now");
     assert!(is_same(&to_attach, &new, Some(&again)));
 }
 
@@ -349,11 +345,8 @@ fn an_in_tree_volume_is_known_by_its_name_if_it_is_older() {
         volume.created = Some(time.parse().unwrap());
         volume.in_tree = in_tree.then_some(InTreePlugin::Cinder);
         let known = Some(&volume);
-        assert_eq!(
-            is_same_volume((&old, known), (&new, known)),
-            is_same,
-            "{time} {in_tree}"
-        );
+        let found = is_same_volume((&old, known), (&new, known));
+        assert_eq!(found, is_same, "{time} {in_tree}");
         let found = is_claimed_for(&new, known, None, place, &old);
         assert_eq!(found, is_same, "{time} {in_tree}");
     }
@@ -370,10 +363,8 @@ fn who_stands_for_a_place() {
     let claimed = |id: &str| claimed_at(id, "handle1").set(PV_NAME, "pv1");
     assert!(holds(&claimed("nodeID1"), None, None));
     assert!(!holds(&claimed("nodeID2"), None, None));
-    assert!(
-        !holds(&claimed("nodeID2"), None, Some("nodeID1")),
-        "nothing was sent for it there"
-    );
+    let is_held = holds(&claimed("nodeID2"), None, Some("nodeID1"));
+    assert!(!is_held, "nothing was sent for it there");
     assert!(holds(&claimed("nodeID2").attached(), None, Some("nodeID1")));
     assert!(holds(&without_id("handle1"), None, Some("nodeID1")));
     assert!(!holds(&without_id("handle1"), None, Some("nodeID2")));

@@ -142,10 +142,8 @@ fn what_was_noted_goes_with_the_finalizer_where_another_keeps_the_object() {
     assert_eq!(patched["metadata"]["annotations"], others);
     assert_eq!(patched["metadata"]["finalizers"], json!(["a/b"]));
     let changed = kept.set("/metadata/annotations", others);
-    assert!(
-        apply(&changed.0, &write).is_err(),
-        "it is made again from what is there"
-    );
+    let is_refused = apply(&changed.0, &write).is_err();
+    assert!(is_refused, "it is made again from what is there");
     assert_eq!(
         operations(release(&noted(&[FINALIZER])), ATTACHMENT_UID),
         json!([

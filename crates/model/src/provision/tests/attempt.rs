@@ -477,10 +477,8 @@ fn a_claim_is_marked_called_for_saved_and_unmarked_when_it_is_bound() {
     assert_eq!(verdict, Verdict::Rest(Duration::from_secs(30)), "for the binding");
     assert_eq!(play.saved(), 1);
     let volume = play.cluster.volume.clone().unwrap();
-    assert_eq!(
-        volume["metadata"]["annotations"]["attacher.csi.dev/traceparent"],
-        "00-1-2-01"
-    );
+    let traceparent = &volume["metadata"]["annotations"]["attacher.csi.dev/traceparent"];
+    assert_eq!(*traceparent, "00-1-2-01");
     assert!(play.cluster.carries_marker());
     play.cluster.bind();
     assert_eq!(play.does("patch"), Verdict::Done);
@@ -1165,10 +1163,8 @@ fn a_call_that_cannot_succeed_is_not_made_again_before_its_time() {
     let invalid = call_fails(3);
     let verdict = play.does_with(invalid, "patch create patch");
     assert_eq!(verdict, Verdict::Rest(Duration::from_mins(5)));
-    assert!(
-        !play.cluster.carries_marker(),
-        "the next process would take it for an open call"
-    );
+    let is_marked = play.cluster.carries_marker();
+    assert!(!is_marked, "the next process would take it for an open call");
     play.cluster.wait(Duration::from_mins(1));
     assert_eq!(play.does(""), Verdict::Rest(Duration::from_mins(4)));
     let changes: [fn(&mut Cluster); 3] = [
@@ -1277,10 +1273,8 @@ fn a_marker_from_a_stale_copy_is_written_after_a_live_read() {
     });
     assert_eq!(play.take_done(), ["patch", "read claim", "patch", "create", "save"]);
     let mut play = Play::of(Cluster::new());
-    assert!(matches!(
-        play.attempt(patch_fails(error(ApiErrorKind::Stale))),
-        Verdict::Failed(_)
-    ));
+    let verdict = play.attempt(patch_fails(error(ApiErrorKind::Stale)));
+    assert!(matches!(verdict, Verdict::Failed(_)), "{verdict:?}");
     assert!(play.take_done().len() <= 8);
 }
 
@@ -1337,10 +1331,8 @@ fn a_volume_whose_persistent_volume_was_given_to_somebody_else_is_left_alone() {
         play.take_done();
         play.attempt(|_, _| None);
         let done = play.take_done();
-        assert!(
-            done.contains(&"create") && !done.contains(&"delete"),
-            "{policy}: {done:?}"
-        );
+        let is_called_alone = done.contains(&"create") && !done.contains(&"delete");
+        assert!(is_called_alone, "{policy}: {done:?}");
         assert!(!play.cluster.carries_marker(), "{policy}: {done:?}");
     }
 }

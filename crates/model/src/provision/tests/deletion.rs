@@ -543,10 +543,8 @@ fn what_was_read_of_one_claim_says_nothing_of_another() {
     });
     let done = play.take_done();
     assert_eq!(done[..2], ["read claim", "secret"]);
-    assert!(
-        !done.contains(&"delete") && done.iter().filter(|step| **step == "read claim").count() == 2,
-        "{done:?}"
-    );
+    let is_asked_again = !done.contains(&"delete") && done.iter().filter(|step| **step == "read claim").count() == 2;
+    assert!(is_asked_again, "{done:?}");
 }
 
 /// A request for a Secret may wait for long: the live read comes after it. The Secret that is named then is read as well.
@@ -623,10 +621,8 @@ fn of_two_with_one_handle_that_go_one_is_deleted_with_its_volume_and_the_other_b
     play.does(LEFT_TO_HEIR);
     let is_left = |note: &&VolumeNote| matches!(note, VolumeNote::LeftTo(heir) if **heir == *first);
     assert_eq!(play.notes.iter().filter(is_left).count(), 1);
-    assert!(
-        !play.is_told(|note| *note == VolumeNote::Released),
-        "its volume was not deleted"
-    );
+    let is_released = play.is_told(|note| *note == VolumeNote::Released);
+    assert!(!is_released, "its volume was not deleted");
     assert!(VolumeAttempt::new(play.memory.clone()).is_left());
 
     let mut play = Play::with(|cluster| cluster.sharer = Some("zz-pv"));
@@ -882,10 +878,8 @@ fn a_driver_that_deletes_no_volumes_is_not_asked_to() {
             play.cluster.delete();
         }
         assert!(matches!(play.plain(), Verdict::Waits(_)));
-        assert!(matches!(
-            play.notes.last(),
-            Some(VolumeNote::Refused(VolumeReason::NotSupported, _))
-        ));
+        let told = play.notes.last();
+        assert!(matches!(told, Some(VolumeNote::Refused(VolumeReason::NotSupported, _))));
         let trouble = play.memory.trouble().unwrap();
         assert_eq!(trouble.kind, TroubleKind::DeletesFailing);
         assert!(trouble.words.contains("CREATE_DELETE_VOLUME"), "{}", trouble.words);

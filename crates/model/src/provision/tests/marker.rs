@@ -50,12 +50,8 @@ fn what_is_recorded_is_what_the_next_call_is_made_with() {
     let wanted = (&json!("n2"), &json!({"zone": "b"}), None);
     assert_eq!((&marker["node"], &marker["segment"], marker.get("first")), wanted);
     // What was written is enough.
-    let done = moved.marked_with(&marker);
-    assert!(
-        matches!(done.decide().action, ClaimAction::Create(_)),
-        "{:?}",
-        done.decide()
-    );
+    let done = moved.marked_with(&marker).decide();
+    assert!(matches!(done.action, ClaimAction::Create(_)), "{done:?}");
 }
 
 /// A call with other settings is not the open one, whichever process makes it.
@@ -289,12 +285,9 @@ fn whose_it_is() {
     let wanted = MarkerState::Copied;
     assert_eq!(state(restored().marked_with(&copied)), wanted, "of another driver");
     let restored_claim = claim_of(&restored().marked_with(&copied).claim);
-    assert_eq!(
-        MarkerState::of(&restored_claim, "third"),
-        MarkerState::OfAnotherDriver("other".into()),
-        "a driver that has nothing to do with the claim"
-    );
     let wanted = MarkerState::OfAnotherDriver("other".into());
+    // For a driver that has nothing to do with the claim.
+    assert_eq!(MarkerState::of(&restored_claim, "third"), wanted);
     assert_eq!(state(world().marked_with(&copied)), wanted);
     for unread in [
         with("/uid", json!("of a claim that was made earlier")),
@@ -340,11 +333,8 @@ fn what_is_forged_is_ignored() {
         assert_eq!(name(&shortened(length)).0, NAME, "too short to be told from others");
     }
     for first in [json!({"rack": "x"}), json!({})] {
-        assert_eq!(
-            name(&forged("/first", first)).1,
-            zone,
-            "a key that the driver does not register"
-        );
+        let found = name(&forged("/first", first)).1;
+        assert_eq!(found, zone, "a key that the driver does not register");
     }
     let restricted = forged("/first", json!({"zone": "secret"}));
     let restricted = restricted.class(
@@ -435,10 +425,8 @@ fn an_open_call_of_a_class_that_asks_for_no_topology_is_repeated() {
     let first = world().delayed().class("/allowedTopologies", json!([{}]));
     assert_eq!(plan_of(&first).accessibility, None);
     let marker = written(&first);
-    assert!(
-        marker.get("first").is_none() && marker.get("segment").is_some(),
-        "{marker}"
-    );
+    let is_segment_alone = marker.get("first").is_none() && marker.get("segment").is_some();
+    assert!(is_segment_alone, "{marker}");
     let ClaimAction::Create(again) = first.clone().marked_with(&marker).decide().action else {
         panic!("{:?}", first.marked_with(&marker).decide())
     };
@@ -467,10 +455,8 @@ fn a_first_term_that_is_not_written_is_the_segment() {
         }
         let refused = open.creation(crate::provision::Creation::Refused);
         let action = refused.decide().action;
-        assert!(
-            matches!(action, ClaimAction::Create(_)),
-            "it is the marker of the next call as well: {action:?}"
-        );
+        let is_called = matches!(action, ClaimAction::Create(_));
+        assert!(is_called, "it is the marker of the next call as well: {action:?}");
     }
 }
 
@@ -496,10 +482,8 @@ fn hundreds_of_topology_keys_are_recorded() {
         assert_eq!(plan.segment.as_ref().map(Segment::len), Some(count));
         let marked = first.clone().marked_with(&written(&first));
         let call = marked.clone().creation(crate::provision::Creation::Never).decide();
-        assert!(
-            matches!(&call.action, ClaimAction::Create(called) if *called == plan),
-            "{count}: {call:?}"
-        );
+        let is_called = matches!(&call.action, ClaimAction::Create(called) if *called == plan);
+        assert!(is_called, "{count}: {call:?}");
         // The next process, after the node is gone.
         let next = marked.with(|world| {
             world.nodes.clear();

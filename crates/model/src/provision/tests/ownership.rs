@@ -64,11 +64,8 @@ fn which_claims_are_provisioned() {
     ];
     for (name, world, is_provisioned) in &rows {
         let action = world.decide().action;
-        assert_eq!(
-            matches!(action, ClaimAction::Mark(_)),
-            *is_provisioned,
-            "{name}: {action:?}"
-        );
+        let is_marked = matches!(action, ClaimAction::Mark(_));
+        assert_eq!(is_marked, *is_provisioned, "{name}: {action:?}");
     }
     tally("library TestShouldProvision", rows.len());
 }

@@ -164,10 +164,8 @@ fn a_request_counts_as_long_as_it_stands() {
     };
     let mut claim = asked.claim.clone();
     apply(&mut claim, &refused.body).unwrap();
-    assert_eq!(
-        claim["metadata"]["annotations"]["attacher.csi.dev/release-refused"],
-        "no"
-    );
+    let answer = &claim["metadata"]["annotations"]["attacher.csi.dev/release-refused"];
+    assert_eq!(*answer, "no");
     apply(&mut claim, &granted.body).unwrap();
     assert_eq!(finalizers(&claim), ["a/first", "z/last"]);
     let mut changed = asked.annotate(KEY, "another").claim;
@@ -226,11 +224,8 @@ fn a_long_list_of_finalizers_is_added_to_by_its_version() {
     let list: Vec<String> = (0..2000).map(|at| format!("finalizer/{at}")).collect();
     let claim = claim_of(&world().set("/metadata/finalizers", json!(list)).claim);
     let body = mark(&claim, "text").body;
-    assert!(
-        body.as_array()
-            .unwrap()
-            .contains(&json!({"op": "test", "path": "/metadata/resourceVersion", "value": "7"}))
-    );
+    let test = json!({"op": "test", "path": "/metadata/resourceVersion", "value": "7"});
+    assert!(body.as_array().unwrap().contains(&test));
     let marked: Vec<&str> = list.iter().map(String::as_str).chain([MARKER]).collect();
     let mut object = world().set("/metadata/finalizers", json!(marked)).claim;
     let claim = claim_of(&object);

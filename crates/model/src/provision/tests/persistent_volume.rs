@@ -127,34 +127,22 @@ fn all_that_may_be_said() {
         })
     );
     let annotations = &volume["metadata"]["annotations"];
-    assert_eq!(
-        annotations["volume.kubernetes.io/provisioner-deletion-secret-name"],
-        "provisioner-data"
-    );
-    assert_eq!(
-        annotations["volume.kubernetes.io/provisioner-deletion-secret-namespace"],
-        "web"
-    );
-    assert_eq!(
-        annotations["volume.kubernetes.io/controller-modify-secret-name"],
-        "controller-modify-data"
-    );
-    assert_eq!(
-        annotations["volume.kubernetes.io/controller-modify-secret-namespace"],
-        "web"
-    );
-    assert!(
-        volume["metadata"].get("finalizers").is_none(),
-        "Retain: one write less than the sidecar"
-    );
+    for (key, value) in [
+        ("provisioner-deletion-secret-name", "provisioner-data"),
+        ("provisioner-deletion-secret-namespace", "web"),
+        ("controller-modify-secret-name", "controller-modify-data"),
+        ("controller-modify-secret-namespace", "web"),
+    ] {
+        assert_eq!(annotations[format!("volume.kubernetes.io/{key}")], value, "{key}");
+    }
+    let is_bare = volume["metadata"].get("finalizers").is_none();
+    assert!(is_bare, "Retain: one write less than the sidecar");
     let spec = &volume["spec"];
     assert_eq!(spec["capacity"]["storage"], "3Gi");
     let wanted = (&json!("Filesystem"), &json!(["noatime", "ro"]));
     assert_eq!((&spec["volumeMode"], &spec["mountOptions"]), wanted);
-    assert_eq!(
-        spec["nodeAffinity"]["required"]["nodeSelectorTerms"][0]["matchExpressions"][0]["values"],
-        json!(["a"])
-    );
+    let values = &spec["nodeAffinity"]["required"]["nodeSelectorTerms"][0]["matchExpressions"][0]["values"];
+    assert_eq!(*values, json!(["a"]));
     // What was written is read back, and needs nothing.
     let record = volume_of(&volume);
     assert_eq!(record.spec.csi().map(|csi| &*csi.handle), Some("vol-1"));

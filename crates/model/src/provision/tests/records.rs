@@ -163,10 +163,8 @@ fn echoes_of_our_own_writes_do_not_end_a_hold() {
 fn a_request_for_a_retry_is_due_until_an_attempt_is_made() {
     let mut requests = RetryRequests::default();
     let now = super::builders::NOW.parse().unwrap();
-    assert!(
-        !requests.is_asked(Some("1"), now) && !requests.take_due(),
-        "what the first look sees is nothing new"
-    );
+    let is_nothing_new = !requests.is_asked(Some("1"), now) && !requests.take_due();
+    assert!(is_nothing_new, "what the first look sees is nothing new");
     assert!(requests.is_asked(Some("2"), now));
     assert!(requests.take_due() && !requests.take_due());
     assert!(!requests.is_asked(Some("3"), now) && !requests.take_due(), "too early");

@@ -57,10 +57,8 @@ fn it_is_granted_for_this_object_and_this_deletion() {
         let told = world.annotate("attacher.csi.dev/release-refused", &answer.to_string());
         assert!(matches!(told.decide().action, ClaimAction::Create(_)), "{reason}");
         let again = told.annotate("attacher.csi.dev/release", "{}");
-        assert!(
-            matches!(again.decide().action, ClaimAction::RefuseRelease(..)),
-            "another request"
-        );
+        let is_refused = matches!(again.decide().action, ClaimAction::RefuseRelease(..));
+        assert!(is_refused, "another request");
     }
 }
 

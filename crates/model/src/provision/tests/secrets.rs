@@ -149,10 +149,8 @@ fn the_list_bounds_what_a_driver_is_given() {
     assert!(secrets.allows(&secret("storage", "ebs"), "web"));
     assert!(!secrets.allows(&secret("storage", "other"), "web"));
     assert!(secrets.allows(&secret("web", "tenant"), "web"));
-    assert!(
-        !secrets.allows(&secret("other", "tenant"), "web"),
-        "another claim's namespace"
-    );
+    let is_allowed = secrets.allows(&secret("other", "tenant"), "web");
+    assert!(!is_allowed, "another claim's namespace");
     assert!(!ProvisionerSecrets::default().allows(&secret("web", "tenant"), "web"));
 }
 

@@ -114,10 +114,8 @@ fn a_volume_whose_claim_is_there_is_told_with_what_ends_the_wait() {
 #[test]
 fn two_volumes_are_told_with_both_handles() {
     let note = event::two_volumes("pvc-1", "vol-1", "vol-2");
-    assert!(
-        ["pvc-1", "vol-1", "vol-2"].iter().all(|word| note.contains(word)),
-        "{note}"
-    );
+    let is_told = ["pvc-1", "vol-1", "vol-2"].iter().all(|word| note.contains(word));
+    assert!(is_told, "{note}");
     let long = event::two_volumes("pvc-1", &"a".repeat(5000), &"b".repeat(5000));
     assert!(long.len() <= MAX_NOTE && long.contains("aaa") && long.contains("bbb") && long.ends_with("there"));
 }

@@ -207,11 +207,8 @@ fn a_secret_that_is_taken_off_the_list_is_not_read_for_an_open_call() {
             play.cluster.delete();
         }
         assert!(matches!(play.does(""), Verdict::Waits(_)));
-        assert!(
-            play.notes
-                .iter()
-                .any(|note| format!("{note:?}").contains("SecretNotAllowed"))
-        );
+        let is_told = |note: &ClaimNote| format!("{note:?}").contains("SecretNotAllowed");
+        assert!(play.notes.iter().any(is_told));
         play.cluster.policy.secrets = listed;
         play.attempt(|_, _| None);
         assert_eq!(play.take_done()[..2], ["secret", "create"]);
@@ -659,7 +656,8 @@ fn who_waits_has_not_failed() {
         let mut play = Play::of(Cluster::new());
         change(&mut play.cluster);
         let verdict = play.attempt(|_, _| None);
-        assert!(matches!(verdict, Verdict::Waits(_)), "{verdict:?}: {:?}", play.notes);
+        let waits = matches!(verdict, Verdict::Waits(_));
+        assert!(waits, "{verdict:?}: {:?}", play.notes);
     }
     for status in [404, 403] {
         let mut play = Play::of(Cluster::new());

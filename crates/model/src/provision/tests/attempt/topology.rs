@@ -376,10 +376,8 @@ fn only_a_claim_that_still_wants_a_volume_from_the_driver_is_scheduled_again() {
     ] {
         let mut play = delayed();
         play.call(Some(8), |cluster| cluster.set(pointer, value.clone()));
-        assert!(
-            !play.notes.contains(&taken_off(RescheduleCause::Exhausted)),
-            "{pointer}"
-        );
+        let is_taken_off = play.notes.contains(&taken_off(RescheduleCause::Exhausted));
+        assert!(!is_taken_off, "{pointer}");
         let node = play.cluster.claim.as_ref().and_then(|claim| claim.pointer(SELECTED));
         assert!(play.cluster.claim.is_none() || node.is_some(), "{pointer}");
     }
@@ -477,7 +475,8 @@ fn a_selected_node_that_does_not_count_is_not_waited_for() {
     play.cluster.nodes = nodes;
     // Nobody selects another one.
     let (verdict, asked) = called(&mut play, Some(8));
-    assert!(asked.is_some() && matches!(verdict, Verdict::Failed(_)), "{verdict:?}");
+    let is_refused = asked.is_some() && matches!(verdict, Verdict::Failed(_));
+    assert!(is_refused, "{verdict:?}");
     assert_eq!(selected(&play), Some(&json!("n1")));
 }
 
@@ -593,10 +592,8 @@ impl Course {
             self.is_left_out &= is_open || !self.announces();
         }
         let is_gone = before.is_some() && selected(&self.play).is_none();
-        assert!(
-            !is_gone || self.open.is_none(),
-            "taken off while it is not known what the call did"
-        );
+        let is_kept = !is_gone || self.open.is_none();
+        assert!(is_kept, "taken off while it is not known what the call did");
         assert!(self.open.is_none() || self.play.cluster.carries_marker());
     }
 }

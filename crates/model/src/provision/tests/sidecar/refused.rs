@@ -47,10 +47,8 @@ fn what_is_not_asked_for() {
         Ok(Some(small)),
         &claim_of(&world().claim),
     );
-    assert!(
-        matches!(settled.1, CreateOutcome::Faulty(_)),
-        "less capacity: {settled:?}"
-    );
+    let is_faulty = matches!(settled.outcome, CreateOutcome::Faulty(_));
+    assert!(is_faulty, "less capacity: {settled:?}");
     tally("TestProvision", rows + 3);
 }
 

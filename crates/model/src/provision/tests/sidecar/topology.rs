@@ -41,10 +41,8 @@ fn the_registered_topology_of_nodes_is_aggregated() {
             let found = query.ask().unwrap().unwrap().requisite;
             let wanted = segments(if strict { when_strict } else { wanted });
             assert_eq!(found.len(), wanted.len(), "{name} {strict}: {found:?}");
-            assert!(
-                wanted.iter().all(|term| found.contains(term)),
-                "{name} {strict}: {found:?}"
-            );
+            let has_all = wanted.iter().all(|term| found.contains(term));
+            assert!(has_all, "{name} {strict}: {found:?}");
         }
     }
     tally("TestTopologyAggregation", rows.len());
@@ -69,10 +67,8 @@ fn each_set_of_keys_is_aggregated_on_its_own() {
         let mut sets: Vec<String> = match &found {
             Ok(found) => found.iter().flat_map(|it| it.requisite.iter()).map(words).collect(),
             Err(refusal) => {
-                assert!(
-                    matches!(refusal, ProvisionRefusal::NoTopology(_)),
-                    "{keys:?}: {refusal}"
-                );
+                let is_missing = matches!(refusal, ProvisionRefusal::NoTopology(_));
+                assert!(is_missing, "{keys:?}: {refusal}");
                 Vec::new()
             }
         };
@@ -114,10 +110,8 @@ fn a_label_that_comes_later_is_used() {
         query.ask()
     };
     let refusal = ask("zone=1 rack=A region=w").unwrap_err();
-    assert!(
-        matches!(&refusal, ProvisionRefusal::NodeLabelMissing { key, .. } if &**key == "type"),
-        "{refusal}"
-    );
+    let is_told = matches!(&refusal, ProvisionRefusal::NodeLabelMissing { key, .. } if &**key == "type");
+    assert!(is_told, "{refusal}");
     let found = ask("zone=1 rack=A region=w type=s").unwrap().unwrap();
     assert_eq!(found.requisite.to_vec(), segments("rack=A region=w type=s zone=1"));
     assert_eq!(found.preferred, found.requisite);
