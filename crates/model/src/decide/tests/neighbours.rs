@@ -152,6 +152,7 @@ fn a_former_place_is_left_to_who_is_attached_there() {
         "unpub handle1 nodeID1 | unpub handle1 nodeID0 | FIN-",
     );
     let by_sidecar = attachment().finalizers(&[FINALIZER]).noted_node("nodeID0").attached();
+    let beside = |handle: &str| claimed_at("nodeID0", handle).attached();
     play(vec![
         done(of_both).when(vec![
             ("nobody", moved()),
@@ -159,20 +160,11 @@ fn a_former_place_is_left_to_who_is_attached_there() {
                 "attached, and the annotation is gone: another node",
                 moved().claimed_with(&without_id("handle1"), None, Some("nodeID2")),
             ),
-            (
-                "another volume",
-                moved().claimed(&claimed_at("nodeID0", "handle2").attached()),
-            ),
-            (
-                "leaving too",
-                moved().claimed(&claimed_at("nodeID0", "handle1").attached().deleting()),
-            ),
+            ("another volume", moved().claimed(&beside("handle2"))),
+            ("leaving too", moved().claimed(&beside("handle1").deleting())),
         ]),
         done(detach).when(vec![
-            (
-                "attached",
-                moved().claimed(&claimed_at("nodeID0", "handle1").attached()),
-            ),
+            ("attached", moved().claimed(&beside("handle1"))),
             ("attached by the sidecar", moved().claimed(&by_sidecar)),
             (
                 "attached by the sidecar for another PersistentVolume of the handle",
@@ -199,6 +191,7 @@ fn a_detach_renews_the_claims_of_others_for_its_places() {
         "unpub handle1 nodeID1 | FIN-",
         "RENEW other | unpub handle1 nodeID1 | FIN-",
     );
+    let beside = |handle: &str| claimed_at("nodeID1", handle);
     play(vec![
         done(renewed).when(vec![
             ("claimed", detaching().claimed(&claimed_at("nodeID1", "handle1"))),
@@ -210,10 +203,7 @@ fn a_detach_renews_the_claims_of_others_for_its_places() {
         done(detach).when(vec![
             ("another handle", detaching().claimed(&claimed_at("nodeID1", "handle2"))),
             ("another node", detaching().claimed(&claimed_at("nodeID2", "handle1"))),
-            (
-                "leaving too",
-                detaching().claimed(&claimed_at("nodeID1", "handle1").deleting()),
-            ),
+            ("leaving too", detaching().claimed(&beside("handle1").deleting())),
             (
                 "not claimed",
                 detaching().claimed(&claimed_at("nodeID1", "handle1").finalizers(&["a/b"])),

@@ -119,28 +119,25 @@ fn in_use_elsewhere(mut world: DecideModel) -> DecideModel {
 }
 
 fn settled(va: Va) -> DecideModel {
-    world().pv(volume().protected()).va(va).node()
+    without_node(va).node()
+}
+
+fn without_node(va: Va) -> DecideModel {
+    world().pv(volume().protected()).va(va)
 }
 
 /// A listing is proof about others while it agrees with these. Where the driver refused the repair, it may be right that nothing is there.
 #[test]
 fn what_a_listing_has_to_agree_with_to_be_proof() {
     let failed = json!({"message": "the machine is gone", "time": "2026-02-03T00:00:00Z"});
+    let failed = attached().set("/status/attachError", failed);
     let rows = [
         ("attached", settled(attached()), true),
-        (
-            "its repair failed",
-            settled(attached().set("/status/attachError", failed)),
-            false,
-        ),
+        ("its repair failed", settled(failed), false),
         ("being attached", settled(attachment().claimed()), false),
         ("being detached", settled(attached().deleting()), false),
         ("detached and kept by another", settled(detached()), false),
-        (
-            "its node is gone",
-            world().pv(volume().protected()).va(attached()),
-            false,
-        ),
+        ("its node is gone", without_node(attached()), false),
     ];
     for (name, world, expected) in rows {
         let snapshot = world.snapshot().unwrap();
@@ -269,6 +266,9 @@ fn a_mismatch_must_persist_and_counts_until_it_is_gone() {
 #[test]
 fn what_is_worked_on_anyway_or_is_not_ours_is_not_expected() {
     let node = || world().pv(volume().protected()).node();
+    let served = || node().va(attached());
+    let user = || attachment().attached();
+    let other = attached().set("/spec/attacher", "other.driver");
     let cannot = Capabilities {
         publish_unpublish: false,
         ..capable()
@@ -277,19 +277,10 @@ fn what_is_worked_on_anyway_or_is_not_ours_is_not_expected() {
         ("wanted, not attached yet", node().va(attachment().claimed())),
         ("being detached", node().va(attached().deleting())),
         ("that gets its finalizer again", node().va(attached().finalizers(&[]))),
-        (
-            "of another driver",
-            node().va(attached().set("/spec/attacher", "other.driver")),
-        ),
-        (
-            "of a driver that publishes nothing",
-            node().va(attached()).capabilities(cannot),
-        ),
+        ("of another driver", node().va(other)),
+        ("of a driver that publishes nothing", served().capabilities(cannot)),
         ("of a volume that is gone", world().va(attached()).node()),
-        (
-            "of a node that nobody knows",
-            world().pv(volume()).va(attachment().attached()),
-        ),
+        ("of a node that nobody knows", world().pv(volume()).va(user())),
         (
             "of a node without the driver",
             world().pv(volume()).va(attachment().attached()).node_of(None),
@@ -304,7 +295,7 @@ fn what_is_worked_on_anyway_or_is_not_ours_is_not_expected() {
 #[test]
 fn what_is_awaited_of_a_volume_that_is_being_attached_or_detached() {
     let claimed = || settled(attachment().claimed());
-    let without_node = |va: Va| world().pv(volume().protected()).va(va);
+    let leaving = || attached().deleting();
     let user = attachment().attached();
     let here = |node: &'static str| Some((node, None, DesiredState::Published));
     let gone = |node: &'static str, former: Option<&'static str>| Some((node, former, DesiredState::Unpublished));
@@ -323,23 +314,19 @@ fn what_is_awaited_of_a_volume_that_is_being_attached_or_detached() {
             claimed().pv(volume().protected().deleting()),
             None,
         ),
-        ("being detached", settled(attached().deleting()), gone(NODE_ID, None)),
+        ("being detached", settled(leaving()), gone(NODE_ID, None)),
         (
             "being detached from a node with another ID",
             settled(attached().deleting()).node_of(Some("newID")),
             gone("newID", Some(NODE_ID)),
         ),
-        (
-            "from one that is gone",
-            without_node(attached().deleting()),
-            gone(NODE_ID, None),
-        ),
+        ("from one that is gone", without_node(leaving()), gone(NODE_ID, None)),
         (
             "somebody took the finalizer off",
             settled(attached().finalizers(&["someone/else"]).deleting()),
             gone(NODE_ID, None),
         ),
-        ("another one uses it", settled(attached().deleting()).here(&user), None),
+        ("another one uses it", settled(leaving()).here(&user), None),
         ("detached", settled(detached()), None),
         (
             "of another driver",

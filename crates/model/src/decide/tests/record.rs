@@ -17,53 +17,29 @@ fn what_a_result_is_a_result_of() {
     let attached = || claimed().set("/status/attached", true);
     let moved = || claimed().set("/metadata/annotations/csi.alpha.kubernetes.io~1node-id", "another");
     let noted = |note: serde_json::Value| claimed().noted_volume(&note);
-    for (what, one, other, succeeds, fails) in [
-        ("nothing changed", claimed(), claimed(), true, true),
-        ("the claim went", claimed(), attachment(), false, false),
-        ("claimed for another node ID", claimed(), moved(), false, false),
+    let (leaving, moving) = (|| attached().deleting(), || moved().deleting());
+    let (both, neither, success, failure) = ((true, true), (false, false), (true, false), (false, true));
+    for (what, one, other, (succeeds, fails)) in [
+        ("nothing changed", claimed(), claimed(), both),
+        ("the claim went", claimed(), attachment(), neither),
+        ("claimed for another node ID", claimed(), moved(), neither),
         (
             "the claim was renewed",
             noted(json!({"handle": "handle1"})),
             noted(json!({"handle": "handle1", "renewed": 1})),
-            false,
-            false,
+            neither,
         ),
-        (
-            "it is to be detached by now",
-            claimed(),
-            claimed().deleting(),
-            false,
-            true,
-        ),
+        ("it is to be detached by now", claimed(), claimed().deleting(), failure),
         // The model checker found it: a successor's error stood on what its predecessor's late write had recorded as attached.
-        (
-            "recorded as attached by a late write",
-            claimed(),
-            attached(),
-            true,
-            false,
-        ),
+        ("recorded as attached by a late write", claimed(), attached(), success),
         (
             "attached, and listed otherwise by the driver",
             attached(),
             attached(),
-            true,
-            true,
+            both,
         ),
-        (
-            "being detached, and moved",
-            claimed().deleting(),
-            moved().deleting(),
-            true,
-            true,
-        ),
-        (
-            "attached, and being detached",
-            attached().deleting(),
-            attached().deleting(),
-            true,
-            true,
-        ),
+        ("being detached, and moved", claimed().deleting(), moving(), both),
+        ("attached, and being detached", leaving(), leaving(), both),
     ] {
         let (one, other) = (seen(one), seen(other));
         let (first, later) = (one.snapshot().unwrap(), other.snapshot().unwrap());

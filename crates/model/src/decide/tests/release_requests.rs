@@ -67,6 +67,7 @@ fn which_requests_count() {
     let good = |va: Va| asked(va, &request().to_string());
     let answer = |at: &str| json!({"request": at, "reason": "NoProof", "message": "m"}).to_string();
     let answered = |at: &str| stuck().annotation(RELEASE_REFUSED_ANNOTATION, &answer(at));
+    let (earlier, unreadable) = ("2026-02-03T03:59:59Z", "refuse Unreadable");
     let rows = [
         ("a request", good(stuck()), "judge 1 places"),
         (
@@ -82,18 +83,10 @@ fn which_requests_count() {
             "refuse OtherDeletion",
         ),
         ("no JSON", asked(stuck(), "true"), "refuse Unreadable"),
-        (
-            "a proof that nobody knows",
-            with("proof", "Rumour".into()),
-            "refuse Unreadable",
-        ),
+        ("a proof that nobody knows", with("proof", "Rumour".into()), unreadable),
         ("a deletion missing", with("deleted", Value::Null), "refuse Unreadable"),
         ("answered", good(answered(AT)), "unpublish"),
-        (
-            "an older one was answered",
-            good(answered("2026-02-03T03:59:59Z")),
-            "judge 1 places",
-        ),
+        ("an older one was answered", good(answered(earlier)), "judge 1 places"),
         ("answered, unreadable", asked(answered("true"), "true"), "unpublish"),
         (
             "an answer that is none",

@@ -46,12 +46,12 @@ fn error(text: &str) -> Value {
 }
 
 fn rows() -> Vec<Row> {
-    let detach_error = |va: Va, text| va.set("/status/detachError", error(text));
-    let attach_error = |va: Va, text| va.set("/status/attachError", error(text));
+    let detach = |va: Va, text| va.set("/status/detachError", error(text));
+    let attach = |va: Va, text| va.set("/status/attachError", error(text));
     let newer = |va: &Va| va.clone().set("/metadata/resourceVersion", "2");
     let plain = attachment();
-    let attach_failed = attach_error(plain.clone(), "mock error1");
-    let both = detach_error(attach_failed.clone(), "mock error1");
+    let attach_failed = attach(plain.clone(), "mock error1");
+    let both = detach(attach_failed.clone(), "mock error1");
     vec![
         row("periodic sync", &both, &both, true)
             .but("every retry has its own time and its own wake-ups; a resync would end all backoffs at once"),
@@ -63,28 +63,18 @@ fn rows() -> Vec<Row> {
             true,
         )
         .but("an annotation that decides nothing cannot mend anything; retry-now can"),
-        row(
-            "added attachError",
-            &both,
-            &attach_error(newer(&both), "mock error2"),
-            false,
-        ),
-        row(
-            "added detachError",
-            &both,
-            &detach_error(newer(&both), "mock error2"),
-            false,
-        ),
+        row("added attachError", &both, &attach(newer(&both), "mock error2"), false),
+        row("added detachError", &both, &detach(newer(&both), "mock error2"), false),
         row(
             "changed attachError",
             &plain,
-            &detach_error(attach_error(newer(&plain), "mock error2"), "mock error1"),
+            &detach(attach(newer(&plain), "mock error2"), "mock error1"),
             false,
         ),
         row(
             "changed detachError",
             &attach_failed,
-            &detach_error(newer(&attach_failed), "mock error2"),
+            &detach(newer(&attach_failed), "mock error2"),
             false,
         ),
         row(

@@ -9,7 +9,7 @@ use crate::provision::tests::codes::settle;
 use crate::provision::tests::{tally, volume_rows};
 use crate::provision::{Creation, ProvisionerSecretState, persistent_volume};
 
-fn of_claim(world: &ClaimWorld) -> String {
+fn next(world: &ClaimWorld) -> String {
     let decision = world.decide();
     format!("{}: {}", decision.reason.as_str(), claim_rows::word(&decision.action))
 }
@@ -37,29 +37,25 @@ fn claims() {
     play(&[
         (
             "ours, and not another's",
-            of_claim(&world()) + " " + &of_claim(&others(world())),
+            next(&world()) + " " + &next(&others(world())),
             "Mark: mark NotOwn: ignore",
         ),
         (
             "its PersistentVolume is there",
-            of_claim(&world().saved()),
+            next(&world().saved()),
             "WaitForBinding: wait",
         ),
         (
             "its class names the driver by another name",
-            of_claim(&in_tree),
+            next(&in_tree),
             "Mark: mark",
         ),
-        ("bound", of_claim(&world().bound("volume-1")), "Cancelled: ignore"),
-        (
-            "no such class",
-            of_claim(&world().without_class()),
-            "ClassMissing: wait",
-        ),
-        ("ignored", of_claim(&populator()), "Populator: wait"),
+        ("bound", next(&world().bound("volume-1")), "Cancelled: ignore"),
+        ("no such class", next(&world().without_class()), "ClassMissing: wait"),
+        ("ignored", next(&populator()), "Populator: wait"),
         (
             "one of two is ignored",
-            of_claim(&world()) + " " + &of_claim(&populator()),
+            next(&world()) + " " + &next(&populator()),
             "Mark: mark Populator: wait",
         ),
     ]);
@@ -80,20 +76,20 @@ fn calls_and_what_is_known_then() {
         ("an error that leaves it open", known(&Creation::Never, 4), "uncertain"),
         (
             "an error before the call",
-            format!("{} {}", of_claim(&never), is_open(&never)),
+            format!("{} {}", next(&never), is_open(&never)),
             "SecretMissing: tell secret_missing never",
         ),
         ("a final error after an open call", known(&open, 5), "refused"),
         ("an open call stays open", known(&open, 4), "uncertain"),
         (
             "an error before the next call leaves it open",
-            format!("{} {}", of_claim(&still_open), is_open(&still_open)),
+            format!("{} {}", next(&still_open), is_open(&still_open)),
             "SecretMissing: tell secret_missing open",
         ),
         // There the volume of a claim that is gone gets a PersistentVolume, which is then released. Here it is undone.
         (
             "an open call of a claim that is being deleted",
-            of_claim(&gone),
+            next(&gone),
             "FindOut: create",
         ),
     ]);
@@ -112,12 +108,12 @@ fn persistent_volumes_of_claims() {
     let retain = world().class("/reclaimPolicy", "Retain");
     let failed = with(&world()).with(|world| world.save_failed = true);
     play(&[
-        ("it is saved", of_claim(&with(&world())), "SaveVolume: save"),
-        ("it cannot be saved", of_claim(&failed), "SaveVolume: save"),
-        ("it waits to be saved", of_claim(&failed), "SaveVolume: save"),
+        ("it is saved", next(&with(&world())), "SaveVolume: save"),
+        ("it cannot be saved", next(&failed), "SaveVolume: save"),
+        ("it waits to be saved", next(&failed), "SaveVolume: save"),
         (
             "it was saved at last",
-            of_claim(&with(&world()).saved()),
+            next(&with(&world()).saved()),
             "WaitForBinding: wait",
         ),
         (
@@ -154,7 +150,7 @@ fn selected_nodes() {
         ("a final error", settled(9), "Failed"),
         (
             "nothing is known of a topology",
-            of_claim(&unlabelled),
+            next(&unlabelled),
             "TopologyMissing: tell topology_missing",
         ),
         ("it goes on", settled(4), "Uncertain"),
