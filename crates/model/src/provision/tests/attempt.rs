@@ -800,7 +800,8 @@ fn a_class_that_is_another_one_is_not_used_while_it_is_not_known_what_a_call_did
         }
         (play.cluster.claim, play.cluster.class) = (claim, class);
         attempt(&mut play, None);
-        assert_eq!((play.take_done().join(" "), play.saved()), ("patch create save".to_owned(), 1));
+        assert_eq!(play.take_done().join(" "), "patch create save", "{name}");
+        assert_eq!(play.saved(), 1, "{name}");
         assert!(asked.len() == 2 && asked[0] == asked[1], "{name}: {asked:?}");
     }
 }
