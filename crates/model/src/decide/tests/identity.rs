@@ -67,15 +67,13 @@ fn a_blank_id_is_no_id() {
          found: the node ID at which the volume is attached is unknown; set the annotation to that node ID)"
     );
     let no_place: &'static str = Box::leak(no_place.into_boxed_str());
+    let gone = |id: &str| world().pv(former()).va(blank(id));
     let blank_node =
         "AERR(CSINode node1 has a blank node ID for driver csi/test; restart the driver's pod on that node)";
     play(vec![
         retried(no_place).when(vec![
-            (
-                "the annotation is empty, and the CSINode gone",
-                world().pv(former()).va(blank("")),
-            ),
-            ("it is one space", world().pv(former()).va(blank(" "))),
+            ("the annotation is empty, and the CSINode gone", gone("")),
+            ("it is one space", gone(" ")),
         ]),
         done("unpub handle1 nodeID1 | FIN- | DET").when(vec![
             ("the CSINode says where the node is", on_node(former()).va(blank(""))),
@@ -169,26 +167,24 @@ fn a_volume_whose_labels_were_changed_was_not_made_again() {
 #[test]
 fn a_note_that_an_older_volume_contradicts_does_not_outweigh_it() {
     let not_attached = || noted_wrongly().set("/status/attached", false);
+    let detaching = |volume: Pv| on_node(volume).va(noted_wrongly().deleting());
     let in_tree = |pv: Pv| pv.in_tree("cinder").set("/spec/cinder/volumeID", "handle1");
     play(vec![
         done("unpub handleX nodeID1 | FIN- | DET").when(vec![
             (
                 "it was made in the second of the attachment, before it or again after it",
-                on_node(former()).va(noted_wrongly().deleting()),
+                detaching(former()),
             ),
-            (
-                "it is not known when it was made",
-                on_node(volume()).va(noted_wrongly().deleting()),
-            ),
+            ("it is not known when it was made", detaching(volume())),
             (
                 "what is translated from an in-tree volume may have another handle",
-                on_node(in_tree(older())).va(noted_wrongly().deleting()),
+                detaching(in_tree(older())),
             ),
         ]),
         done("unpub handleX nodeID1 | unpub handle1 nodeID1 | FIN- | DET").when(vec![
             (
                 "it was made long before, and has lost our finalizer",
-                on_node(older()).va(noted_wrongly().deleting()),
+                detaching(older()),
             ),
             ("it may be attached", on_node(older()).va(not_attached().deleting())),
         ]),
@@ -264,20 +260,18 @@ fn a_volume_that_was_made_later_is_not_the_one_that_was_attached() {
     let long_handle = "h".repeat(1000);
     let shown = format!("than {}...;", &long_handle[..256]);
     let told_to_the_end: &'static str = Box::leak(unknown("DERR").replace("than handle2;", &shown).into_boxed_str());
+    let (sidecar, operator) = (|| of_sidecar().deleting(), || of_operator().deleting());
+    let later = |va: Va| on_node(remade()).va(va);
+    let protected = |va: Va| on_node(remade().protected()).va(va);
+    let unattached = |va: Va| va.set("/status/attached", false);
     play(vec![
         retried(told_to_the_end).when(vec![(
             "the handle is long, and the command behind it is not cut off",
             on_node(remade().set("/spec/csi/volumeHandle", long_handle)).va(of_sidecar().deleting()),
         )]),
         retried(unknown("DERR")).when(vec![
-            (
-                "it is deleted, and no note tells its volume",
-                on_node(remade()).va(of_sidecar().deleting()),
-            ),
-            (
-                "the later volume carries our finalizer",
-                on_node(remade().protected()).va(of_sidecar().deleting()),
-            ),
+            ("it is deleted, and no note tells its volume", later(sidecar())),
+            ("the later volume carries our finalizer", protected(sidecar())),
             (
                 "it was made three seconds later, and our finalizer is on it for another attachment",
                 on_node(
@@ -289,15 +283,9 @@ fn a_volume_that_was_made_later_is_not_the_one_that_was_attached() {
             ),
         ]),
         done("unpub handle1 nodeID1 | FIN- | DET").when(vec![
-            ("the note tells it", on_node(remade()).va(of_operator().deleting())),
-            (
-                "a person wrote the note",
-                on_node(remade()).va(of_sidecar().noted_volume(&noted()).deleting()),
-            ),
-            (
-                "nobody has protected the later one",
-                on_node(remade()).va(of_operator().set("/status/attached", false).deleting()),
-            ),
+            ("the note tells it", later(operator())),
+            ("a person wrote the note", later(sidecar().noted_volume(&noted()))),
+            ("nobody has protected the later one", later(unattached(operator()))),
             (
                 "a sidecar attached the former one",
                 on_node(remade().protected()).va(written_by_sidecar(of_operator(), BEFORE).deleting()),
@@ -306,10 +294,7 @@ fn a_volume_that_was_made_later_is_not_the_one_that_was_attached() {
                 "the later one is protected for another attachment",
                 on_node(remade().protected()).va(of_operator().deleting()),
             ),
-            (
-                "it is not known when the volume was made",
-                ready().va(of_sidecar().deleting()),
-            ),
+            ("it is not known when the volume was made", ready().va(sidecar())),
             (
                 "the clocks of two API servers differ",
                 on_node(former().set("/metadata/creationTimestamp", "2026-01-01T00:00:02Z"))

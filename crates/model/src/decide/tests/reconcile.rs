@@ -382,77 +382,60 @@ fn without_secrets(mut world: DecideModel) -> DecideModel {
 fn nothing_is_expected_where_a_repair_would_be_refused() {
     let with = |volume: Pv| world().pv(volume).va(attached()).node();
     let nowhere = |volume: Pv| world().pv(volume).va(attached());
+    let plain = || nowhere(volume().protected());
     let secret = || volume().protected().secret("secret");
+    let unlisted = |va: Va| without_secrets(world().pv(secret()).va(va).node());
     let unmapped = || volume().modes(&["ReadWriteOnce", "ReadOnlyMany"]);
+    let foreign = volume().protected().set("/spec/csi/driver", "other.driver");
+    let leaving = |va: Va| settled(va).leaving();
+    let left = || settled(detached());
     let user = attachment().attached();
     let note = json!({"handle": "handle1", "secret": {"namespace": "default", "name": "secret"}});
-    let rows = vec![
-        ("nothing is wrong", settled(attached()), None),
-        ("not protected", with(volume()), None),
-        ("no CSINode", nowhere(volume().protected()), Some("csinode_missing")),
-        ("no CSINode, not protected", nowhere(volume()), Some("csinode_missing")),
-        ("no CSINode, with a Secret", nowhere(secret()), Some("csinode_missing")),
-        (
-            "a CSINode without the driver",
-            nowhere(volume().protected()).node_of(None),
-            Some("csinode_missing"),
-        ),
-        (
-            "a blank node ID",
-            nowhere(volume().protected()).node_of(Some(" ")),
-            Some("csinode_missing"),
-        ),
-        (
-            "the volume is being deleted",
-            with(volume().protected().deleting()),
-            Some("pv_deleting"),
-        ),
-        ("a Secret that is listed", with(secret()), None),
-        (
-            "a Secret that is not listed",
-            without_secrets(with(secret())),
-            Some("secret_not_allowed"),
-        ),
-        ("access modes that CSI has not", with(unmapped()), Some("invalid_spec")),
-        (
-            "the volume of another driver",
-            with(volume().protected().set("/spec/csi/driver", "other.driver")),
-            Some("invalid_spec"),
-        ),
-        (
-            "claimed, and the AttacherConfig goes",
-            settled(attached()).leaving(),
-            None,
-        ),
-        (
-            "not claimed, and the AttacherConfig goes",
-            settled(attachment().attached()).leaving(),
-            Some("config_deleting"),
-        ),
-        ("detached", settled(detached()), None),
-        (
-            "detached, and another one uses the volume there",
-            settled(detached()).here(&user),
-            Some("volume_shared"),
-        ),
+    let noted = detached().noted_volume(&note);
+    let well = vec![
+        ("nothing is wrong", settled(attached())),
+        ("not protected", with(volume())),
+        ("a Secret that is listed", with(secret())),
+        ("claimed, and the AttacherConfig goes", leaving(attached())),
+        ("detached", left()),
+        ("detached, with a Secret that was noted", unlisted(noted)),
+    ];
+    let no_node = vec![
+        ("no CSINode", plain()),
+        ("no CSINode, not protected", nowhere(volume())),
+        ("no CSINode, with a Secret", nowhere(secret())),
+        ("a CSINode without the driver", plain().node_of(None)),
+        ("a blank node ID", plain().node_of(Some(" "))),
+    ];
+    let deleting = vec![("the volume is being deleted", with(volume().protected().deleting()))];
+    let secrets = vec![
+        ("a Secret that is not listed", unlisted(attached())),
+        ("detached, with a Secret that is not listed", unlisted(detached())),
+    ];
+    let invalid = vec![
+        ("access modes that CSI has not", with(unmapped())),
+        ("the volume of another driver", with(foreign)),
+    ];
+    let unclaimed = vec![("not claimed, and the AttacherConfig goes", leaving(user.clone()))];
+    let shared = vec![
+        ("detached, and another one uses the volume there", left().here(&user)),
         (
             "detached, and another one uses the volume at its node ID",
-            settled(detached()).claimed(&user.noted_node(NODE_ID)),
-            Some("volume_shared"),
-        ),
-        (
-            "detached, with a Secret that is not listed",
-            without_secrets(world().pv(secret()).va(detached()).node()),
-            Some("secret_not_allowed"),
-        ),
-        (
-            "detached, with a Secret that was noted",
-            without_secrets(world().pv(secret()).va(detached().noted_volume(&note)).node()),
-            None,
+            left().claimed(&user.noted_node(NODE_ID)),
         ),
     ];
-    for (name, world, reason) in rows {
-        assert_eq!(refused(&world), reason, "{name}");
+    for (reason, rows) in [
+        (None, well),
+        (Some("csinode_missing"), no_node),
+        (Some("pv_deleting"), deleting),
+        (Some("secret_not_allowed"), secrets),
+        (Some("invalid_spec"), invalid),
+        (Some("config_deleting"), unclaimed),
+        (Some("volume_shared"), shared),
+    ] {
+        for (name, world) in rows {
+            assert_eq!(refused(&world), reason, "{name}");
+        }
     }
 }
 

@@ -64,6 +64,9 @@ fn each_note_about_a_claim_tells_one_trouble() {
         ClassMissing, DriverInvalid, HandleShared, MarkerOfAnotherDriver, PossiblyLeaked, ProvisioningFailing,
         SecretForbidden,
     };
+    let shared = ClaimNote::HandleShared("pvc-1".into(), Box::new(refused()));
+    let recorded = ClaimNote::Recorded(ClaimReason::UndoVolume, "pvc-1".into(), "h".into());
+    let unsaved = ClaimNote::SaveFailed(api_error(ApiErrorKind::Refused), Some(Duration::from_secs(1)));
     let rows = [
         (failed(CreateOutcome::Failed), Some(ProvisioningFailing)),
         (failed(CreateOutcome::Uncertain), Some(ProvisioningFailing)),
@@ -77,18 +80,9 @@ fn each_note_about_a_claim_tells_one_trouble() {
         (waits(ClaimReason::TopologyMissing), Some(ProvisioningFailing)),
         (waits(ClaimReason::HandleShared), Some(ProvisioningFailing)),
         (ClaimNote::LeftAlone(Box::new(refused())), Some(HandleShared)),
-        (
-            ClaimNote::HandleShared("pvc-1".into(), Box::new(refused())),
-            Some(HandleShared),
-        ),
-        (
-            ClaimNote::Recorded(ClaimReason::UndoVolume, "pvc-1".into(), "h".into()),
-            None,
-        ),
-        (
-            ClaimNote::SaveFailed(api_error(ApiErrorKind::Refused), Some(Duration::from_secs(1))),
-            Some(ProvisioningFailing),
-        ),
+        (shared, Some(HandleShared)),
+        (recorded, None),
+        (unsaved, Some(ProvisioningFailing)),
         (ClaimNote::SaveFailed(api_error(ApiErrorKind::Unknown), None), None),
         (ClaimNote::RequestFailed(api_error(ApiErrorKind::Unknown)), None),
         (ClaimNote::PossiblyLeaked("pvc-1".into(), "gone"), Some(PossiblyLeaked)),
@@ -105,12 +99,11 @@ fn each_note_about_a_claim_tells_one_trouble() {
 fn each_note_about_a_volume_tells_one_trouble() {
     use Kind::{DeletesFailing, DeletesStuck, HandleShared, NeedsDecision, ReleasedWhileBound, VolumesHeld};
     let waits = |reason| VolumeNote::Waits(reason, "of".to_owned());
+    let forbidden = VolumeNote::Refused(VolumeReason::SecretForbidden, Box::new(refused()));
+    let request = |kind| VolumeNote::RequestFailed(api_error(kind));
     let rows = [
         (VolumeNote::CallFailed(Failure::plain("busy")), Some(DeletesFailing)),
-        (
-            VolumeNote::Refused(VolumeReason::SecretForbidden, Box::new(refused())),
-            Some(DeletesFailing),
-        ),
+        (forbidden, Some(DeletesFailing)),
         (waits(VolumeReason::Held), Some(VolumesHeld)),
         (waits(VolumeReason::HandleShared), Some(HandleShared)),
         (waits(VolumeReason::ReleasedWhileBound), Some(ReleasedWhileBound)),
@@ -118,11 +111,8 @@ fn each_note_about_a_volume_tells_one_trouble() {
         (waits(VolumeReason::StillAttached), Some(DeletesStuck)),
         (waits(VolumeReason::Syncing), Some(DeletesStuck)),
         (waits(VolumeReason::NotCsi), Some(DeletesFailing)),
-        (
-            VolumeNote::RequestFailed(api_error(ApiErrorKind::Refused)),
-            Some(DeletesFailing),
-        ),
-        (VolumeNote::RequestFailed(api_error(ApiErrorKind::Unknown)), None),
+        (request(ApiErrorKind::Refused), Some(DeletesFailing)),
+        (request(ApiErrorKind::Unknown), None),
         (VolumeNote::Released, None),
     ];
     for (note, kind) in rows {
