@@ -223,7 +223,6 @@ pub fn world() -> ClaimWorld {
     }
 }
 
-/// The annotation of a marker.
 pub fn marker_json() -> Value {
     json!({
         "driver": DRIVER, "uid": UID, "prefix": "pvc", "classUID": "class-uid",
@@ -292,37 +291,8 @@ impl ClaimWorld {
         self
     }
 
-    /// Its PersistentVolume is deleted.
-    pub fn volume_going(self) -> Self {
-        self.saved_with("/metadata/deletionTimestamp", DELETED_AT)
-    }
-
-    /// Another claim has the PersistentVolume of its name.
-    pub fn name_taken(self) -> Self {
-        self.saved_with("/spec/claimRef/uid", "other")
-    }
-
-    /// Its PersistentVolume is gone.
-    pub fn lost(self) -> Self {
-        self.set("/spec/volumeName", NAME).set("/status/phase", "Lost")
-    }
-
-    /// Removed by force.
     pub fn removed(self) -> Self {
         self.with(|world| world.gone = true)
-    }
-
-    /// The driver is away.
-    pub fn away(self) -> Self {
-        self.with(|world| world.is_away = true)
-    }
-
-    pub fn role(self, role: RolePhase) -> Self {
-        self.with(|world| world.role = role)
-    }
-
-    pub fn unknown(self, what: &'static str) -> Self {
-        self.with(|world| world.unknown = what)
     }
 
     pub fn creation(mut self, creation: Creation) -> Self {
@@ -351,12 +321,10 @@ impl ClaimWorld {
         self.class("/parameters", named).with(|world| world.secret = state)
     }
 
-    /// The claim is given to another driver.
     pub fn of_another_driver(self) -> Self {
         self.annotate("volume.kubernetes.io/storage-provisioner", "other.test")
     }
 
-    /// Calls `look` with what is observed.
     pub fn observe<T>(&self, look: impl FnOnce(&ObservedClaim<'_>) -> T) -> T {
         let claim = claim_of(&self.claim);
         let class = self.class.as_ref().map(class_of);
@@ -509,20 +477,6 @@ impl VolumeWorld {
         self.set("/metadata/finalizers", json!(["kubernetes.io/pv-protection"]))
     }
 
-    pub fn attached(self) -> Self {
-        self.with(|world| world.attached_to = Some("n1".to_owned()))
-    }
-
-    /// The driver is away.
-    pub fn away(self) -> Self {
-        self.with(|world| world.is_away = true)
-    }
-
-    /// Deletions are held.
-    pub fn held(self) -> Self {
-        self.with(|world| world.policy.hold_deletions = true)
-    }
-
     pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
         change(&mut self);
         self
@@ -564,7 +518,6 @@ impl VolumeWorld {
     }
 }
 
-/// The Secret of DeleteVolume.
 fn deletion_secret(volume: &Volume, class: Option<&StorageClass>) -> Option<SecretReference> {
     if let DeletionSecret::Named(secret) = &volume.lifecycle.deletion_secret {
         return Some(secret.clone());

@@ -103,7 +103,7 @@ fn many_topologies() -> Value {
 /// What these words of a table say.
 fn happen(world: ClaimWorld, words: &'static str) -> ClaimWorld {
     if let Some(what) = words.strip_prefix("unknown ") {
-        return world.unknown(what);
+        return world.with(|world| world.unknown = what);
     }
     if let Some(state) = words.strip_prefix("secret ") {
         return world.with_secret(secret_state(state));
@@ -116,20 +116,17 @@ fn happen(world: ClaimWorld, words: &'static str) -> ClaimWorld {
         "removed" => world.removed(),
         "bound" => world.bound(NAME),
         "bound elsewhere" => world.bound("static"),
-        "lost" => world.lost(),
+        "lost" => world.set("/spec/volumeName", NAME).set("/status/phase", "Lost"),
         "another driver's" => world.of_another_driver(),
         "saved" => world.saved(),
-        "volume going" => world.volume_going(),
-        "name taken" => world.name_taken(),
+        "volume going" => world.saved_with("/metadata/deletionTimestamp", DELETED_AT),
+        "name taken" => world.saved_with("/spec/claimRef/uid", "other"),
         "saved for nobody" => world.saved_with("/spec/claimRef", json!(null)),
         "saved by another driver" => world.saved_with("/spec/csi/driver", "other.test"),
         "asked" => asked(world, NOW),
         "asked long ago" => asked(world, "2026-01-01T03:04:00Z"),
         "no class" => world.without_class(),
         "replaced class" => world.replaced_class(),
-        "away" => world.away(),
-        "stopping" => world.role(RolePhase::Stopping),
-        "disabled" => world.role(RolePhase::Disabled),
         "never called" => world.creation(Creation::Never),
         "refused" => world.creation(Creation::Refused),
         "uncertain" => {
@@ -153,6 +150,9 @@ fn happen(world: ClaimWorld, words: &'static str) -> ClaimWorld {
 fn observe(world: &mut ClaimWorld, words: &str) {
     let capabilities = &mut world.driver.capabilities;
     match words {
+        "away" => world.is_away = true,
+        "stopping" => world.role = RolePhase::Stopping,
+        "disabled" => world.role = RolePhase::Disabled,
         "held" => world.policy.hold_deletions = true,
         "stuck" => world.waited.stuck = true,
         "attached" => world.attached_to = Some("n1".into()),

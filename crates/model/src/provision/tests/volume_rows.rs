@@ -84,9 +84,6 @@ fn happen(world: VolumeWorld, words: &'static str) -> VolumeWorld {
         "no claim" => world.set("/spec/claimRef", json!(null)),
         "deleting" => world.deleting(),
         "unprotected" => world.unprotected(),
-        "attached" => world.attached(),
-        "away" => world.away(),
-        "held" => world.held(),
         "static" => world.set("/metadata/annotations", json!({})),
         "provisioned by another" => world.annotate("pv.kubernetes.io/provisioned-by", "other"),
         "another driver's" => world.set("/spec/csi/driver", "other.test"),
@@ -117,6 +114,9 @@ fn happen(world: VolumeWorld, words: &'static str) -> VolumeWorld {
 /// What these words of a table say of one thing that is observed.
 fn observe(world: &mut VolumeWorld, words: &str) {
     match words {
+        "attached" => world.attached_to = Some("n1".into()),
+        "away" => world.is_away = true,
+        "held" => world.policy.hold_deletions = true,
         "shared" => world.sharer = Some("pv-2".into()),
         "left" => (world.sharer, world.heir) = (Some("pv-1".into()), Some("pv-1".into())),
         "heir not read" => world.heir_is_live = false,
