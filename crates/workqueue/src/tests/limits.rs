@@ -263,7 +263,6 @@ async fn a_faster_rate_ends_a_long_wait_for_a_token() {
     assert!(begin.elapsed() <= SECOND, "{:?}", begin.elapsed());
 }
 
-
 #[tokio::test(start_paused = true)]
 async fn a_run_that_used_nothing_gives_its_token_back() {
     let queue = limited(limits([0; 3], 0, 2));

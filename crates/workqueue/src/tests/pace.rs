@@ -32,7 +32,6 @@ fn end(queue: &Queue<u32>, keys: std::ops::Range<u32>, result: RunResult) {
     }
 }
 
-
 /// How long the next failure would wait.
 fn next_delay(queue: &Queue<u32>, key: u32) -> Duration {
     queue.add(Item::new(key, ATTACH, 0));

@@ -90,10 +90,8 @@ pub fn scenarios() -> Vec<Scenario> {
             t.given_failing("no").await?;
             tokio::time::sleep(WINDOW / 2).await;
             for number in 0..5 {
-                t.patch_attachment(
-                    json!({ "metadata": { "labels": { "conformance.test/n": number.to_string() } } }),
-                )
-                .await?;
+                t.patch_attachment(json!({ "metadata": { "labels": { "conformance.test/n": number.to_string() } } }))
+                    .await?;
             }
             tokio::time::sleep(WINDOW / 2).await;
             let count = t.publishes().len();

@@ -252,9 +252,10 @@ pub fn alone() -> Vec<Scenario> {
             t.persistent_volume_gone(&volume.name_any()).await
         })
         .demands("killed after DeleteVolume: the PersistentVolume goes")
-        .safety("crash-after", |t| async move {
-            t.killed_after_deletion().await.map(drop)
-        })
+        .safety(
+            "crash-after",
+            |t| async move { t.killed_after_deletion().await.map(drop) },
+        )
         .demands("killed after DeleteVolume, which is repeated once at most")
         .unless("not supported when it is repeated more often")
         .extension("crash-once", |t| async move {

@@ -43,9 +43,10 @@ pub fn scenarios() -> Vec<Scenario> {
 fn unable(group: Group) -> Group {
     group
         .demands("a driver without CREATE_DELETE_VOLUME is told on the claim, which is provisioned when it has it")
-        .scenario("not-supported", |t| async move {
-            unable_driver(&t, without_calls).await
-        })
+        .scenario(
+            "not-supported",
+            |t| async move { unable_driver(&t, without_calls).await },
+        )
         .demands("a driver without a Controller service is told on the claim, which is provisioned when it has one")
         .scenario("not-supported-service", |t| async move {
             unable_driver(&t, |settings| settings.controller_service = false).await

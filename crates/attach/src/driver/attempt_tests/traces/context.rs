@@ -144,7 +144,10 @@ async fn names_are_told_by_their_hash_where_that_is_asked() {
     let spans = told.ended(ATTACH).await;
     let everything = format!("{spans:#?}");
     let of_objects = [VOLUME, "pv1", "va-of-smith", "claim-of-smith"];
-    for name in of_objects.into_iter().chain(["ward-3", "bed-7", "oncology", "tenant-gold"]) {
+    for name in of_objects
+        .into_iter()
+        .chain(["ward-3", "bed-7", "oncology", "tenant-gold"])
+    {
         assert!(!everything.contains(name), "{name} is in {everything}");
     }
     for span in [only(&spans, ATTACH), named(&spans, ATTEMPT)[0]] {

@@ -89,8 +89,7 @@ async fn a_detach_whose_finalizer_somebody_took_is_aborted() {
     stage.driver.script(Rule::on(UNPUBLISH).fail(Code::Internal, "never"));
     stage.attach().await;
     stage.delete("va");
-    told.until(|spans| !named(spans, DETACH_ATTEMPT).is_empty())
-        .await;
+    told.until(|spans| !named(spans, DETACH_ATTEMPT).is_empty()).await;
     removed(&stage, "va");
     let spans = told.ended(DETACH).await;
     assert_aborted(only(&spans, DETACH), "INTERNAL", "was deleted before");
