@@ -18,6 +18,7 @@ const MAX_WORKERS: usize = 4;
 /// The exit code of wrong flags, for clap as for Go.
 const USAGE: u8 = 2;
 
+/// Reads the arguments and runs what they ask for.
 pub fn main() -> ExitCode {
     // Only one TLS provider may ever be asked for; installing it twice is the only way this can fail.
     let _already_installed = rustls::crypto::aws_lc_rs::default_provider().install_default();

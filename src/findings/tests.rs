@@ -418,14 +418,14 @@ async fn a_quiet_cluster_is_not_looked_at_again() {
     let quiet = scene.inspector.quiet_at;
     assert_eq!(quiet, Some((scene.store.generation(), 0)));
     // What a look finds is put aside here, to see whether there is another one.
-    scene.inspector.insights.withdraw(DRIVER);
+    scene.inspector.insights.0.lock().summaries.remove(DRIVER);
     assert!(!scene.is_told());
     scene.inspector.scan(false).await;
     assert!(!scene.is_told(), "nothing changed");
     scene.inspector.insights.set_configs(vec![]);
     scene.inspector.scan(false).await;
     assert!(scene.is_told(), "an AttacherConfig may have gone");
-    scene.inspector.insights.withdraw(DRIVER);
+    scene.inspector.insights.0.lock().summaries.remove(DRIVER);
     scene.inspector.insights.set_configs(vec![]);
     scene.inspector.scan(false).await;
     assert!(!scene.is_told(), "again nothing changed");

@@ -298,15 +298,21 @@ impl Store {
     }
 
     pub(crate) fn claim(&self, key: &ClaimKey) -> Seen<Arc<Claim>> {
-        let known = self.0.index.read().claims.get(&key.name).cloned();
-        self.seen(known.filter(|claim| *claim.uid == *key.uid))
+        self.seen(|index| {
+            index
+                .claims
+                .get(&key.name)
+                .filter(|claim| *claim.uid == *key.uid)
+                .cloned()
+        })
     }
 
-    /// What the lists, once they are complete, have or do not have.
-    fn seen<T>(&self, known: Option<T>) -> Seen<T> {
-        match known {
+    /// What the lists have or, if they were complete before this look, do not have.
+    fn seen<T>(&self, find: impl FnOnce(&Index) -> Option<T>) -> Seen<T> {
+        let is_synced = self.0.lists.is_synced();
+        match find(&self.0.index.read()) {
             Some(known) => Seen::Here(known),
-            None if self.0.lists.is_synced() => Seen::Gone,
+            None if is_synced => Seen::Gone,
             None => Seen::Unknown,
         }
     }
@@ -361,8 +367,7 @@ impl Store {
     }
 
     pub(crate) fn class(&self, name: &str) -> Seen<Arc<StorageClass>> {
-        let known = self.0.index.read().classes.get(name).cloned();
-        self.seen(known)
+        self.seen(|index| index.classes.get(name).cloned())
     }
 
     pub(crate) fn tell_classes(&self, route: &dyn ClaimRoute) {

@@ -251,8 +251,10 @@ pub(super) fn start_repair_span(tracer: &Tracer, run: &Run<AttacherKey>, snapsho
 /// A snapshot without what is about other attachments.
 pub(super) fn without_neighbours(snapshot: &Snapshot) -> Snapshot {
     Snapshot {
+        attachment: snapshot.attachment.clone(),
+        volume: snapshot.volume.clone(),
+        node: snapshot.node.clone(),
         neighbours: Neighbours::default(),
-        ..snapshot.clone()
     }
 }
 

@@ -251,7 +251,8 @@ pub enum TemplateFault {
     #[error("reads the annotation {0:?}, which the PersistentVolumeClaim does not have: set it")]
     AnnotationMissing(Box<str>),
     #[error(
-        "reads an annotation of the PersistentVolumeClaim, which is gone: name the Secret in the annotations          {DELETION_SECRET_NAME_ANNOTATION} and {DELETION_SECRET_NAMESPACE_ANNOTATION} of the PersistentVolume"
+        "reads an annotation of the PersistentVolumeClaim, which is gone: name the Secret in the annotations \
+         {DELETION_SECRET_NAME_ANNOTATION} and {DELETION_SECRET_NAMESPACE_ANNOTATION} of the PersistentVolume"
     )]
     ClaimNeeded,
     #[error("resolved to {resolved:?}, which is not the name of a {what}")]

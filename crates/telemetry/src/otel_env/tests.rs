@@ -514,7 +514,8 @@ fn a_value_that_cannot_be_used_costs_one_warning_and_is_ignored() {
             with.warnings
         );
         assert!(with.warnings.iter().all(|warning| warning.starts_with(name)), "{name}");
-        assert_eq!(with.settings, without.settings, "{name}");
+        let settings = [with.settings, without.settings].map(|settings| format!("{settings:?}"));
+        assert_eq!(settings[0], settings[1], "{name}");
     }
 }
 

@@ -14,10 +14,10 @@ use crate::objects::Operation;
 use csi_attacher_model::attempt::{FailureCause, Vanished};
 
 pub(super) struct AttemptEvent {
-    reason: EventReason,
-    level: EventType,
+    pub reason: EventReason,
+    pub level: EventType,
     pub cause: &'static str,
-    note: String,
+    pub note: String,
 }
 
 impl AttemptEvent {

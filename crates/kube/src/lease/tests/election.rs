@@ -80,7 +80,7 @@ fn what_follows_from_a_record() {
         election.observe(seen.cloned(), start);
         let now = start + seconds(for_seconds);
         let next = match election.next(now, clock(50), false) {
-            Wait { until } => Err(until.duration_since(now).as_secs()),
+            Wait(until) => Err(until.duration_since(now).as_secs()),
             next => Ok(next),
         };
         assert_eq!(next, expected, "{row}");

@@ -39,7 +39,7 @@ fn a_megabyte_of_annotations() {
         world.clone().class("/parameters", parameters)
     };
     let refusal = refused(&template("${pvc.annotations['noise/0999']}"));
-    let is_told = matches!(refusal, ProvisionRefusal::AnnotationsTooLarge { left_out, .. } if left_out > 900);
+    let is_told = matches!(&refusal, ProvisionRefusal::SecretTemplate { fault: TemplateFault::AnnotationsTooLarge(left_out), .. } if *left_out > 900);
     assert!(is_told, "{refusal}");
     assert!(matches!(template("s").decide().action, ClaimAction::LoadCredentials(_)));
     // A bound claim keeps none.

@@ -133,7 +133,7 @@ fn what_an_answer_says_of_an_earlier_call() {
         };
         for second in [2, code] {
             let wanted = Creation::Refused;
-            assert_eq!(settle(&world(), &once.creation, Some(second)).creation, wanted);
+            assert_eq!(settle(&world(), &once.0, Some(second)).0, wanted);
         }
         let between = settle(&world(), &once.0, Some(4));
         assert!(settle(&world(), &between.0, Some(13)).0.is_uncertain());
@@ -143,13 +143,13 @@ fn what_an_answer_says_of_an_earlier_call() {
     assert_eq!(settle(&world(), &Creation::Never, Some(6)).0, Creation::Refused);
     for code in [7, 12, 16] {
         let shut_out = settle(&world(), &first, Some(code));
-        assert!(shut_out.creation.is_uncertain() && shut_out.outcome == CreateOutcome::Uncertain);
+        assert!(shut_out.0.is_uncertain() && shut_out.1 == CreateOutcome::Uncertain);
         let wanted = Creation::Refused;
-        assert_eq!(settle(&world(), &Creation::Never, Some(code)).creation, wanted);
+        assert_eq!(settle(&world(), &Creation::Never, Some(code)).0, wanted);
     }
     for code in [3, 5] {
         let wanted = Creation::Refused;
-        assert_eq!(settle(&world(), &first, Some(code)).creation, wanted, "{code}");
+        assert_eq!(settle(&world(), &first, Some(code)).0, wanted, "{code}");
     }
     assert!(settle(&world(), &Creation::Refused, None).0.is_uncertain());
 }
@@ -167,9 +167,7 @@ fn only_the_node_of_the_call_is_taken_off() {
         world.clone().bound("static"),
         world.annotate("volume.kubernetes.io/selected-node", "n2"),
     ] {
-        let settled = exhausted(&other);
-        let wanted = (Creation::Refused, CreateOutcome::Failed);
-        assert_eq!((settled.creation, settled.outcome), wanted);
+        assert_eq!(exhausted(&other), (Creation::Refused, CreateOutcome::Failed));
     }
 }
 
@@ -193,7 +191,7 @@ fn answers_with_ok() {
     let fault = VolumeFault::Undersized { asked: GI, answered: 1 };
     assert_eq!(size(answer(|volume| volume.capacity_bytes = 1)), (1, Some(fault)));
     let wanted = CreateOutcome::Faulty(fault);
-    assert_eq!(answer(|volume| volume.capacity_bytes = 1).outcome, wanted);
+    assert_eq!(answer(|volume| volume.capacity_bytes = 1).1, wanted);
 
     let invalid = |settled: (Creation, CreateOutcome)| {
         assert!(settled.0.is_uncertain());

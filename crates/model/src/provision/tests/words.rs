@@ -9,11 +9,19 @@ use super::builders::{NAME, claim_of, put, volume_json, volume_of, world};
 use crate::api::EventType;
 use crate::provision::attempt::RescheduleCause;
 use crate::provision::event::{self, MAX_NOTE, ProvisionEventReason};
-use crate::provision::{ClaimReason, ProvisionRefusal, VolumeReason};
+use crate::provision::{ClaimReason, ProvisionRefusal, TemplateFault, VolumeReason};
 
 fn succeeded(modes: serde_json::Value, attaches: bool) -> String {
     let claim = claim_of(&world().set("/spec/accessModes", modes).claim);
     event::succeeded("pvc-1", &claim, Duration::from_millis(1250), 2, attaches)
+}
+
+#[test]
+fn a_template_whose_claim_is_gone_is_told_with_the_annotations_of_the_persistent_volume() {
+    let wanted = "reads an annotation of the PersistentVolumeClaim, which is gone: name the Secret in the annotations \
+                  volume.kubernetes.io/provisioner-deletion-secret-name and \
+                  volume.kubernetes.io/provisioner-deletion-secret-namespace of the PersistentVolume";
+    assert_eq!(TemplateFault::ClaimNeeded.to_string(), wanted);
 }
 
 /// The API server lets nobody change these fields of a PersistentVolumeClaim.

@@ -154,7 +154,8 @@ async fn what_another_replica_ended_between_two_engines_is_not_exported_again() 
     let mut object = stage.api.get(&path).unwrap();
     let change = json!({"metadata": {"deletionTimestamp": whole_second()}, "status": {"attached": true}});
     json_patch::merge(&mut object, &change);
-    stage.sees(stage.api.put(path, object));
+    let wire: VolumeAttachmentWire = serde_json::from_value(stage.api.put(path, object)).unwrap();
+    stage.store.apply::<Attachment>(wire.into());
     let engine = engine(&stage.context, DRIVER, &stage.settings, None);
     let stage = AttemptFixture { engine, ..stage };
     stage.gone("va").await;

@@ -47,7 +47,7 @@ fn what_is_not_asked_for() {
         Ok(Some(small)),
         &claim_of(&world().claim),
     );
-    let is_faulty = matches!(settled.outcome, CreateOutcome::Faulty(_));
+    let is_faulty = matches!(settled.1, CreateOutcome::Faulty(_));
     assert!(is_faulty, "less capacity: {settled:?}");
     tally("TestProvision", rows + 3);
 }
