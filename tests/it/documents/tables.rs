@@ -159,10 +159,7 @@ fn every_variable_of_the_environment_has_its_row() {
         &document(&documents, "docs/reference/TELEMETRY-ENVIRONMENT.md").table("Variables"),
     ));
     let mut there = sources::variables(&sources::operator());
-    assert!(
-        there.contains("POD_NAMESPACE") && there.contains("LOG_LEVEL"),
-        "{there:?}"
-    );
+    assert!(there.contains("POD_NAME") && there.contains("LOG_LEVEL"), "{there:?}");
     there.extend(owned(VARIABLES.iter().copied().chain(READ_OTHERWISE)));
     none(&compare(
         &told,

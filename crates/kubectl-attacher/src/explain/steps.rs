@@ -227,13 +227,13 @@ pub(super) fn csi_driver(scene: &Scene, steps: &mut Vec<Step>) -> Option<Diagnos
 /// What the node shows. It holds up nothing by itself: the decision says whether it does.
 pub(super) fn node(scene: &Scene, steps: &mut Vec<Step>) {
     let Some(name) = &scene.node_name else { return };
-    let note = |text: &str| Step::note(ObjectName::cluster("Node", name), text);
+    let tell = |text: &str| Step::note(ObjectName::cluster("Node", name), text);
     match &scene.node {
         Lookup::Found(node) => {
-            steps.extend((!node.is_ready()).then(|| note("is not Ready")));
-            steps.extend(node.out_of_service.map(|_| note("has the out-of-service taint")));
+            steps.extend((!node.is_ready()).then(|| tell("is not Ready")));
+            steps.extend(node.out_of_service.map(|_| tell("has the out-of-service taint")));
         }
-        Lookup::Missing => steps.push(note("does not exist")),
+        Lookup::Missing => steps.push(tell("does not exist")),
         Lookup::Unknown => {}
     }
     let object = ObjectName::cluster("CSINode", name);
@@ -265,16 +265,16 @@ pub fn node_steps(scene: &Scene) -> Vec<Step> {
         return Vec::new();
     };
     let object = ObjectName::cluster("Node", name);
-    let note = |text: &str| Step::note(object.clone(), text);
+    let tell = |text: &str| Step::note(object.clone(), text);
     let mut steps = match &scene.node {
         Lookup::Unknown => vec![Step::unknown(object.clone())],
-        Lookup::Missing => vec![note("does not exist")],
+        Lookup::Missing => vec![tell("does not exist")],
         Lookup::Found(node) if node.is_ready() => vec![Step::done(object.clone(), "is Ready")],
-        Lookup::Found(_) => vec![note("is not Ready")],
+        Lookup::Found(_) => vec![tell("is not Ready")],
     };
     if let Lookup::Found(node) = &scene.node {
-        steps.extend(node.unschedulable.then(|| note("is cordoned")));
-        steps.extend(node.out_of_service.map(|_| note("has the out-of-service taint")));
+        steps.extend(node.unschedulable.then(|| tell("is cordoned")));
+        steps.extend(node.out_of_service.map(|_| tell("has the out-of-service taint")));
     }
     let object = ObjectName::cluster("CSINode", name);
     steps.push(match &scene.csi_node {

@@ -67,8 +67,8 @@ pub(super) fn success_event(shell: &Shell<'_>, snapshot: &Snapshot, took: Durati
     };
     let (volume, node) = (volume(snapshot), &snapshot.attachment.node);
     let (attempt, took) = (shell.number, took.as_secs_f64());
-    let note = format!("{volume}: {verb} node {node} in attempt {attempt}, {took:.1} s after it was requested");
-    record_traced(shell, snapshot, AttemptEvent::of(reason, note));
+    let text = format!("{volume}: {verb} node {node} in attempt {attempt}, {took:.1} s after it was requested");
+    record_traced(shell, snapshot, AttemptEvent::of(reason, text));
 }
 
 /// An attempt failed, for what `error.type` has as `kind`.
@@ -118,8 +118,8 @@ pub(super) fn node_gone(shell: &Shell<'_>, snapshot: &Snapshot, places: &[OwnedV
     }
     let ids: Vec<&str> = ids.into_iter().collect();
     let ((volume, node), ids) = (volume_and_node(snapshot), ids.join(", "));
-    let note = format!("{volume}: node {node} {known}; detaching from {ids}");
-    record_traced(shell, snapshot, AttemptEvent::of(EventReason::NodeGone, note));
+    let text = format!("{volume}: node {node} {known}; detaching from {ids}");
+    record_traced(shell, snapshot, AttemptEvent::of(EventReason::NodeGone, text));
 }
 
 /// A VolumeAttachment vanished during the attach.
@@ -142,13 +142,13 @@ pub(super) fn deleted_event(work: &DriverContext, snapshot: &Snapshot, tracepare
         Vanished::MaybeInUse => "a pod may use the volume, which is left attached; if none does, detach it by hand",
     };
     let ((volume, node), name) = (volume_and_node(snapshot), &snapshot.attachment.name);
-    let note = format!(
+    let text = format!(
         "{volume}: VolumeAttachment {name} was deleted while the volume was being attached to node {node}; {what}"
     );
     let event = AttemptEvent {
         level: EventType::Warning,
         cause: "vanished",
-        ..AttemptEvent::of(reason, note)
+        ..AttemptEvent::of(reason, text)
     };
     record_event(work, snapshot, event, traceparent);
 }

@@ -234,9 +234,9 @@ fn failure_not_saved(shell: &Shell<'_>, error: &ApiError) {
 /// A VolumeAttachment was let go without the driver's confirmation, as a person asked. The Event is the record of who did so and why.
 fn released_on_request(shell: &mut Shell<'_>, snapshot: &Snapshot, request: &str, basis: &'static str) {
     let (volume, node) = volume_and_node(snapshot);
-    let note =
+    let text =
         format!("{volume}: released from node {node} without the driver's confirmation, because {basis}; {request}");
-    record_traced(shell, snapshot, AttemptEvent::of(EventReason::Released, note));
+    record_traced(shell, snapshot, AttemptEvent::of(EventReason::Released, text));
     shell.span.set(attr::FINALIZER_ACTION, "removed");
     shell.ended = AttemptResult::Succeeded;
     about!(
@@ -252,10 +252,10 @@ fn released_on_request(shell: &mut Shell<'_>, snapshot: &Snapshot, request: &str
 /// A release that a person asked for was refused.
 fn release_refused(shell: &Shell<'_>, snapshot: &Snapshot, refusal: &ReleaseRefusal) {
     let (volume, node) = volume_and_node(snapshot);
-    let note = format!("{volume}: not released from node {node} on request: {refusal}");
+    let text = format!("{volume}: not released from node {node} on request: {refusal}");
     let event = AttemptEvent {
         cause: refusal.reason(),
-        ..AttemptEvent::of(EventReason::ReleaseRefused, note)
+        ..AttemptEvent::of(EventReason::ReleaseRefused, text)
     };
     record_traced(shell, snapshot, event);
     about!(
@@ -454,10 +454,10 @@ fn released(shell: &mut Shell<'_>, snapshot: &Snapshot) {
         _ => "confirmed by the annotation attacher.csi.dev/confirm-capability-lost",
     };
     let ((volume, node), driver) = (volume_and_node(snapshot), &shell.work.facts.name);
-    let note = format!(
+    let text = format!(
         "{volume}: released from node {node} without ControllerUnpublishVolume, which driver {driver} does not have any more: {says}"
     );
-    let event = AttemptEvent::without_confirmation("capability_lost", note);
+    let event = AttemptEvent::without_confirmation("capability_lost", text);
     record_traced(shell, snapshot, event);
     about!(
         warn,
@@ -475,11 +475,11 @@ fn confirmed(shell: &mut Shell<'_>, snapshot: &Snapshot, place: VolumeOnNode<'_>
         &snapshot.attachment.node,
         shown_handle(place.node_id),
     );
-    let note = format!(
+    let text = format!(
         "volume {volume}: not detached from node {node} (ID {id}), a former place: the annotation {NOT_ATTACHED_AT_ANNOTATION} says \
          that it is not attached there"
     );
-    record_traced(shell, snapshot, AttemptEvent::without_confirmation("confirmed", note));
+    record_traced(shell, snapshot, AttemptEvent::without_confirmation("confirmed", text));
     place_about!(
         warn,
         shell,
@@ -491,12 +491,12 @@ fn confirmed(shell: &mut Shell<'_>, snapshot: &Snapshot, place: VolumeOnNode<'_>
 /// A detach whose volume or node the driver does not know, which counts as detached by the policy of the AttacherConfig.
 fn orphaned(shell: &mut Shell<'_>, snapshot: &Snapshot, place: VolumeOnNode<'_>, answer: &Failure) {
     let ((volume, node), id) = (volume_and_node(snapshot), shown_handle(place.node_id));
-    let note = format!(
+    let text = format!(
         "{volume}: the driver does not find it or node {node} (ID {id}); treated as detached because of spec.orphanPolicy of the \
          AttacherConfig: {}",
         answer.message
     );
-    record_traced(shell, snapshot, AttemptEvent::without_confirmation("orphaned", note));
+    record_traced(shell, snapshot, AttemptEvent::without_confirmation("orphaned", text));
     place_about!(
         warn,
         shell,
