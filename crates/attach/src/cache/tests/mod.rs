@@ -120,12 +120,12 @@ fn let_go(name: &str, version: u64) -> Attachment {
     with(detaching(name, version), |record| record.finalizers = none)
 }
 
-fn volume_error() -> Box<VolumeError> {
-    Box::new(VolumeError {
+fn volume_error() -> VolumeError {
+    VolumeError {
         time: None,
         message: "busy".into(),
         code: None,
-    })
+    }
 }
 
 fn facts(driver: &str) -> DriverFacts {

@@ -117,7 +117,7 @@ async fn an_attach_is_woken_when_a_detach_elsewhere_that_failed_once_succeeds() 
     let (store, queue, _registration) = served();
     let mut leaving = waited_for(&store, &queue);
     leaving.resource_version.0 = 3;
-    leaving.detach_error = Some(volume_error());
+    leaving.detach_error = Some(volume_error().into());
     store.apply_response(leaving.clone());
     // The detach, and the attach.
     fail_next(&queue);

@@ -80,7 +80,7 @@ async fn the_echo_of_our_own_writes_wakes_nobody() {
     let claimed = with(held(attachment("a", 4)), |it| it.node_id = Some("id".into()));
     let mut failed = claimed.clone();
     failed.resource_version.0 = 5;
-    failed.attach_error = Some(volume_error());
+    failed.attach_error = Some(volume_error().into());
     store.apply_response(protected.clone());
     store.apply_response(claimed.clone());
     store.apply_response(failed.clone());

@@ -5,12 +5,12 @@ use super::*;
 #[tokio::test(start_paused = true)]
 async fn missing_secrets_of_attachments_that_are_gone_are_asked_for_no_more() {
     let scene = Scene::new(allowing(&["ns"]));
-    let make = |number| {
+    let with_secret = |number| {
         let name = format!("va{number}");
         scene.volume(&name, Some(("ns", &name)));
         scene.attachment(&name, &json!({}))
     };
-    let made: Vec<Value> = (0..200).map(make).collect();
+    let made: Vec<Value> = (0..200).map(with_secret).collect();
     seconds(60).await;
     let asked = scene.reads().len();
     assert!(asked >= 200, "each Secret was asked for: {asked}");
