@@ -179,6 +179,9 @@ async fn silence_after_an_error_is_a_good_sign_of_a_watch_and_none_of_a_list() {
         assert_eq!(health.is_ready(), is_mended, "{what}");
         tokio::time::sleep(RECOVERED * 9).await;
         assert_eq!(health.is_ready(), is_mended, "{what}");
+        let reason = health.readiness()[0].failure.clone().unwrap_or_default();
+        let is_told = reason.starts_with("cannot watch volumeattachments: ");
+        assert_eq!(is_told, !is_mended, "{what}: {reason}");
     }
 }
 

@@ -67,7 +67,7 @@ async fn attach_fails(admission: impl Fn(&str, &mut Value) + Send + 'static, wha
 }
 
 #[tokio::test]
-async fn an_attach_whose_claim_is_not_kept_says_what_is_missing() {
+async fn an_attach_whose_writes_are_not_kept_says_what_is_missing() {
     let saved = "save VolumeAttachment";
     let note = "annotation attacher.csi.dev/volume; an admission webhook may remove it";
     attach_fails(strip_annotations("attacher.csi.dev/"), saved, note).await;

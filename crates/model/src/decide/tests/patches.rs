@@ -97,7 +97,11 @@ fn removing_a_finalizer() {
             let path = format!("/metadata/finalizers/{at}");
             json!([{"op": "test", "path": path, "value": FINALIZER}, {"op": "remove", "path": path}])
         });
-        let of_volume = patch::release_volume(&volume_with(finalizers), FINALIZER);
+        let volume = Volume {
+            deleting: true,
+            ..volume_with(finalizers)
+        };
+        let of_volume = patch::release_volume(&volume, FINALIZER);
         let found = of_volume.map(|write| operations(write, VOLUME_UID));
         assert_eq!(found, wanted, "{finalizers:?}");
         // Divergence: a JSON patch for the attachment as well, where the sidecar replaces the list by a merge patch.
