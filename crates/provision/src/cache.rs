@@ -14,11 +14,12 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::clock;
-use crate::key::{ClaimCause, ClaimKey};
+use crate::key::ClaimKey;
 use crate::nodes::NodeListener;
 use crate::objects::{Claim, ClaimReference, PersistentVolumeClaimWire, StorageClass, StorageClassWire, Volume};
 use crate::provision::{MarkerState, OwningClaim, Seen, is_of_volume, may_be_asked_for, named_claim};
 use crate::reflect::{CachedKind, Kind, Lists, ObjectTable, Origin, Sink, Tables};
+use crate::runtime::EnqueueCause;
 use crate::shared_names::SharedNames;
 use crate::volumes::VolumeListener;
 use csi_attacher_kube::watch_answers::WatchAnswers;
@@ -29,7 +30,7 @@ pub(crate) trait ClaimRoute: Send + Sync {
     /// Name of the driver.
     fn driver(&self) -> &Arc<str>;
     /// A claim changed, or something that it depends on.
-    fn changed(&self, key: &ClaimKey, claim: &Claim, cause: ClaimCause);
+    fn changed(&self, key: &ClaimKey, claim: &Claim, cause: EnqueueCause);
     /// A class came, changed or went. The claims that name it are told besides.
     fn class_changed(&self, class: Option<&StorageClass>);
     /// A claim is gone.
@@ -183,7 +184,7 @@ pub struct Change {
     /// The claim that changed or is gone, if it is one.
     gone: Option<Arc<Claim>>,
     claims: Vec<Arc<Claim>>,
-    cause: ClaimCause,
+    cause: EnqueueCause,
     /// The class as it is now, if it is one and is there.
     class: Option<Arc<StorageClass>>,
 }
@@ -210,10 +211,10 @@ impl CachedKind<Index> for Claim {
         let same = previous.filter(|previous| current.is_some_and(|current| current.uid == previous.uid));
         let cause = match (same, current) {
             (Some(previous), Some(current)) if previous.deleting.is_none() && current.deleting.is_some() => {
-                ClaimCause::Delete
+                EnqueueCause::Delete
             }
-            (Some(_), _) => ClaimCause::Update,
-            (None, _) => ClaimCause::Add,
+            (Some(_), _) => EnqueueCause::Update,
+            (None, _) => EnqueueCause::Add,
         };
         Change {
             gone: previous.filter(|_| same.is_none()).cloned(),
@@ -242,7 +243,7 @@ impl CachedKind<Index> for StorageClass {
         let name = current.or(previous).map(|class| &*class.name).unwrap_or_default();
         Change {
             claims: index.records(index.open_of_class.of(name.into())),
-            cause: ClaimCause::Class,
+            cause: EnqueueCause::Class,
             class: current.cloned(),
             ..Change::default()
         }
@@ -278,7 +279,7 @@ impl Sink for Store {
             for (key, claim) in &claims {
                 route.changed(key, claim, change.cause);
             }
-            if change.cause == ClaimCause::Class {
+            if change.cause == EnqueueCause::Class {
                 route.class_changed(change.class.as_deref());
             }
         }
@@ -421,7 +422,7 @@ impl Store {
     }
 
     /// Enqueues every claim that a driver may have to work on.
-    pub(crate) fn enqueue_open(&self, route: &dyn ClaimRoute, cause: ClaimCause) {
+    pub(crate) fn enqueue_open(&self, route: &dyn ClaimRoute, cause: EnqueueCause) {
         let mut open: Vec<Arc<Claim>> = {
             let index = self.0.index.read();
             let open = index.open.values();
@@ -461,7 +462,7 @@ impl Store {
             claims
         };
         if !claims.is_empty() {
-            let cause = ClaimCause::Volume;
+            let cause = EnqueueCause::Volume;
             self.dispatch(Change {
                 claims,
                 cause,
@@ -682,7 +683,7 @@ mod tests {
     #[derive(Default)]
     struct Told {
         driver: Arc<str>,
-        claims: Mutex<Vec<(ClaimKey, ClaimCause)>>,
+        claims: Mutex<Vec<(ClaimKey, EnqueueCause)>>,
         classes: Mutex<Vec<bool>>,
     }
 
@@ -690,14 +691,14 @@ mod tests {
         fn driver(&self) -> &Arc<str> {
             &self.driver
         }
-        fn changed(&self, key: &ClaimKey, _: &Claim, cause: ClaimCause) {
+        fn changed(&self, key: &ClaimKey, _: &Claim, cause: EnqueueCause) {
             self.claims.lock().push((key.clone(), cause));
         }
         fn class_changed(&self, class: Option<&StorageClass>) {
             self.classes.lock().push(class.is_some());
         }
         fn gone(&self, key: &ClaimKey, _: &Claim) {
-            self.claims.lock().push((key.clone(), ClaimCause::Delete));
+            self.claims.lock().push((key.clone(), EnqueueCause::Delete));
         }
         fn volume_changed(&self, _: &Arc<Volume>) {}
         fn topology_changed(&self, _: &[(ClaimKey, &Claim)]) {}
@@ -724,7 +725,7 @@ mod tests {
         store.take_deletion(&claim("a", None));
         let (heard, same) = (one.claims.lock().clone(), other.claims.lock().clone());
         let causes: Vec<_> = heard.iter().map(|(_, cause)| *cause).collect();
-        assert_eq!((causes, &heard), (vec![ClaimCause::Add, ClaimCause::Delete], &same));
+        assert_eq!((causes, &heard), (vec![EnqueueCause::Add, EnqueueCause::Delete], &same));
         let mut pairs = heard.iter().zip(&same);
         assert!(pairs.all(|((key, _), (of_other, _))| Arc::ptr_eq(&key.uid, &of_other.uid)));
         drop(registration);

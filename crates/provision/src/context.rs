@@ -14,7 +14,7 @@ use crate::cache::{ClaimRoute, Store};
 use crate::clock;
 use crate::decide::DriverFacts;
 use crate::events::{EventRecorder, InvolvedObject, NewEvent, of_class};
-use crate::key::{ClaimCause, ClaimKey, ClaimState, KeyMemory, VolumeKey, WorkKey};
+use crate::key::{ClaimKey, ClaimState, KeyMemory, VolumeKey, WorkKey};
 use crate::lanes::{lane_of, place_of};
 use crate::look::Look;
 use crate::nodes::{DriverNodes, NodeWatch};
@@ -28,8 +28,8 @@ use crate::provision::{
 };
 use crate::queue::Item;
 use crate::reflect::Sink as _;
-use crate::runtime::Workplace;
 use crate::runtime::secret_waits::SecretWaits;
+use crate::runtime::{EnqueueCause, Workplace};
 use crate::telemetry::metrics::{Metrics, QueueCounts};
 use crate::telemetry::{Redaction, Tracer};
 use crate::traces::LeftOpen;
@@ -273,12 +273,12 @@ impl DriverContext {
         }
         self.waits_for_topology.lock().insert(key.clone());
         if self.nodes.generation() != generation {
-            self.queue.wake(key, ClaimCause::Node.into());
+            self.queue.wake(key, EnqueueCause::Node.into());
         }
     }
 
     /// Enqueues everything that there may be to do, as when the role begins.
-    pub(crate) fn enqueue_all(&self, cause: ClaimCause) {
+    pub(crate) fn enqueue_all(&self, cause: EnqueueCause) {
         self.context.store.enqueue_open(self, cause);
         self.context
             .volumes
@@ -292,7 +292,7 @@ impl DriverContext {
     }
 
     /// Enqueues a PersistentVolume if there may be something to do about it, or if it is waited for.
-    fn enqueue_volume(&self, volume: &Arc<Volume>, cause: ClaimCause) {
+    fn enqueue_volume(&self, volume: &Arc<Volume>, cause: EnqueueCause) {
         if !self.concerns(volume) {
             return;
         }
@@ -306,7 +306,7 @@ impl DriverContext {
         let (retry, now) = (volume.lifecycle.retry_now.as_deref(), clock::now());
         let is_asked = self.queue.remember(&key, |memory| memory.retries.is_asked(retry, now));
         let is_asked = is_asked.unwrap_or_default();
-        let cause = if is_asked { ClaimCause::Retry } else { cause };
+        let cause = if is_asked { EnqueueCause::Retry } else { cause };
         let item = Item::new(key, lane_of(volume), deletion::fingerprint(&look, volume));
         self.add(item.because(cause.into()), is_asked, |memory| {
             memory.retries.is_asked(retry, now);
@@ -321,7 +321,7 @@ impl DriverContext {
         };
         if let [alone] = &self.context.volumes.sharers(&self.facts.name, &handle)[..] {
             let key = WorkKey::Volume(VolumeKey::of(alone));
-            self.queue.wake(&key, ClaimCause::Volume.into());
+            self.queue.wake(&key, EnqueueCause::Volume.into());
         }
     }
 
@@ -338,7 +338,7 @@ impl DriverContext {
         };
         if let [alone] = &all[..] {
             if alone.name != volume.name {
-                self.enqueue_volume(alone, ClaimCause::Volume);
+                self.enqueue_volume(alone, EnqueueCause::Volume);
             }
             return;
         }
@@ -350,7 +350,7 @@ impl DriverContext {
             let is_held = self.queue.is_held(&key);
             match self.queue.remember(&key, |memory| memory.waits()) {
                 // A role that is switched off has let it go, and now one in deletion waits for it.
-                None if last.deleting => self.enqueue_volume(other, ClaimCause::Volume),
+                None if last.deleting => self.enqueue_volume(other, EnqueueCause::Volume),
                 None => {}
                 Some(waits) => {
                     let may_go_on = waits.is_some_and(|waits| match waits {
@@ -362,10 +362,10 @@ impl DriverContext {
                     // A run has looked already, perhaps before the change, and has not said yet what it waits for. That of a role that is
                     // switched off may end and leave nothing to wake.
                     if !is_held && self.role() != RolePhase::Serving {
-                        self.enqueue_volume(other, ClaimCause::Volume);
+                        self.enqueue_volume(other, EnqueueCause::Volume);
                     }
                     if may_go_on || !is_held {
-                        self.queue.wake(&key, ClaimCause::Volume.into());
+                        self.queue.wake(&key, EnqueueCause::Volume.into());
                     }
                 }
             }
@@ -374,7 +374,7 @@ impl DriverContext {
 
     /// Enqueues the PersistentVolume that was made for a claim which is not, or not any more, bound to it: that may have been what it
     /// waits for.
-    fn enqueue_made(&self, claim: &Claim, cause: ClaimCause) {
+    fn enqueue_made(&self, claim: &Claim, cause: EnqueueCause) {
         let Some((_, policy)) = self.provisioning() else { return };
         let Ok(name) = policy.naming().volume_name(&claim.uid) else {
             return;
@@ -392,7 +392,7 @@ impl DriverContext {
         let key = item.key.clone();
         self.queue.add_and_remember(item, remember);
         if is_asked {
-            self.queue.wake(&key, ClaimCause::Retry.into());
+            self.queue.wake(&key, EnqueueCause::Retry.into());
         }
     }
 
@@ -407,13 +407,13 @@ impl DriverContext {
         let (Some(state), Some(look)) = (state, self.look(key)) else {
             return;
         };
-        let item = item_of(&look, &claim, state.known.creation(), ClaimCause::Resync);
+        let item = item_of(&look, &claim, state.known.creation(), EnqueueCause::Resync);
         self.know_volume(key, state.known.creation());
         self.queue.add_and_remember(item, |memory| memory.claim = state);
     }
 }
 
-fn item_of(look: &Look<'_, ClaimKey>, claim: &Claim, known: Option<&Creation>, cause: ClaimCause) -> Item<WorkKey> {
+fn item_of(look: &Look<'_, ClaimKey>, claim: &Claim, known: Option<&Creation>, cause: EnqueueCause) -> Item<WorkKey> {
     let (lane, group) = place_of(claim, may_call(look, claim, known));
     let key = WorkKey::Claim(look.key.clone());
     let item = Item {
@@ -428,7 +428,7 @@ impl ClaimRoute for DriverContext {
         &self.facts.name
     }
 
-    fn changed(&self, of: &ClaimKey, claim: &Claim, cause: ClaimCause) {
+    fn changed(&self, of: &ClaimKey, claim: &Claim, cause: EnqueueCause) {
         if claim.volume_name.is_some() && is_own_claim(claim, &self.driver) {
             self.enqueue_made(claim, cause);
         }
@@ -439,13 +439,13 @@ impl ClaimRoute for DriverContext {
         let Some(look) = self.look(of) else { return };
         let now = look.now();
         // It comes with all the others, as when the role begins or was switched on: others may have served it until now.
-        let was_there = cause == ClaimCause::Resync;
+        let was_there = cause == EnqueueCause::Resync;
         let remembered = self.queue.remember(&key, |memory| {
             let is_asked = memory.retries.is_asked(claim.retry_now.as_deref(), now);
             (is_asked, memory.claim.known.creation().cloned())
         });
         let (is_asked, known) = remembered.unwrap_or_default();
-        let cause = if is_asked { ClaimCause::Retry } else { cause };
+        let cause = if is_asked { EnqueueCause::Retry } else { cause };
         let item = item_of(&look, claim, known.as_ref(), cause);
         self.add(item, is_asked, |memory| {
             memory.retries.is_asked(claim.retry_now.as_deref(), now);
@@ -474,24 +474,24 @@ impl ClaimRoute for DriverContext {
         // In an order, so that two processes over the same objects do the same.
         waiting.sort();
         for key in &waiting {
-            self.queue.wake(key, ClaimCause::Class.into());
+            self.queue.wake(key, EnqueueCause::Class.into());
         }
     }
 
     /// Whatever was begun for it is finished, and its volume may be deleted now.
     fn gone(&self, of: &ClaimKey, claim: &Claim) {
         let key = WorkKey::Claim(of.clone());
-        self.queue.wake(&key, ClaimCause::Delete.into());
+        self.queue.wake(&key, EnqueueCause::Delete.into());
         let bound_to = claim.volume_name.as_ref().map(|name| self.context.volumes.volume(name));
         if let Some(Seen::Here(volume)) = bound_to {
-            self.enqueue_volume(&volume, ClaimCause::Delete);
+            self.enqueue_volume(&volume, EnqueueCause::Delete);
         }
-        self.enqueue_made(claim, ClaimCause::Delete);
+        self.enqueue_made(claim, EnqueueCause::Delete);
     }
 
     /// Others with its handle may have waited for it.
     fn volume_changed(&self, volume: &Arc<Volume>) {
-        self.enqueue_volume(volume, ClaimCause::Volume);
+        self.enqueue_volume(volume, EnqueueCause::Volume);
         let source = volume.spec.csi();
         if let Some(source) = source.filter(|source| *source.driver == *self.facts.name) {
             self.wake_sharers(volume, &source.handle);
@@ -503,12 +503,12 @@ impl ClaimRoute for DriverContext {
             return;
         }
         for (key, claim) in claims {
-            self.changed(key, claim, ClaimCause::Node);
+            self.changed(key, claim, EnqueueCause::Node);
         }
         // Almost always there are none.
         let waiting = self.waits_for_topology.lock().clone();
         for key in &waiting {
-            self.queue.wake(key, ClaimCause::Node.into());
+            self.queue.wake(key, EnqueueCause::Node.into());
         }
     }
 }

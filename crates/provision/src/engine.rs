@@ -13,7 +13,7 @@ use crate::clock;
 use crate::context::{DriverContext, SharedContext, UnsavedVolumes, provisioner_facts};
 use crate::decide::DriverFacts;
 use crate::deletion;
-use crate::key::{ClaimCause, ClaimKey, WorkKey};
+use crate::key::{ClaimKey, WorkKey};
 use crate::lanes::{LANE_NAMES, limits};
 use crate::nodes::DriverNodes;
 use crate::open_calls::OpenCalls;
@@ -21,7 +21,7 @@ use crate::provision::RolePhase;
 use crate::queue::{Backoff, Queue, QueueLimits, Run, RunResult};
 use crate::runtime::queue_metrics::LaneNames;
 use crate::runtime::secret_waits::SecretWaits;
-use crate::runtime::{Engine, Start, Work, Workplace, backoff};
+use crate::runtime::{Engine, EnqueueCause, Start, Work, Workplace, backoff};
 use crate::telemetry::Tracer;
 use crate::telemetry::names::QUEUE_UNSAVED_VOLUMES;
 use crate::traces::{Lifecycle, LifecycleOutcome, describe, describe_volume};
@@ -41,7 +41,7 @@ pub(crate) fn start(context: SharedContext, start: Start, open_calls: Arc<OpenCa
         driver: provisioner_facts(&place.facts),
         // Of the engine and not of the process: a late write of an engine that has ended must not meet a marker of the next one.
         identity: identity(name).into(),
-        secrets: SecretWaits::new(place.queue.clone(), ClaimCause::Secret),
+        secrets: SecretWaits::new(place.queue.clone(), EnqueueCause::Secret),
         nodes: DriverNodes::new(name.clone(), context.nodes.nodes().clone()),
         waits_for_topology: Mutex::default(),
         served: false.into(),
@@ -58,7 +58,7 @@ pub(crate) fn start(context: SharedContext, start: Start, open_calls: Arc<OpenCa
     work.open_calls.hand_over(&work);
     work.context.store.tell_classes(&*work);
     work.served.store(work.role() == RolePhase::Serving, Ordering::Relaxed);
-    work.enqueue_all(ClaimCause::Resync);
+    work.enqueue_all(EnqueueCause::Resync);
     Some(Engine::start(work, registration))
 }
 
@@ -101,13 +101,13 @@ impl Work for DriverContext {
         self.away.store(false, Ordering::Relaxed);
         if restores {
             self.epoch.fetch_add(1, Ordering::Relaxed);
-            self.queue.wake_all(ClaimCause::Retry.into());
+            self.queue.wake_all(EnqueueCause::Retry.into());
         }
     }
 
     fn reconfigured(&self, _: &DriverConfig) {
         self.epoch.fetch_add(1, Ordering::Relaxed);
-        self.queue.wake_all(ClaimCause::Config.into());
+        self.queue.wake_all(EnqueueCause::Config.into());
         let serves = self.role() == RolePhase::Serving;
         let was_on = self.served.swap(serves, Ordering::Relaxed);
         if was_on && !serves {
@@ -115,9 +115,9 @@ impl Work for DriverContext {
         }
         // Nothing is remembered of claims that were looked at while the role was off.
         self.enqueue_all(if serves && !was_on {
-            ClaimCause::Resync
+            EnqueueCause::Resync
         } else {
-            ClaimCause::Config
+            EnqueueCause::Config
         });
     }
 
@@ -187,7 +187,7 @@ impl DriverContext {
 async fn run_all_once(queue: &Queue<WorkKey>) {
     // None of these runs makes a call, and none of them waits for one.
     queue.set_limits(QueueLimits::default());
-    queue.wake_all(ClaimCause::Resync.into());
+    queue.wake_all(EnqueueCause::Resync.into());
     queue.resume();
     let handed_out = async {
         while queue.stats().lanes.iter().any(|lane| lane.ready > 0) {

@@ -8,7 +8,7 @@ use crate::objects::{Claim, ClaimReference, SecretReference, Volume};
 use crate::provision::attempt::{ClaimMemory, RetryRequests};
 use crate::provision::deletion::VolumeMemory;
 use crate::provision::{PendingObject, PendingOperation, VolumeReason};
-use crate::queue::{CauseCode, Remembered};
+use crate::queue::Remembered;
 use crate::runtime::fence::UnsentCalls;
 use crate::runtime::secret_waits::{AwaitedSecret, AwaitsSecret};
 use crate::traces::{Beginning, Progress};
@@ -187,46 +187,5 @@ impl Remembered for WorkKey {
 impl AwaitsSecret for WorkKey {
     fn awaited(memory: &mut KeyMemory) -> &mut Option<AwaitedSecret> {
         &mut memory.secret
-    }
-}
-
-csi_attacher_model::named! {
-    /// Why a key was queued or woken; kept in the queue as a code.
-    #[derive(Default)]
-    pub enum ClaimCause {
-        /// All work of a driver is enqueued, as when it starts.
-        #[default]
-        Resync = "resync",
-        /// The claim is new to the cache.
-        Add = "add",
-        /// The claim changed.
-        Update = "update",
-        /// The claim is to be deleted.
-        Delete = "delete",
-        /// Its class changed.
-        Class = "class",
-        /// The PersistentVolume changed, or a VolumeAttachment of it went.
-        Volume = "pv",
-        /// The topology of its node changed, or of any node while none is selected.
-        Node = "node",
-        /// The Secret that it waits for changed.
-        Secret = "secret",
-        /// The settings of the driver changed.
-        Config = "config",
-        /// What failed before is retried, earlier than its backoff says.
-        Retry = "retry",
-    }
-}
-
-impl ClaimCause {
-    /// The cause that a run has.
-    pub fn of(cause: CauseCode) -> Self {
-        Self::ALL.get(usize::from(cause.code())).copied().unwrap_or_default()
-    }
-}
-
-impl From<ClaimCause> for CauseCode {
-    fn from(cause: ClaimCause) -> Self {
-        Self::new(cause as u8)
     }
 }

@@ -37,7 +37,7 @@ mod volumes;
 
 pub use cache::Store;
 pub use context::SharedContext;
-pub use key::{ClaimCause, ClaimKey, VolumeKey, WorkKey};
+pub use key::{ClaimKey, VolumeKey, WorkKey};
 pub use lanes::{CREATE, DELETE, LANE_NAMES};
 pub use nodes::{CsiNodeCache, DriverKeys, NodeListener, NodeWatch, Nodes, StartWatch};
 pub use open_calls::OpenCalls;

@@ -13,10 +13,10 @@ use std::time::{Duration, SystemTime};
 use crate::api::names::TRACEPARENT_ANNOTATION;
 use crate::api::validated::Tracing;
 use crate::clock;
-use crate::key::{ClaimCause, WorkKey};
+use crate::key::WorkKey;
 use crate::objects::{Claim, Volume};
 use crate::provision::marked_since;
-use crate::queue::{Run, Trigger};
+use crate::queue::Run;
 use crate::runtime::report::set_run_attributes;
 use crate::telemetry::lifecycle::{CONTINUED, is_full};
 use crate::telemetry::names::{attr, error_type, span};
@@ -241,7 +241,7 @@ impl Lifecycle {
         });
         let mut span = span.must_end();
         if span.is_recording() {
-            set_run_attributes(&mut span, run, crate::lanes::LANE_NAMES, trigger(run));
+            set_run_attributes(&mut span, run, crate::lanes::LANE_NAMES);
             span.set(attr::ATTEMPT, i64::from(number));
         }
         span
@@ -319,16 +319,6 @@ pub(crate) fn describe_volume(span: &mut Span, driver: &str, volume: &Volume) {
 /// The life cycle in which a volume was made, as its PersistentVolume says; none when it says nothing that can be read.
 pub(crate) fn made_in(volume: &Volume) -> Option<SpanContext> {
     w3c::parse(volume.trace_context.get(TRACEPARENT_ANNOTATION)?)
-}
-
-/// Why an attempt is made, as `attacher.trigger` has it.
-fn trigger(run: &Run<WorkKey>) -> &'static str {
-    let cause = match run.trigger {
-        Trigger::Event | Trigger::Wake => ClaimCause::of(run.cause),
-        Trigger::Retry => ClaimCause::Retry,
-        Trigger::Again => ClaimCause::Resync,
-    };
-    cause.as_str()
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! A driver never ends the process and never touches another driver. What it is at is shown as a [`DriverState`]. What is done for
 //! it is a [`Role`], which this crate does not know.
 
+mod cause;
 pub mod connect;
 mod engine;
 pub mod fence;
@@ -25,6 +26,7 @@ mod runner_tests;
 #[cfg(test)]
 mod task_tests;
 
+pub use cause::EnqueueCause;
 pub use engine::{Engine, Work, Workplace, backoff};
 pub use role::{Refusal, Role, Start};
 pub use state::{

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::cause::EnqueueCause;
 use crate::clock;
 use crate::engine::Workplace;
 use crate::queue::{Key, Run};
@@ -10,11 +11,11 @@ use crate::state::FailureRecord;
 use crate::telemetry::names::{self, attr};
 use crate::telemetry::{Metrics, Span};
 
-/// Sets the attributes of the queue's part in an attempt; `trigger` says why it is made, as `attacher.trigger` has it. The number of the
-/// attempt is for the role to set: the queue counts failures in a row, not the attempts of a life cycle.
-pub fn set_run_attributes<K: Key>(span: &mut Span, run: &Run<K>, lanes: LaneNames, trigger: &'static str) {
+/// Sets the attributes of the queue's part in an attempt. The number of the attempt is for the role to set: the queue counts failures in a
+/// row, not the attempts of a life cycle.
+pub fn set_run_attributes<K: Key>(span: &mut Span, run: &Run<K>, lanes: LaneNames) {
     span.set(attr::QUEUE_NAME, queue_name(lanes, run.lane));
-    span.set(attr::TRIGGER, trigger);
+    span.set(attr::TRIGGER, EnqueueCause::of_run(run).as_str());
     span.set(attr::QUEUE_WAIT, run.waited().as_secs_f64());
     span.set(attr::QUEUE_RETRIES, i64::from(run.failures));
     span.set(attr::PERMIT_WAIT, run.waited_for_limit().as_secs_f64());

@@ -4,7 +4,6 @@
 
 use std::sync::Arc;
 
-use super::cause::EnqueueCause;
 use super::links::{Links, handles_of, pending_since};
 use super::routing::AttacherKey;
 use super::sharing::{OfHandle, OfVolume, Places, noted};
@@ -13,6 +12,7 @@ use crate::decide::patch::WriteTarget;
 use crate::decide::{self, DriverFacts, Snapshot, VolumeOnNode};
 use crate::objects::{Attachment, CsiNode, ResourceVersion, Volume};
 use crate::reflect::{CachedKind, ObjectTable, Origin, TableContent, TableRules, Tables as _};
+use csi_attacher_runtime::EnqueueCause;
 
 /// What a change to the cache concerns.
 #[derive(Debug, Default)]

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::cause::EnqueueCause;
 use super::index::{CacheChange, Index, Influence, freed_by_node, waiting_for_change};
 use super::routing::AttacherKey;
 use super::sharing::OfVolume;
@@ -10,6 +9,7 @@ use crate::objects::{
     Attachment, AttachmentSource, CsiNode, CsiNodeWire, PersistentVolumeWire, Volume, VolumeAttachmentWire,
 };
 use crate::reflect::{CacheRecord, CachedKind, Kind, ObjectTable, Tables};
+use csi_attacher_runtime::EnqueueCause;
 
 /// The kinds by their plural names. A new kind has a table in [`Index`], a name here, and one [`CachedKind`].
 pub(super) const KINDS: [&str; 3] = [

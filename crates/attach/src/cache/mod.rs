@@ -7,7 +7,6 @@
 //!
 //! Must not decide anything and must not call anything but the watches.
 
-mod cause;
 mod counted;
 mod index;
 mod kinds;
@@ -18,7 +17,7 @@ mod store;
 mod view;
 
 pub use crate::decide::{Snapshot, observe};
-pub use cause::EnqueueCause;
+pub use csi_attacher_runtime::EnqueueCause;
 pub use index::{CacheChange, CacheContent, Index};
 pub use links::Counts;
 pub(crate) use links::handles_of;

@@ -6,12 +6,12 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use super::cause::EnqueueCause;
 use crate::api::condition::ConditionReason;
 use crate::decide::{self, DriverFacts, Policy, SecretState, Snapshot, observe};
 use crate::objects::{Attachment, Volume};
 use crate::queue::{Item, Lane, Queue, Remembered};
 use crate::telemetry::names;
+use csi_attacher_runtime::EnqueueCause;
 use csi_attacher_runtime::queue_metrics::LaneNames;
 
 /// Lane of attachments that are wanted.

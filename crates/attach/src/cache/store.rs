@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 
-use super::cause::EnqueueCause;
 use super::index::{CacheChange, Index};
 use super::kinds::KINDS;
 use super::links::{Counts, handles_of};
@@ -18,6 +17,7 @@ use crate::decide::patch::WriteTarget;
 use crate::decide::{self, DriverFacts, Snapshot, VolumeOnNode};
 use crate::objects::{Attachment, CsiNode, PersistentVolumeWire, ResourceVersion, Volume, VolumeAttachmentWire};
 use crate::reflect::{CachedKind, Kind, Lists, Origin, Sink, TableRules, Tables as _};
+use csi_attacher_runtime::EnqueueCause;
 
 /// So many attachments are enqueued for a watch between two yields. The watches are shared by all drivers: a volume or a node with
 /// thousands of attachments must not delay the events of the others.

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use crate::apiserver::SecretData;
 use crate::context::DriverContext;
-use crate::key::{ClaimCause, ClaimKey, WorkKey};
+use crate::key::{ClaimKey, WorkKey};
 use crate::lanes::place_of;
 use crate::provision::attempt::{ClaimAttempt, Verdict, WaitsFor, may_call};
 use crate::queue::{Run, RunResult};
+use crate::runtime::EnqueueCause;
 use shell::Shell;
 
 /// How long a claim is left alone after the Lease was lost. Its queue ends long before that.
@@ -29,7 +30,7 @@ pub(crate) async fn run(work: &DriverContext, run: &Run<WorkKey>, key: &ClaimKey
     });
     let (mut known, progress, is_asked) = known.unwrap_or_default();
     // A Secret that was changed may be the cure of a call that could not succeed.
-    if is_asked || matches!(ClaimCause::of(run.cause), ClaimCause::Retry | ClaimCause::Secret) {
+    if is_asked || matches!(EnqueueCause::of(run.cause), EnqueueCause::Retry | EnqueueCause::Secret) {
         known.end_holds();
     }
     let generation = work.nodes.generation();

@@ -7,13 +7,13 @@ use super::events::{self, AttemptEvent, record_traced, volume_and_node};
 use super::shell::Shell;
 use crate::api::names::NOT_ATTACHED_AT_ANNOTATION;
 use crate::apiserver::{ApiError, ApiErrorKind};
-use crate::cache::{self, AttacherKey, LANE_NAMES, Snapshot, VOLUME};
+use crate::cache::{AttacherKey, LANE_NAMES, Snapshot, VOLUME};
 use crate::clock;
 use crate::decide::patch::WriteTarget;
 use crate::decide::{self, Failure, ReleaseRefusal, ReleaseWithoutCall, VolumeOnNode, shown_handle};
 use crate::events::EventReason;
 use crate::objects::Operation;
-use crate::queue::{Run, Trigger};
+use crate::queue::Run;
 use crate::telemetry::names::{self, attr, error_type};
 use crate::telemetry::{Span, traced};
 use crate::traces::{AttemptResult, describe};
@@ -306,20 +306,10 @@ pub(in crate::driver) fn set_run_attributes(
     run: &Run<AttacherKey>,
     attempt: u32,
 ) {
-    report::set_run_attributes(span, run, LANE_NAMES, trigger(run));
+    report::set_run_attributes(span, run, LANE_NAMES);
     span.set(attr::ATTEMPT, attempt);
     let age = work.context.store.age(&run.key).unwrap_or_default();
     span.set(attr::INFORMER_AGE, age.as_secs_f64());
-}
-
-/// Why an attempt is made, as `attacher.trigger` has it.
-fn trigger(run: &Run<AttacherKey>) -> &'static str {
-    let cause = match run.trigger {
-        Trigger::Event | Trigger::Wake => cache::EnqueueCause::of(run.cause),
-        Trigger::Retry => cache::EnqueueCause::Retry,
-        Trigger::Again => cache::EnqueueCause::Resync,
-    };
-    cause.as_str()
 }
 
 /// An attach or detach came to its end.

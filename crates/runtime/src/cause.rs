@@ -1,6 +1,6 @@
 //! Why a key is enqueued.
 
-use crate::queue;
+use crate::queue::{CauseCode, Key, Run, Trigger};
 
 csi_attacher_model::named! {
     /// Why a key was queued or woken; kept in the queue as a code.
@@ -19,8 +19,14 @@ csi_attacher_model::named! {
         ForceSync = "force_sync",
         /// The settings of the driver changed.
         Config = "config",
-        /// The PersistentVolume of the attachment changed.
+        /// The PersistentVolume changed, or a VolumeAttachment of it went.
         Volume = "pv",
+        /// The class of the claim changed.
+        Class = "class",
+        /// The topology of the claim's node changed, or of any node while none is selected.
+        Node = "node",
+        /// The Secret that a claim or a PersistentVolume waits for changed.
+        Secret = "secret",
         /// What failed before is retried, earlier than its backoff says.
         Retry = "retry",
     }
@@ -28,8 +34,17 @@ csi_attacher_model::named! {
 
 impl EnqueueCause {
     /// The cause that a run has.
-    pub fn of(cause: queue::CauseCode) -> Self {
+    pub fn of(cause: CauseCode) -> Self {
         Self::ALL.get(usize::from(cause.code())).copied().unwrap_or_default()
+    }
+
+    /// Why an attempt is made, as `attacher.trigger` has it.
+    pub(crate) fn of_run<K: Key>(run: &Run<K>) -> Self {
+        match run.trigger {
+            Trigger::Event | Trigger::Wake => Self::of(run.cause),
+            Trigger::Retry => Self::Retry,
+            Trigger::Again => Self::Resync,
+        }
     }
 
     /// What happened to an object: whether it was being deleted before, if it was known, and whether it is now.
@@ -42,7 +57,7 @@ impl EnqueueCause {
     }
 }
 
-impl From<EnqueueCause> for queue::CauseCode {
+impl From<EnqueueCause> for CauseCode {
     fn from(cause: EnqueueCause) -> Self {
         Self::new(cause as u8)
     }
@@ -57,7 +72,7 @@ mod tests {
         for &cause in EnqueueCause::ALL {
             assert_eq!(EnqueueCause::of(cause.into()), cause);
         }
-        assert_eq!(EnqueueCause::of(queue::CauseCode::new(200)), EnqueueCause::Resync);
+        assert_eq!(EnqueueCause::of(CauseCode::new(200)), EnqueueCause::Resync);
     }
 
     #[test]
