@@ -111,8 +111,7 @@ fn failing(scene: &Scene, attachment: &Attachment, code: Option<i32>) -> Diagnos
 /// Adds what the operator answered to a request to release it.
 fn with_refusal(attachment: &Attachment, diagnosis: Diagnosis) -> Diagnosis {
     let refused = attachment.release.as_ref().and_then(|note| note.answer.as_deref());
-    let refused = refused.and_then(|text| serde_json::from_str::<ReleaseAnswer>(text).ok());
-    match refused {
+    match ReleaseAnswer::read(refused) {
         Some(answer) => diagnosis.advise(format!("a release was refused: {}: {}", answer.reason, answer.message)),
         None => diagnosis,
     }

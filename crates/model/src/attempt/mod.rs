@@ -371,7 +371,7 @@ impl Attempt {
                 if !view.is_of_one_state() {
                     return self.end(Verdict::AwaitLists);
                 }
-                if let Err(refusal) = decide::check_age(&plan.request, view.now()) {
+                if let Err(refusal) = plan.request.check_age(view.now()) {
                     return self.refuse_release(view, inputs, refusal);
                 }
                 self.take(&plan.places)

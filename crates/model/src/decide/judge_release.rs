@@ -1,7 +1,5 @@
 //! Whether a request to let a VolumeAttachment go counts, and whether the evidence allows it: see `release_request.rs`.
 
-use jiff::Timestamp;
-
 use super::action::Action;
 use super::attach::is_detaching;
 use super::calls::VolumeOnNode;
@@ -9,21 +7,26 @@ use super::message::shown_error;
 use super::observed::Observed;
 use super::published_volume;
 use super::release_request::{
-    ListedEvidence, MAX_REQUEST_AGE, ReleaseAnswer, ReleaseBasis, ReleaseEvidence, ReleasePlan, ReleaseProof,
-    ReleaseRefusal, ReleaseRequest, is_answered, key, quoted,
+    ListedEvidence, ReleaseAnswer, ReleaseBasis, ReleaseEvidence, ReleasePlan, ReleaseProof, ReleaseRefusal,
+    ReleaseRequest, key, quoted,
 };
-use crate::objects::{Attachment, ReleaseNote};
+use crate::objects::Attachment;
 
 /// What a request on a VolumeAttachment that is being deleted asks for. None while the driver has not been asked to detach, when
 /// there is no request, when it was answered, and when nothing is to be detached. One that has lost our finalizer is judged as any other.
 pub(super) fn requested<'a>(observed: &Observed<'a>) -> Option<Action<'a>> {
     let attachment = observed.attachment;
     let note = attachment.release.as_deref()?;
-    let is_answered = observed.release_answered || is_answered(note);
+    let answer = ReleaseAnswer::read(note.answer.as_deref());
+    let is_answered = observed.release_answered || answer.is_some_and(|answer| answer.request == key(&note.request));
     if is_answered || !is_detaching(attachment, &observed.driver.finalizer) {
         return None;
     }
-    let request = match check(attachment, note) {
+    let request = ReleaseRequest::read(&note.request).and_then(|request| {
+        request.check("VolumeAttachment", &attachment.uid, attachment.deleting)?;
+        Ok(request)
+    });
+    let request = match request {
         Ok(request) => request,
         Err(refusal) => return Some(Action::RefuseRelease(refusal)),
     };
@@ -51,22 +54,6 @@ pub fn on_other_machine<'a>(observed: &Observed<'a>) -> Option<VolumeOnNode<'a>>
     places.into_iter().find(|place| Some(place.node_id) != node_id)
 }
 
-/// Whether a request is for this object and this deletion of it.
-fn check(attachment: &Attachment, note: &ReleaseNote) -> Result<ReleaseRequest, ReleaseRefusal> {
-    let unreadable = |error: serde_json::Error| {
-        // It quotes what it does not expect.
-        ReleaseRefusal::Unreadable(quoted(&error.to_string()))
-    };
-    let request: ReleaseRequest = serde_json::from_str(&note.request).map_err(unreadable)?;
-    if *request.uid != *attachment.uid || request.uid.is_empty() {
-        return Err(ReleaseRefusal::OtherObject(quoted(&request.uid)));
-    }
-    if attachment.deleting != Some(request.deleted) {
-        return Err(ReleaseRefusal::OtherDeletion(request.deleted));
-    }
-    Ok(request)
-}
-
 /// The answer to the request on an attachment, as the annotation has it; none when there is no request.
 ///
 /// It has to be read again, and an annotation that is longer than 4 KiB is not kept: of 200 bytes of a request, JSON makes 1,200 at most,
@@ -81,15 +68,6 @@ pub fn release_answer(attachment: &Attachment, refusal: &ReleaseRefusal) -> Opti
     serde_json::to_string(&answer).ok()
 }
 
-/// Whether a request is recent enough to count. That is asked before the driver is asked to list its volumes, which costs the more the
-/// more it has, and again with the evidence: a listing takes its time.
-pub fn check_age(request: &ReleaseRequest, now: Timestamp) -> Result<(), ReleaseRefusal> {
-    if now.duration_since(request.at).abs() > MAX_REQUEST_AGE {
-        return Err(ReleaseRefusal::Expired(request.at));
-    }
-    Ok(())
-}
-
 /// Whether the evidence allows a release, and what it rests on.
 ///
 /// What the driver lists is proof only for an attach that ended well: one that timed out may still be in progress at the driver, and
@@ -99,7 +77,7 @@ pub fn judge_release(
     plan: &ReleasePlan<'_>,
     evidence: &ReleaseEvidence,
 ) -> Result<ReleaseBasis, ReleaseRefusal> {
-    check_age(&plan.request, evidence.now)?;
+    plan.request.check_age(evidence.now)?;
     if let Some(other) = evidence.here.as_ref() {
         return Err(ReleaseRefusal::InUseOnNode(other.clone()));
     }

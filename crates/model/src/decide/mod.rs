@@ -45,7 +45,7 @@ pub use calls::{
 pub use command::{command_word, is_plain_command};
 pub use driver_facts::{Capabilities, DriverFacts, ReleaseWithoutCall};
 pub use fingerprint::{attachment_fingerprint, volume_fingerprint};
-pub use judge_release::{check_age, judge_release, on_other_machine, release_answer};
+pub use judge_release::{judge_release, on_other_machine, release_answer};
 pub use message::{
     MAX_ERROR_BYTES, MAX_WHOLE_ERROR, cut, cut_forms, escaped_json, is_unprintable, plain, shown_error, shown_handle,
     shown_within,
@@ -64,8 +64,8 @@ pub use published_volume::{
 pub use record::{CallAt, is_in_the_way, is_same_work, is_settled, may_be_in_use, may_note_failure};
 pub use refusal::Refusal;
 pub use release_request::{
-    ListedEvidence, ListingDoubt, MAX_REQUEST_AGE, ReleaseAnswer, ReleaseBasis, ReleaseEvidence, ReleasePlan,
-    ReleaseProof, ReleaseRefusal, ReleaseRequest, quoted,
+    ListedEvidence, ListingDoubt, ReleaseAnswer, ReleaseBasis, ReleaseEvidence, ReleasePlan, ReleaseProof,
+    ReleaseRefusal, ReleaseRequest, quoted,
 };
 pub use scrub::{SecretValues, scrub};
 pub use settle::{check_publish_context, settle, unpublished};

@@ -11,10 +11,9 @@ use thiserror::Error;
 
 use super::calls::VolumeOnNode;
 use super::message::{cut, plain};
-use crate::objects::ReleaseNote;
 
 /// How far the time of a request may be from the clock of the replica that judges it.
-pub const MAX_REQUEST_AGE: SignedDuration = SignedDuration::from_mins(15);
+const MAX_REQUEST_AGE: SignedDuration = SignedDuration::from_mins(15);
 /// Longest part of a request that is repeated in Events and logs, in bytes.
 pub(super) const MAX_TEXT: usize = 200;
 
@@ -54,6 +53,37 @@ pub enum ReleaseProof {
 }
 
 impl ReleaseRequest {
+    /// Reads the annotation of an object.
+    pub(crate) fn read(text: &str) -> Result<Self, ReleaseRefusal> {
+        // An error quotes what it does not expect.
+        serde_json::from_str(text).map_err(|error| ReleaseRefusal::Unreadable(quoted(&error.to_string())))
+    }
+
+    /// Whether it is for the object of this kind and UID, and for this deletion of it.
+    pub(crate) fn check(
+        &self,
+        kind: &'static str,
+        uid: &str,
+        deleting: Option<Timestamp>,
+    ) -> Result<(), ReleaseRefusal> {
+        if *self.uid != *uid || uid.is_empty() {
+            return Err(ReleaseRefusal::OtherObject(quoted(&self.uid), kind));
+        }
+        if deleting != Some(self.deleted) {
+            return Err(ReleaseRefusal::OtherDeletion(self.deleted, kind));
+        }
+        Ok(())
+    }
+
+    /// Whether it is recent enough to count. For a VolumeAttachment that is asked before the driver is asked to list its volumes, which costs
+    /// the more the more it has, and again with the evidence: a listing takes its time.
+    pub fn check_age(&self, now: Timestamp) -> Result<(), ReleaseRefusal> {
+        if now.duration_since(self.at).abs() > MAX_REQUEST_AGE {
+            return Err(ReleaseRefusal::Expired(self.at));
+        }
+        Ok(())
+    }
+
     /// Who asks and why, on one line.
     pub fn words(&self) -> String {
         let by = quoted(&self.by);
@@ -77,13 +107,11 @@ pub struct ReleaseAnswer {
     pub message: String,
 }
 
-/// Whether a request was refused.
-pub(super) fn is_answered(note: &ReleaseNote) -> bool {
-    let answer = note
-        .answer
-        .as_deref()
-        .and_then(|text| serde_json::from_str::<ReleaseAnswer>(text).ok());
-    answer.is_some_and(|answer| answer.request == key(&note.request))
+impl ReleaseAnswer {
+    /// The answer that stands on an object, if it can be read.
+    pub fn read(text: Option<&str>) -> Option<Self> {
+        serde_json::from_str(text?).ok()
+    }
 }
 
 /// What differs between two requests: the time, or the beginning of the text.
@@ -94,16 +122,16 @@ pub(super) fn key(request: &str) -> String {
     }
 }
 
-/// Why a request is not granted.
+/// Why a request about a VolumeAttachment or a PersistentVolumeClaim is not granted.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[allow(missing_docs, reason = "the messages say what the variants are")]
 pub enum ReleaseRefusal {
     #[error("the annotation attacher.csi.dev/release cannot be read: {0}")]
     Unreadable(String),
-    #[error("the request is for an object with UID {0}, which is not that of this VolumeAttachment")]
-    OtherObject(String),
-    #[error("the request is for a deletion at {0}, which is not that of this VolumeAttachment")]
-    OtherDeletion(Timestamp),
+    #[error("the request is for an object with UID {0}, which is not that of this {1}")]
+    OtherObject(String, &'static str),
+    #[error("the request is for a deletion at {0}, which is not that of this {1}")]
+    OtherDeletion(Timestamp, &'static str),
     #[error("the request of {0} is more than 15 minutes from the time of the operator; ask again")]
     Expired(Timestamp),
     #[error("VolumeAttachment {0} has the same volume on the same node")]
@@ -122,6 +150,12 @@ pub enum ReleaseRefusal {
     /// Nothing proves that the volume is not at the node.
     #[error("nothing proves that the volume is detached: {0}, and the node does not have the out-of-service taint")]
     NoProof(String),
+    #[error("the PersistentVolumeClaim is not being deleted: delete it first")]
+    NotDeleted,
+    #[error("the outcome of CreateVolume has not been unknown for long: ask again after the time of --stuck-after")]
+    TooEarly,
+    #[error("a call for its volume is under way: ask again once it has ended")]
+    CallUnderWay,
 }
 
 impl ReleaseRefusal {
@@ -129,14 +163,17 @@ impl ReleaseRefusal {
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::Unreadable(_) => "Unreadable",
-            Self::OtherObject(_) => "OtherObject",
-            Self::OtherDeletion(_) => "OtherDeletion",
+            Self::OtherObject(..) => "OtherObject",
+            Self::OtherDeletion(..) => "OtherDeletion",
             Self::Expired(_) => "Expired",
             Self::InUseOnNode(_) => "InUseOnNode",
             Self::ListedAtNode(_) => "ListedAtNode",
             Self::AttachedElsewhere(_) => "AttachedElsewhere",
             Self::OtherMachine(_) => "OtherMachine",
             Self::NoProof(_) => "NoProof",
+            Self::NotDeleted => "NotDeleted",
+            Self::TooEarly => "TooEarly",
+            Self::CallUnderWay => "CallUnderWay",
         }
     }
 }

@@ -7,8 +7,7 @@ use super::observed::CallSecret;
 use super::patch::ClaimWrite;
 use super::plan::{CreatePlan, DeletePlan};
 use super::refusal::ProvisionRefusal;
-use super::release_request::ClaimReleaseRefusal;
-use crate::decide::Write;
+use crate::decide::{ReleaseRefusal, Write};
 use crate::objects::{ClaimReference, SecretReference};
 
 /// The next step for an object, and why.
@@ -60,7 +59,7 @@ pub enum ClaimAction {
     /// Take the marker off because a person asked for it, in these words.
     LetGo(ClaimWrite, String),
     /// Answer such a request on the object.
-    RefuseRelease(ClaimWrite, ClaimReleaseRefusal),
+    RefuseRelease(ClaimWrite, ReleaseRefusal),
 }
 
 impl ClaimAction {

@@ -13,8 +13,9 @@ use super::patch::{self, ClaimWrite};
 use super::persistent_volume::is_of_claim_and_driver;
 use super::policy::ProvisionPolicy;
 use super::refusal::ProvisionRefusal;
-use super::release_request::{ClaimRelease, ClaimReleaseRefusal, judge};
+use super::release_request::{ClaimRelease, judge};
 use super::seen::Seen;
+use crate::decide::ReleaseRefusal;
 use crate::objects::{Claim, ClaimPhase, StorageClass, Volume};
 
 /// What the provisioners of in-tree plug-ins begin with.
@@ -239,7 +240,7 @@ impl<'a, 's> Subject<'a, 's> {
         if observed.gone || matches!(self.marker, MarkerState::OfAnotherDriver(_)) {
             return None;
         }
-        let obstacle = (!observed.waited.stuck).then_some(ClaimReleaseRefusal::TooEarly);
+        let obstacle = (!observed.waited.stuck).then_some(ReleaseRefusal::TooEarly);
         let action = match judge(observed.claim, obstacle, observed.now) {
             ClaimRelease::Granted(words) => ClaimAction::LetGo(patch::let_go(observed.claim)?, words),
             ClaimRelease::Refused(refusal, answer) => {

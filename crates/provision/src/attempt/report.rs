@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use super::shell::Shell;
-use crate::decide::Failure;
+use crate::decide::{Failure, ReleaseRefusal};
 use crate::events::{of_claim_named, of_volume_named};
 use crate::failures::{self, LASTING, kind_of};
 use crate::objects::{Claim, SecretReference};
 use crate::provision::attempt::{ClaimAttempt, ClaimNote, ClaimView as _, UndoFailure};
 use crate::provision::event::{self, MARKER_IGNORED_NOTE, POPULATOR_NOTE, ProvisionEventReason};
-use crate::provision::{ClaimReason, ClaimReleaseRefusal, CreateOutcome, ProvisionRefusal};
+use crate::provision::{ClaimReason, CreateOutcome, ProvisionRefusal};
 use crate::runtime::report::FailedAttempt;
 use crate::telemetry::names::{self, attr, error_type};
 use crate::telemetry::traced;
@@ -116,7 +116,7 @@ fn let_go(shell: &mut Shell<'_>, claim: &Claim, words: &str, volume: &str) {
 }
 
 /// A person asked to let the claim go, and that was refused.
-pub(super) fn release_refused(shell: &Shell<'_>, claim: &Claim, refusal: &ClaimReleaseRefusal) {
+pub(super) fn release_refused(shell: &Shell<'_>, claim: &Claim, refusal: &ReleaseRefusal) {
     let note = event::note(&format!("not let go on request: {refusal}"));
     let reason = ProvisionEventReason::ProvisioningReleaseRefused;
     record(shell, claim, reason, refusal.reason(), note);

@@ -96,7 +96,7 @@ fn answer_on(seen: Option<VolumeAttachmentWire>, record: &Attachment, request: &
     };
     let annotations = wire.metadata.annotations.as_ref();
     let answer = annotations.and_then(|all| all.get(RELEASE_REFUSED_ANNOTATION));
-    let answer = answer.and_then(|text| serde_json::from_str::<ReleaseAnswer>(text).ok());
+    let answer = ReleaseAnswer::read(answer.map(String::as_str));
     if let Some(answer) = answer.filter(|answer| answer.request == request.at.to_string()) {
         return Some(Answer::Refused(answer));
     }

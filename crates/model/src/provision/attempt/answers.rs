@@ -7,7 +7,7 @@ use super::step::{Due, Pending};
 use super::{ClaimAttempt, ClaimEvent, ClaimNote, ClaimView, MAX_STALE, UndoFailure, Verdict, not_kept};
 use crate::answer::{ApiError, ApiErrorKind};
 use crate::attempt::{CallEnd, LeaseLost};
-use crate::decide::{Failure, grpc_code};
+use crate::decide::{Failure, ReleaseRefusal, grpc_code};
 use crate::objects::{Claim, Volume};
 use crate::provision::action::ClaimReason;
 use crate::provision::classify::{CreateErrorClass, create_error, delete_answer};
@@ -18,7 +18,6 @@ use crate::provision::ownership::is_own_claim;
 use crate::provision::persistent_volume::{handle_of, is_saved};
 use crate::provision::plan::CreatePlan;
 use crate::provision::refusal::ProvisionRefusal;
-use crate::provision::release_request::ClaimReleaseRefusal;
 use crate::provision::response::AnsweredVolume;
 use crate::provision::seen::Seen;
 use crate::provision::settle::{CreateOutcome, created, is_wanted_there, undone};
@@ -134,7 +133,7 @@ impl ClaimAttempt {
 
     /// A request to let the claim go is refused, whether its answer can be written or not. The outcome of the call is looked for all the
     /// same.
-    fn release_refused(&mut self, refusal: ClaimReleaseRefusal) {
+    fn release_refused(&mut self, refusal: ReleaseRefusal) {
         let claim = self.memory.last.as_ref();
         self.answered_request = claim.and_then(|claim| claim.release.clone());
         self.notes.push(ClaimNote::ReleaseRefused(refusal));

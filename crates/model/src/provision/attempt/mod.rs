@@ -30,11 +30,12 @@ use super::patch::{ClaimWrite, refuse_release};
 use super::persistent_volume::{is_of_claim_and_driver, is_saved};
 use super::plan::{CreatePlan, DeletePlan};
 use super::refusal::ProvisionRefusal;
-use super::release_request::{ClaimRelease, ClaimReleaseRefusal, judge};
+use super::release_request::{ClaimRelease, judge};
 use super::seen::Seen;
 use super::trouble::Trouble;
 use crate::answer::ApiError;
 use crate::api::names::TRACEPARENT_ANNOTATION;
+use crate::decide::ReleaseRefusal;
 use crate::findings::age;
 use crate::objects::{Claim, SecretReference, StorageClass, Volume};
 use step::{Due, Pending};
@@ -156,12 +157,12 @@ impl ClaimAttempt {
     }
 
     /// While a call is under way: the answer to a request to let the claim go, if there is one that was not answered, and why it is refused.
-    pub fn refused_release(&self, view: &impl ClaimView) -> Option<(ClaimWrite, ClaimReleaseRefusal)> {
+    pub fn refused_release(&self, view: &impl ClaimView) -> Option<(ClaimWrite, ReleaseRefusal)> {
         let claim = view.claim().here().filter(|claim| claim.deleting.is_some())?;
         if !view.may_start() {
             return None;
         }
-        match judge(&claim, Some(ClaimReleaseRefusal::CallUnderWay), view.now()) {
+        match judge(&claim, Some(ReleaseRefusal::CallUnderWay), view.now()) {
             ClaimRelease::Refused(refusal, answer) => Some((refuse_release(&claim, &answer)?, refusal)),
             ClaimRelease::Granted(_) | ClaimRelease::None => None,
         }

@@ -14,14 +14,13 @@ use super::super::patch::ClaimWrite;
 use super::super::plan::{CreatePlan, DeletePlan};
 use super::super::policy::ProvisionPolicy;
 use super::super::refusal::{ProvisionRefusal, cut_handle};
-use super::super::release_request::ClaimReleaseRefusal;
 use super::super::response::{AnsweredVolume, InvalidAnswer, VolumeFault};
 use super::super::seen::Seen;
 use super::super::settle::CreateOutcome;
 use super::super::topology::{KnownNode, TopologyFacts};
 use crate::answer::ApiError;
 use crate::attempt::{CallEnd, LeaseLost};
-use crate::decide::Failure;
+use crate::decide::{Failure, ReleaseRefusal};
 use crate::objects::{Claim, SecretReference, StorageClass, Volume};
 
 /// A moment, by the numbers of those who list: what a list shows that begins later is newer.
@@ -186,7 +185,7 @@ pub enum ClaimNote {
     /// A person let the claim go, in these words; the volume of this name may be left.
     LetGo(String, Box<str>),
     /// A person asked for that, and it was refused.
-    ReleaseRefused(ClaimReleaseRefusal),
+    ReleaseRefused(ReleaseRefusal),
     /// The marker of an open call names a topology that it cannot have been made with: somebody else wrote it.
     MarkerIgnored,
     /// A volume of this name may be left in the storage system, because of this.
@@ -254,7 +253,7 @@ pub(super) enum Pending {
     Unmark(Option<Box<ClaimNote>>),
     Reschedule(Arc<str>, RescheduleCause),
     LetGo(String, Box<str>),
-    RefuseRelease(ClaimReleaseRefusal),
+    RefuseRelease(ReleaseRefusal),
     ReadClaim,
     /// With the failure to save that it is read for, if it is.
     ReadVolume(Option<ApiError>),

@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::builders::{ClaimWorld, DELETED_AT, NOW, UID, world};
-use crate::provision::{ClaimAction, ClaimReleaseRefusal, Waited};
+use crate::decide::ReleaseRefusal;
+use crate::provision::{ClaimAction, Waited};
 
 fn asked(change: impl FnOnce(&mut Value)) -> ClaimWorld {
     let mut request = json!({"uid": UID, "deleted": DELETED_AT, "at": NOW, "by": "ann", "reason": "driver\nis gone"});
@@ -16,7 +17,7 @@ fn asked(change: impl FnOnce(&mut Value)) -> ClaimWorld {
     world.annotate("attacher.csi.dev/release", &request.to_string())
 }
 
-fn refusal(world: &ClaimWorld) -> (ClaimReleaseRefusal, Value) {
+fn refusal(world: &ClaimWorld) -> (ReleaseRefusal, Value) {
     let ClaimAction::RefuseRelease(write, refusal) = world.decide().action else {
         panic!("{:?}", world.decide())
     };
@@ -68,7 +69,7 @@ fn it_counts_only_where_nobody_knows() {
     let wanted = asked(|_| {}).set("/metadata/deletionTimestamp", json!(null));
     assert!(matches!(wanted.decide().action, ClaimAction::Create(_)));
     let elsewhere = wanted.bound("static");
-    assert_eq!(refusal(&elsewhere).0, ClaimReleaseRefusal::NotDeleted);
+    assert_eq!(refusal(&elsewhere).0, ReleaseRefusal::NotDeleted);
     let refused = asked(|_| {}).creation(crate::provision::Creation::Refused);
     assert!(matches!(refused.decide().action, ClaimAction::Unmark(_)));
     let saved = asked(|_| {}).saved();
