@@ -6,8 +6,7 @@
 
 use jiff::Timestamp;
 use parking_lot::RwLock;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +17,7 @@ use crate::key::ClaimKey;
 use crate::nodes::NodeListener;
 use crate::objects::{Claim, ClaimReference, PersistentVolumeClaimWire, StorageClass, StorageClassWire, Volume};
 use crate::provision::{MarkerState, OwningClaim, Seen, is_of_volume, may_be_asked_for, named_claim};
-use crate::reflect::{CachedKind, Kind, Lists, ObjectTable, Origin, Sink, Tables};
+use crate::reflect::{CachedKind, CountedMap, Kind, Lists, ObjectTable, Origin, Sink, Tables, hash};
 use crate::runtime::EnqueueCause;
 use crate::shared_names::SharedNames;
 use crate::volumes::VolumeListener;
@@ -67,35 +66,14 @@ pub struct Index {
     /// The claims that may need work, by UID.
     open: BTreeMap<Arc<str>, Arc<str>>,
     /// The same, by the name of their class.
-    open_of_class: KeysBy<Arc<str>>,
+    open_of_class: CountedMap<Arc<str>, Arc<str>>,
     /// The same, by the name of the node that is selected for them.
-    open_of_node: KeysBy<Arc<str>>,
+    open_of_node: CountedMap<Arc<str>, Arc<str>>,
     /// All claims that name a PersistentVolume, by the hash of its name: thousands are bound, and a few bytes are enough for each.
-    bound: KeysBy<u64>,
+    bound: CountedMap<u64, Arc<str>>,
     /// Since when the volume of an open claim is asked for, by UID, where that was not so when the claim was seen first.
     asked: HashMap<Arc<str>, Timestamp>,
     names: SharedNames,
-}
-
-/// Keys of claims by something that they name.
-#[derive(Default)]
-struct KeysBy<N>(BTreeSet<(N, Arc<str>)>);
-
-impl<N: Ord + Clone> KeysBy<N> {
-    /// A claim names something else than before.
-    fn replace(&mut self, previous: Option<(N, Arc<str>)>, current: Option<(N, Arc<str>)>) {
-        if previous != current {
-            if let Some(previous) = previous {
-                self.0.remove(&previous);
-            }
-            self.0.extend(current);
-        }
-    }
-
-    fn of(&self, named: N) -> impl Iterator<Item = &Arc<str>> {
-        let from = self.0.range((named.clone(), Arc::from(""))..);
-        from.take_while(move |(known, _)| *known == named).map(|(_, key)| key)
-    }
 }
 
 /// Whether a claim may still need work: it names no volume, or carries the marker of a provisioner.
@@ -170,7 +148,11 @@ impl Index {
 
     /// The claims that name this PersistentVolume, perhaps with others.
     fn naming(&self, volume: &str) -> Vec<Arc<Claim>> {
-        self.records(self.bound.of(hash(volume)))
+        self.records_of(&self.bound, hash(volume))
+    }
+
+    fn records_of<N: Ord + Clone>(&self, keys: &CountedMap<N, Arc<str>>, named: N) -> Vec<Arc<Claim>> {
+        self.records(keys.entries(named).map(|(_, key)| key))
     }
 
     fn records<'i>(&'i self, keys: impl Iterator<Item = &'i Arc<str>>) -> Vec<Arc<Claim>> {
@@ -242,7 +224,7 @@ impl CachedKind<Index> for StorageClass {
         }
         let name = current.or(previous).map(|class| &*class.name).unwrap_or_default();
         Change {
-            claims: index.records(index.open_of_class.of(name.into())),
+            claims: index.records_of(&index.open_of_class, name.into()),
             cause: EnqueueCause::Class,
             class: current.cloned(),
             ..Change::default()
@@ -491,7 +473,7 @@ impl Store {
     fn node_changed(&self, node: &str) {
         let claims = {
             let index = self.0.index.read();
-            index.records(index.open_of_node.of(node.into()))
+            index.records_of(&index.open_of_node, node.into())
         };
         let claims: Vec<_> = claims.iter().map(keyed).collect();
         for route in self.routes().values() {
@@ -512,10 +494,6 @@ fn says_the_same(one: &StorageClass, other: &StorageClass) -> bool {
         ..one.clone()
     };
     versioned == *other
-}
-
-fn hash(name: &str) -> u64 {
-    BuildHasherDefault::<DefaultHasher>::default().hash_one(name)
 }
 
 /// What a UID begins with whose first 16 to 32 characters, without its dashes, the name of a volume ends in.

@@ -4,16 +4,14 @@
 //! bytes for each. Where two have one hash, what is found may not belong there, and the caller has to check.
 
 use std::collections::{BTreeSet, HashMap};
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::counted::CountedMap;
 use super::sharing::OfVolume;
 use crate::api::names::finalizer_name;
 use crate::objects::{Attachment, AttachmentSource, CsiNode, TopologyKeys, Volume, VolumeLifecycle};
-use crate::reflect::ObjectTable;
+use crate::reflect::{CountedMap, ObjectTable, hash};
 
 /// How many attachments of a driver are in which state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -252,10 +250,6 @@ impl Links {
         };
         pending.first().map(|(_, name)| name)
     }
-}
-
-fn hash(of: impl Hash) -> u64 {
-    BuildHasherDefault::<DefaultHasher>::default().hash_one(of)
 }
 
 /// The machine under whose ID an attachment was claimed.

@@ -7,7 +7,6 @@
 //!
 //! Must not decide anything and must not call anything but the watches.
 
-mod counted;
 mod index;
 mod kinds;
 mod links;

@@ -5,6 +5,7 @@
 //!
 //! Must not know what the objects are about.
 
+mod counted;
 mod lists;
 mod reflector;
 mod sink;
@@ -13,6 +14,7 @@ mod watch_backoff;
 mod watch_error;
 
 pub use crate::kinds::{CacheRecord, Kind, ResourceVersion, WatchedKind};
+pub use counted::{CountedMap, hash};
 pub use lists::Lists;
 pub use reflector::{COMPARE_INTERVAL, ListedNames, apply, compare, follow, follow_from_list, from_lists, reflect};
 pub use sink::{CachedKind, Reading, Sink, Tables};

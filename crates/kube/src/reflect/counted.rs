@@ -1,10 +1,11 @@
-//! A map from keys to several values, each of which may be added several times.
+//! The ways between the records of tables: a map from keys to several values, each of which may be added several times.
 
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher, Hash};
 
 /// Keys with values. A value is there until it was removed as often as it was added.
 #[derive(Clone)]
-pub(super) struct CountedMap<K, V>(BTreeMap<(K, V), u32>);
+pub struct CountedMap<K, V>(BTreeMap<(K, V), u32>);
 
 impl<K, V> Default for CountedMap<K, V> {
     fn default() -> Self {
@@ -46,4 +47,9 @@ impl<K: Ord + Clone, V: Ord + Default> CountedMap<K, V> {
             .take_while(move |entry| entry.0 == key)
             .map(|(key, value)| (key, value))
     }
+}
+
+/// A key of a few bytes. Two may have the same.
+pub fn hash(of: impl Hash) -> u64 {
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(of)
 }
