@@ -4,8 +4,7 @@
 //! differs is touched. An invalid object keeps its last good settings running. A task that ends by a fault of ours is started again
 //! with backoff, and the others do not notice.
 
-mod attach_nodes;
-mod attach_volumes;
+mod attach_cache;
 mod attachment_conditions;
 mod deletion;
 mod drivers;

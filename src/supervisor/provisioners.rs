@@ -14,8 +14,7 @@ use csi_attacher_model::provision::{ProvisionerFacts, is_own_volume};
 use csi_attacher_provision::{self as provision, NodeWatch, Nodes, ProvisionRole, RoleLinks, clear_queue, open_claims};
 use kube::Client;
 
-use super::attach_nodes::AttachNodes;
-use super::attach_volumes::AttachVolumes;
+use super::attach_cache::AttachCache;
 use super::election::LeaderElectionMode;
 use super::provisioning_findings::QueueExamination;
 use super::provisioning_state::{Begins, ProvisioningState};
@@ -266,12 +265,9 @@ impl Tasks<Provisioning> {
 impl ProvisioningWatches {
     fn start(context: &SharedContext, setup: &ProvisionSetup) -> Self {
         let store = provision::Store::recorded_by(context.store.lists().answers());
-        let volumes = Arc::new(AttachVolumes(context.store.clone()));
+        let volumes = Arc::new(AttachCache(context.store.clone()));
         provision::VolumeCache::listen(&*volumes, store.volume_listener());
-        let nodes = Nodes::new(
-            Arc::new(AttachNodes(context.store.clone())),
-            context.store.lists().answers(),
-        );
+        let nodes = Nodes::new(volumes.clone(), context.store.lists().answers());
         nodes.listen(store.node_listener());
         // The status of the AttacherConfigs says what cannot be watched. Readiness does not: attaching goes on.
         let health = Health::new();

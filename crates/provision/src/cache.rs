@@ -14,13 +14,13 @@ use tokio::sync::watch;
 
 use crate::clock;
 use crate::key::ClaimKey;
-use crate::nodes::NodeListener;
 use crate::objects::{Claim, ClaimReference, PersistentVolumeClaimWire, StorageClass, StorageClassWire, Volume};
 use crate::provision::{MarkerState, OwningClaim, Seen, is_of_volume, may_be_asked_for, named_claim};
-use crate::reflect::{CachedKind, CountedMap, Kind, Lists, ObjectTable, Origin, Sink, Tables, hash};
+use crate::reflect::{
+    CachedKind, CountedMap, Kind, Listener, Lists, ObjectTable, Origin, Sink, Tables, hash, weak_listener,
+};
 use crate::runtime::EnqueueCause;
 use crate::shared_names::SharedNames;
-use crate::volumes::VolumeListener;
 use csi_attacher_kube::watch_answers::WatchAnswers;
 
 /// What works for one driver, as the cache knows it. All are told of every claim, as only they know which they work on: so each is given
@@ -424,12 +424,9 @@ impl Store {
     }
 
     /// Wakes the claim that waited for a PersistentVolume, and tells the drivers of it. It does not keep the cache alive.
-    pub fn volume_listener(&self) -> VolumeListener {
-        let inner = Arc::downgrade(&self.0);
-        Arc::new(move |volume: &Arc<Volume>| {
-            if let Some(inner) = inner.upgrade() {
-                Self(inner).volume_changed(volume);
-            }
+    pub fn volume_listener(&self) -> Listener<Arc<Volume>> {
+        weak_listener(&self.0, |inner, volume: &Arc<Volume>| {
+            Self(inner).volume_changed(volume)
         })
     }
 
@@ -461,13 +458,8 @@ impl Store {
     }
 
     /// Wakes the claims that depend on the topology of a node. It does not keep the cache alive.
-    pub fn node_listener(&self) -> NodeListener {
-        let inner = Arc::downgrade(&self.0);
-        Arc::new(move |node: &Arc<str>| {
-            if let Some(inner) = inner.upgrade() {
-                Self(inner).node_changed(node);
-            }
-        })
+    pub fn node_listener(&self) -> Listener<Arc<str>> {
+        weak_listener(&self.0, |inner, node: &Arc<str>| Self(inner).node_changed(node))
     }
 
     fn node_changed(&self, node: &str) {

@@ -39,10 +39,10 @@ pub use cache::Store;
 pub use context::SharedContext;
 pub use key::{ClaimKey, VolumeKey, WorkKey};
 pub use lanes::{CREATE, DELETE, LANE_NAMES};
-pub use nodes::{CsiNodeCache, DriverKeys, NodeListener, NodeWatch, Nodes, StartWatch};
+pub use nodes::{CsiNodeCache, DriverKeys, NodeWatch, Nodes, StartWatch};
 pub use open_calls::OpenCalls;
 pub use role::{ProvisionRole, RoleLinks, STALE_CAPACITY, clear_queue, open_claims};
-pub use volumes::{TakeVolume, VolumeCache, VolumeListener};
+pub use volumes::{TakeVolume, VolumeCache};
 
 use csi_attacher_base::clock;
 use csi_attacher_csi as csi;

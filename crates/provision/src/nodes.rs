@@ -11,16 +11,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::objects::{NodeLabels, NodeLabelsWire, StringMap};
 use crate::provision::Seen;
 use crate::provision::topology::{KnownNode, TopologyFacts, TopologyNode};
-use crate::reflect::{Kind, Lists, ObjectTable, RecordChange, Sink};
+use crate::reflect::{Kind, Listener, Lists, ObjectTable, RecordChange, Sink, weak_listener};
 use csi_attacher_kube::watch_answers::WatchAnswers;
 use tokio_util::task::AbortOnDropHandle;
 
 #[cfg(test)]
 mod tests;
-
-/// Told the name of a node of which something changed that topology is made from. It may read the cache that tells it, and not change it.
-/// Must not wait.
-pub type NodeListener = Arc<dyn Fn(&Arc<str>) + Send + Sync>;
 
 /// The topology keys of a driver on a node, sorted.
 pub type DriverKeys = Arc<[Box<str>]>;
@@ -50,7 +46,7 @@ pub trait CsiNodeCache: Send + Sync + 'static {
     fn doubt_unwatched(&self, why: &str);
 
     /// Tells of each CSINode that comes, goes, or has other topology keys from now on.
-    fn listen(&self, listener: NodeListener);
+    fn listen(&self, listener: Listener<Arc<str>>);
 }
 
 /// Handle to what is known of nodes. Clones share it.
@@ -63,7 +59,7 @@ struct NodesInner {
     csi_nodes: Arc<dyn CsiNodeCache>,
     /// Counts the changes that matter for topology.
     generation: AtomicU64,
-    listener: RwLock<Option<NodeListener>>,
+    listener: RwLock<Option<Listener<Arc<str>>>>,
 }
 
 impl Sink for Nodes {
@@ -99,17 +95,13 @@ impl Nodes {
             listener: RwLock::default(),
         }));
         // The other part of the process outlives this one, and does not keep it alive.
-        let inner = Arc::downgrade(&nodes.0);
-        nodes.0.csi_nodes.listen(Arc::new(move |node: &Arc<str>| {
-            if let Some(inner) = inner.upgrade() {
-                Self(inner).changed(node);
-            }
-        }));
+        let listener = weak_listener(&nodes.0, |inner, node: &Arc<str>| Self(inner).changed(node));
+        nodes.0.csi_nodes.listen(listener);
         nodes
     }
 
-    /// Tells of changes from now on, instead of whoever was told before.
-    pub fn listen(&self, listener: NodeListener) {
+    /// Tells the name of each node of which something changes that topology is made from, from now on, instead of whoever was told before.
+    pub fn listen(&self, listener: Listener<Arc<str>>) {
         *self.0.listener.write() = Some(listener);
     }
 

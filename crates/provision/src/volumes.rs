@@ -5,11 +5,7 @@ use std::sync::Arc;
 use crate::apiserver::ApiError;
 use crate::objects::Volume;
 use crate::provision::Seen;
-use crate::reflect::Lists;
-
-/// Told of a PersistentVolume that changed, came or went, or whose VolumeAttachment went: as it is now, or its last copy. Of those that
-/// have one handle it may be told of one alone. It may read the cache that tells it, and not change it. Must not wait.
-pub type VolumeListener = Arc<dyn Fn(&Arc<Volume>) + Send + Sync>;
+use crate::reflect::{Listener, Lists};
 
 /// Takes in a PersistentVolume that a request brought, which began when this was made: when the watch has reported meanwhile that it is
 /// gone, it is not taken in. An error, when it is older than it was known before ([`Reading::apply`](crate::reflect::Reading::apply)).
@@ -62,6 +58,7 @@ pub trait VolumeCache: Send + Sync + 'static {
     /// The API server says that there is no PersistentVolume of this name. One that was made since, with another UID, stays.
     fn is_gone(&self, name: &Arc<str>, uid: &str);
 
-    /// Tells of changes from now on.
-    fn listen(&self, listener: VolumeListener);
+    /// Tells from now on of each PersistentVolume that changes, comes or goes, or whose VolumeAttachment goes: as it is now, or its last copy.
+    /// Of those that have one handle it may be told of one alone.
+    fn listen(&self, listener: Listener<Arc<Volume>>);
 }

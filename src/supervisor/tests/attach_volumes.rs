@@ -13,7 +13,7 @@ use crate::cache::{Index, Store};
 use crate::health::Health;
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, Volume, VolumeAttachmentWire};
 use crate::reflect::{CachedKind, Kind as _, WatchedKind, apply};
-use crate::supervisor::attach_volumes::AttachVolumes;
+use crate::supervisor::attach_cache::AttachCache;
 
 const VOLUMES: &str = PersistentVolumeWire::PLURAL;
 
@@ -38,14 +38,14 @@ fn wire(name: &str, version: &str) -> PersistentVolumeWire {
 
 /// A cache in which the watch of PersistentVolumes breaks after each list.
 struct Broken {
-    volumes: AttachVolumes,
+    volumes: AttachCache,
     volume: Volume,
 }
 
 impl Broken {
     fn new() -> Self {
         let broken = Self {
-            volumes: AttachVolumes(Store::default()),
+            volumes: AttachCache(Store::default()),
             volume: wire("pv", "5").into(),
         };
         list(&broken.volumes.0, vec![wire("pv", "5")]);

@@ -23,7 +23,7 @@ pub(crate) use links::handles_of;
 pub use routing::{
     ATTACH, AttacherKey, DETACH, LANE_NAMES, NoAttemptReason, Route, RouteConflict, SettledCallback, VOLUME, lane_of,
 };
-pub use store::{CacheRules, Marks, Registration, Store, TopologyListener, VolumeListener};
+pub use store::{CacheRules, Marks, Registration, Store};
 pub use view::AttachmentView;
 
 #[cfg(test)]

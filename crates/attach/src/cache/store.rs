@@ -16,7 +16,7 @@ use super::view::AttachmentView;
 use crate::decide::patch::WriteTarget;
 use crate::decide::{self, DriverFacts, Snapshot, VolumeOnNode};
 use crate::objects::{Attachment, CsiNode, PersistentVolumeWire, ResourceVersion, Volume, VolumeAttachmentWire};
-use crate::reflect::{CachedKind, Kind, Lists, Origin, Sink, TableRules, Tables as _};
+use crate::reflect::{CachedKind, Kind, Listener, Lists, Origin, Sink, TableRules, Tables as _};
 use csi_attacher_runtime::EnqueueCause;
 
 /// So many attachments are enqueued for a watch between two yields. The watches are shared by all drivers: a volume or a node with
@@ -36,9 +36,9 @@ pub(super) struct StoreInner {
     /// The attachments that are still to be enqueued for changes that the watches brought.
     pub backlog: Mutex<VecDeque<(Arc<str>, EnqueueCause)>>,
     /// Told of each PersistentVolume that changed, for another role.
-    volume_listener: RwLock<Option<VolumeListener>>,
+    volume_listener: RwLock<Option<Listener<Arc<Volume>>>>,
     /// Told of each CSINode whose topology changed, for another role.
-    topology_listener: RwLock<Option<TopologyListener>>,
+    topology_listener: RwLock<Option<Listener<Arc<str>>>>,
     removed: watch::Sender<()>,
     added: watch::Sender<()>,
     generation: AtomicU64,
@@ -66,15 +66,8 @@ impl Default for CacheRules {
     }
 }
 
-/// Told of a PersistentVolume that changed, came or went, or whose VolumeAttachment went: as it is now, or its last copy. Of those that
-/// have one handle it may be told of one alone. The store is not locked then: it may be read, and not changed. Must not wait.
-pub type VolumeListener = Arc<dyn Fn(&Arc<Volume>) + Send + Sync>;
-
 /// So many nodes are named of those that a PersistentVolume is attached to.
 const MAX_NODES: usize = 8;
-
-/// Told the name of a node whose CSINode came or went, or has other topology keys than before. As [`VolumeListener`].
-pub type TopologyListener = Arc<dyn Fn(&Arc<str>) + Send + Sync>;
 
 /// What shows that volumes of a driver were published.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -362,13 +355,14 @@ impl Store {
         self.inner.index.read().volume(name)
     }
 
-    /// Tells of each PersistentVolume that changes from now on, instead of whoever was told before.
-    pub fn listen_to_volumes(&self, listener: VolumeListener) {
+    /// Tells of each PersistentVolume that changes, comes or goes, or whose VolumeAttachment goes, from now on, instead of whoever was told
+    /// before: as it is now, or its last copy. Of those that have one handle it may be told of one alone. The store is not locked then.
+    pub fn listen_to_volumes(&self, listener: Listener<Arc<Volume>>) {
         *self.inner.volume_listener.write() = Some(listener);
     }
 
-    /// Tells of each CSINode whose topology changes from now on, instead of whoever was told before.
-    pub fn listen_to_topology(&self, listener: TopologyListener) {
+    /// Tells the name of each node whose CSINode comes or goes, or gets other topology keys, from now on, instead of whoever was told before.
+    pub fn listen_to_topology(&self, listener: Listener<Arc<str>>) {
         *self.inner.topology_listener.write() = Some(listener);
     }
 

@@ -17,7 +17,7 @@ pub use crate::kinds::{CacheRecord, Kind, ResourceVersion, WatchedKind};
 pub use counted::{CountedMap, hash};
 pub use lists::Lists;
 pub use reflector::{COMPARE_INTERVAL, ListedNames, apply, compare, follow, follow_from_list, from_lists, reflect};
-pub use sink::{CachedKind, Reading, Sink, Tables};
+pub use sink::{CachedKind, Listener, Reading, Sink, Tables, weak_listener};
 pub use table::{ObjectTable, Origin, RecordChange, TableContent, TableRules};
 pub use watch_backoff::{FailedWatch, RECOVERED, with_backoff};
 pub use watch_error::{explain, is_missing_rule};

@@ -93,6 +93,23 @@ impl<R: CacheRecord + PartialEq> CachedKind<ObjectTable<R>> for R {
     }
 }
 
+/// Told of what changed. It may read the cache that tells it, and not change it. Must not wait.
+pub type Listener<T> = Arc<dyn Fn(&T) + Send + Sync>;
+
+/// One that does not keep what is told alive.
+pub fn weak_listener<I, T>(told: &Arc<I>, tell: impl Fn(Arc<I>, &T) + Send + Sync + 'static) -> Listener<T>
+where
+    I: Send + Sync + 'static,
+    T: 'static,
+{
+    let told = Arc::downgrade(told);
+    Arc::new(move |what: &T| {
+        if let Some(told) = told.upgrade() {
+            tell(told, what);
+        }
+    })
+}
+
 /// What the watches of some kinds feed, and the answers to our own requests.
 pub trait Sink: Clone + Send + Sync + 'static {
     /// What is kept.

@@ -13,7 +13,7 @@ const DRIVER: &str = "csi.test";
 struct CsiNodes {
     keys: Mutex<BTreeMap<Arc<str>, DriverKeys>>,
     is_listed: std::sync::atomic::AtomicBool,
-    listener: Mutex<Option<NodeListener>>,
+    listener: Mutex<Option<Listener<Arc<str>>>>,
 }
 
 impl CsiNodes {
@@ -57,7 +57,7 @@ impl CsiNodeCache for Arc<CsiNodes> {
         self.is_listed() && moment.is_none_or(|moment| moment == 1)
     }
     fn doubt_unwatched(&self, _: &str) {}
-    fn listen(&self, listener: NodeListener) {
+    fn listen(&self, listener: Listener<Arc<str>>) {
         *self.listener.lock() = Some(listener);
     }
 }

@@ -38,15 +38,15 @@ use crate::csi::{CsiClient, DriverConnection};
 use crate::decide::patch::{PatchType, WriteTarget};
 use crate::decide::{Capabilities, DriverFacts, Write};
 use crate::events::EventRecorder;
-use crate::nodes::{CsiNodeCache, DriverKeys, NodeListener, NodeWatch, Nodes};
+use crate::nodes::{CsiNodeCache, DriverKeys, NodeWatch, Nodes};
 use crate::objects::{Claim, PersistentVolumeClaimWire, PersistentVolumeWire, StorageClass, StorageClassWire, Volume};
 use crate::open_calls::OpenCalls;
 use crate::provision::Seen;
-use crate::reflect::{ListedNames, Lists, Origin, Sink};
+use crate::reflect::{ListedNames, Listener, Lists, Origin, Sink};
 use crate::runtime::fence::FencedClient;
 use crate::runtime::{DriverState, DriverStateSender, Engine, Start};
 use crate::telemetry::{Metrics, Tracer};
-use crate::volumes::{TakeVolume, VolumeCache, VolumeListener};
+use crate::volumes::{TakeVolume, VolumeCache};
 use csi_attacher_kube::watch_answers::WatchAnswers;
 
 const DRIVER: &str = "csi.test";
@@ -219,7 +219,7 @@ struct Volumes {
     attached: Mutex<BTreeSet<String>>,
     /// How often it was asked who noted a handle, in whatever way.
     note_looks: AtomicUsize,
-    listener: Mutex<Option<VolumeListener>>,
+    listener: Mutex<Option<Listener<Arc<Volume>>>>,
 }
 
 impl Volumes {
@@ -303,7 +303,7 @@ impl VolumeCache for Volumes {
             self.tell(&gone);
         }
     }
-    fn listen(&self, listener: VolumeListener) {
+    fn listen(&self, listener: Listener<Arc<Volume>>) {
         *self.listener.lock() = Some(listener);
     }
 }
@@ -333,7 +333,7 @@ impl CsiNodeCache for NoCsiNodes {
     fn doubt_unwatched(&self, why: &str) {
         panic!("{why}");
     }
-    fn listen(&self, _: NodeListener) {}
+    fn listen(&self, _: Listener<Arc<str>>) {}
 }
 
 thread_local! {

@@ -1,20 +1,20 @@
-//! The PersistentVolumes that attaching watches, for provisioning.
+//! The PersistentVolumes and CSINodes that attaching watches, for provisioning.
 
 use std::sync::Arc;
 
 use csi_attacher_model::provision::Seen;
-use csi_attacher_provision::{TakeVolume, VolumeCache, VolumeListener};
+use csi_attacher_provision::{CsiNodeCache, DriverKeys, TakeVolume, VolumeCache};
 
 use crate::apiserver::ApiError;
 use crate::cache::Store;
 use crate::decide::patch::WriteTarget;
-use crate::objects::{PersistentVolumeWire, Volume, VolumeAttachmentWire};
-use crate::reflect::{Kind as _, Lists, Sink as _};
+use crate::objects::{CsiNode, CsiNodeWire, PersistentVolumeWire, Volume, VolumeAttachmentWire};
+use crate::reflect::{Kind as _, Listener, Lists, Sink as _};
 
 /// The cache of attaching, as provisioning sees it.
-pub(super) struct AttachVolumes(pub Store);
+pub(super) struct AttachCache(pub Store);
 
-impl AttachVolumes {
+impl AttachCache {
     /// Whether what is known of all objects together may be a proof.
     fn is_whole(&self) -> bool {
         let lists = self.0.lists();
@@ -22,7 +22,7 @@ impl AttachVolumes {
     }
 }
 
-impl VolumeCache for AttachVolumes {
+impl VolumeCache for AttachCache {
     fn lists(&self) -> Lists {
         self.0.lists().clone()
     }
@@ -139,7 +139,46 @@ impl VolumeCache for AttachVolumes {
         self.0.mark_deleted(&WriteTarget::Volume(name.clone()), uid);
     }
 
-    fn listen(&self, listener: VolumeListener) {
+    fn listen(&self, listener: Listener<Arc<Volume>>) {
         self.0.listen_to_volumes(listener);
+    }
+}
+
+impl CsiNodeCache for AttachCache {
+    fn is_listed(&self) -> bool {
+        self.0.lists().is_synced()
+    }
+
+    fn keys(&self, node: &str, driver: &str) -> Seen<DriverKeys> {
+        match self.0.csi_node(node) {
+            Some(known) => Seen::Here(known.topology_keys(driver).cloned().unwrap_or_default()),
+            None if self.is_listed() && self.0.lists().is_watched::<CsiNodeWire>() => Seen::Gone,
+            None => Seen::Unknown,
+        }
+    }
+
+    fn registered(&self, driver: &str) -> Vec<(Arc<str>, DriverKeys)> {
+        let keys = |node: &Arc<CsiNode>| Some((node.name.clone(), node.topology_keys(driver)?.clone()));
+        self.0.csi_nodes().iter().filter_map(keys).collect()
+    }
+
+    fn is_topology_key(&self, key: &str) -> bool {
+        self.0.is_topology_key(key)
+    }
+
+    fn moment(&self) -> u64 {
+        self.0.lists().now()
+    }
+
+    fn is_known_since(&self, moment: Option<u64>) -> bool {
+        self.0.lists().is_known_since::<CsiNodeWire>(moment)
+    }
+
+    fn doubt_unwatched(&self, why: &str) {
+        self.0.lists().doubt_unwatched::<CsiNodeWire>(why);
+    }
+
+    fn listen(&self, listener: Listener<Arc<str>>) {
+        self.0.listen_to_topology(listener);
     }
 }
