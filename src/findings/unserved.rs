@@ -77,7 +77,7 @@ impl UnservedScan<'_> {
             return;
         }
         self.waiting = true;
-        let since = attachment.deleting.or(attachment.created);
+        let since = attachment.pending_since();
         if since.is_some_and(|since| age(since, self.now) > self.stuck_after) {
             self.attachments += 1;
             self.name(&attachment.attacher);

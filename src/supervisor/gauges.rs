@@ -28,7 +28,7 @@ pub(super) fn set(context: &SharedContext, driver: &str, queue: &Stats<AttacherK
         let oldest = (pending > 0)
             .then(|| store.oldest_pending_of(driver, operation == "detach"))
             .flatten();
-        let since = oldest.and_then(|record| record.deleting.or(record.created));
+        let since = oldest.and_then(|record| record.pending_since());
         metrics.oldest_pending(driver, operation, since.map(clock::since).unwrap_or_default());
     }
     let limits = &config.concurrency;

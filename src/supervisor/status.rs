@@ -171,7 +171,7 @@ fn silent(known: &AttacherConfigStatus, specified: Option<&str>) -> Option<Plugi
 
 fn attachments(facts: &StatusInput<'_>) -> AttachmentsStatus {
     let oldest = facts.oldest.and_then(|record| {
-        let since = record.deleting.or(record.created)?;
+        let since = record.pending_since()?;
         Some(OldestPending {
             name: record.name.to_string(),
             pending_since_time: truncate_to_seconds(since),

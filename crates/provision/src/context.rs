@@ -30,8 +30,8 @@ use crate::queue::Item;
 use crate::reflect::Sink as _;
 use crate::runtime::secret_waits::SecretWaits;
 use crate::runtime::{EnqueueCause, Workplace};
+use crate::telemetry::Tracer;
 use crate::telemetry::metrics::{Metrics, QueueCounts};
-use crate::telemetry::{Redaction, Tracer};
 use crate::traces::LeftOpen;
 use crate::volumes::VolumeCache;
 
@@ -203,10 +203,7 @@ impl DriverContext {
 
     /// The tracer with the driver's own settings, as they are now.
     pub(crate) fn tracer(&self) -> Tracer {
-        let config = self.config.borrow();
-        let redact = config.tracing.redact;
-        let tracer = self.context.tracer.sampling(config.tracing.sampling_rate_per_million);
-        tracer.redacting(Redaction::new(redact.volume_id, redact.names))
+        self.context.tracer.with_settings(&self.config.borrow().tracing)
     }
 
     /// What an attempt for a claim or a PersistentVolume sees, by the settings as they are now; none when the section was removed.

@@ -22,6 +22,7 @@ use super::names::{attr, error_type};
 use super::redact::Redaction;
 use super::share::{PresetDecision, SamplingRatio, samples};
 use super::w3c;
+use csi_attacher_model::api::validated::Tracing;
 
 /// The status of what a panic ended.
 const PANICKED: &str = "the operator has a bug: see its log for \"panicked\"";
@@ -125,6 +126,13 @@ impl Tracer {
             share: sampling_rate_per_million.map(SamplingRatio),
             ..self.clone()
         }
+    }
+
+    /// The same tracer with the settings of a driver.
+    #[must_use]
+    pub fn with_settings(&self, settings: &Tracing) -> Self {
+        let redaction = Redaction::new(settings.redact.volume_id, settings.redact.names);
+        self.sampling(settings.sampling_rate_per_million).redacting(redaction)
     }
 
     /// Whether spans of this tracer can go anywhere.

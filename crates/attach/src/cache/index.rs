@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::links::{Links, handles_of, pending_since};
+use super::links::{Links, handles_of};
 use super::routing::AttacherKey;
 use super::sharing::{OfHandle, OfVolume, Places, noted};
 use super::view::AttachmentView;
@@ -145,7 +145,7 @@ impl Index {
 
     pub(super) fn oldest_pending(&self, driver: &str) -> Option<Arc<Attachment>> {
         let oldest = [false, true].map(|detaching| self.oldest_pending_of(driver, detaching));
-        oldest.into_iter().flatten().min_by_key(|record| pending_since(record))
+        oldest.into_iter().flatten().min_by_key(|record| record.pending_since())
     }
 
     pub(super) fn oldest_pending_of(&self, driver: &str, detaching: bool) -> Option<Arc<Attachment>> {

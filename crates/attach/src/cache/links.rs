@@ -45,10 +45,6 @@ impl OfDriver {
     }
 }
 
-pub(super) fn pending_since(record: &Attachment) -> Option<Timestamp> {
-    record.deleting.or(record.created)
-}
-
 /// A volume that has a handle: by the name of its PersistentVolume; an inline one by that of its attachment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct HandleOwner {
@@ -138,7 +134,7 @@ impl Links {
         {
             match driver.pending(record) {
                 Some(pending) => {
-                    pending.remove(&(pending_since(record), record.name.clone()));
+                    pending.remove(&(record.pending_since(), record.name.clone()));
                 }
                 None => driver.attached = driver.attached.saturating_sub(1),
             }
@@ -150,7 +146,7 @@ impl Links {
         });
         match driver.pending(record) {
             Some(pending) => {
-                pending.insert((pending_since(record), record.name.clone()));
+                pending.insert((record.pending_since(), record.name.clone()));
             }
             None => driver.attached += 1,
         }

@@ -37,10 +37,8 @@ impl<'a> AttachmentView<'a> {
 
     /// What the node's CSINode says of its driver.
     pub fn node(&self) -> NodeEntry<'a> {
-        match self.index.nodes.get(&self.attachment.node) {
-            None => NodeEntry::Missing,
-            Some(node) => NodeEntry::of(node, &self.attachment.attacher),
-        }
+        let node = self.index.nodes.get(&self.attachment.node);
+        NodeEntry::of(node.map(|node| &**node), &self.attachment.attacher)
     }
 
     /// Another node to which its volume is attached, and not being detached from: by the same PersistentVolume, or by

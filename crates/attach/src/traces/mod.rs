@@ -65,12 +65,7 @@ impl LifecycleTraces {
 
     /// The tracer with the driver's settings, as they are now.
     pub fn tracer(&self) -> Tracer {
-        let config = self.0.config.borrow();
-        let redact = config.tracing.redact;
-        self.0
-            .tracer
-            .sampling(config.tracing.sampling_rate_per_million)
-            .redacting(Redaction::new(redact.volume_id, redact.names))
+        self.0.tracer.with_settings(&self.0.config.borrow().tracing)
     }
 
     /// The same for spans about one attachment, whose names are not found in texts either where they are not to be shown.

@@ -219,9 +219,7 @@ fn counted<'a>(attachments: impl Iterator<Item = &'a Attachment>) -> Attachments
     let (settled, pending): (Vec<_>, Vec<_>) = attachments.partition(|attachment| is_settled(attachment));
     let detaching = pending.iter().filter(|own| own.deleting.is_some()).count();
     let failing = pending.iter().filter(|own| current_error(own).is_some()).count();
-    let since = pending
-        .iter()
-        .filter_map(|own| Some((own.deleting.or(own.created)?, &own.name)));
+    let since = pending.iter().filter_map(|own| Some((own.pending_since()?, &own.name)));
     let oldest = since.min().map(|(since, name)| OldestPending {
         name: name.to_string(),
         pending_since_time: Time(since),

@@ -118,7 +118,7 @@ fn row(
         volume,
         state,
         stuck: is_stuck(attachment, arguments, now),
-        since: attachment.deleting.or(attachment.created),
+        since: attachment.pending_since(),
         error: error.map(|error| error.message.to_string()),
         node_id: attachment.node_id.as_deref().map(str::to_owned),
         finalizers: attachment.finalizers.iter().map(str::to_owned).collect(),

@@ -152,8 +152,7 @@ pub(super) fn with_errors(scene: &Scene, attachment: &Attachment, mut diagnosis:
     if diagnosis.last_error.is_some() {
         diagnosis.last_attempt = last_attempt(&scene.events, operation);
     }
-    let requested = attachment.deleting.or(attachment.created);
-    diagnosis.since = diagnosis.since.or(requested);
+    diagnosis.since = diagnosis.since.or(attachment.pending_since());
     diagnosis
 }
 
@@ -386,7 +385,7 @@ pub(super) fn saturated(scene: &Scene, attachment: &Attachment, operation: &str)
     let (reason, message) = (condition.reason, condition.message);
     let summary = format!("the {operation} waits for its turn: {reason}: {message}");
     let diagnosis = Diagnosis::new(Case::LaneSaturated, summary)
-        .since(attachment.deleting.or(attachment.created))
+        .since(attachment.pending_since())
         .next("it starts when a running call ends")
         .run(
             "raise the limit of spec.concurrency if the backend can handle it",

@@ -80,9 +80,8 @@ pub(super) fn finding(scene: &Scene, attachment: &Attachment) -> Option<(Case, S
     let input = FindingInput {
         volume: scene.volume.found().map(|volume| &**volume),
         node: match &scene.csi_node {
-            Lookup::Found(record) => NodeEntry::of(&record.drivers, &scene.driver.name),
-            Lookup::Missing => NodeEntry::Missing,
             Lookup::Unknown => unread.node,
+            known => NodeEntry::of(known.found().map(|record| &record.drivers), &scene.driver.name),
         },
         attached_at: in_use_elsewhere(scene, attachment).map(|other| &*other.node),
         wanted_at: wanted_elsewhere(scene, attachment).map(|other| &*other.node),

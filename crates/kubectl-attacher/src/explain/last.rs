@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::Case;
 use super::report::{LastAttempt, LastError};
-use crate::observed::{EventRecord, Lookup};
+use crate::observed::{EventRecord, Lookup, is_settled};
 
 /// How the text of an error that gRPC gave begins, for operator and sidecar.
 const RPC_ERROR: &str = "rpc error: code = ";
@@ -28,11 +28,7 @@ pub(super) fn grpc_code(error: &VolumeError) -> Option<i32> {
 
 /// The error of an attachment that is about what it is asked for now. One that is settled has none, whatever an attempt left there.
 pub(crate) fn current_error(attachment: &Attachment) -> Option<&VolumeError> {
-    match Operation::of(attachment) {
-        Operation::Attach if attachment.attached => None,
-        Operation::Attach => attachment.attach_error.as_deref(),
-        Operation::Detach => attachment.detach_error.as_deref(),
-    }
+    attachment.pending_error().filter(|_| !is_settled(attachment))
 }
 
 /// The same, to be shown.

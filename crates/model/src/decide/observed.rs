@@ -37,8 +37,9 @@ pub enum NodeEntry<'a> {
 }
 
 impl<'a> NodeEntry<'a> {
-    /// What a CSINode says of a driver.
-    pub fn of(node: &'a CsiNode, driver: &str) -> Self {
+    /// What the CSINode says of a driver, if there is one.
+    pub fn of(node: Option<&'a CsiNode>, driver: &str) -> Self {
+        let Some(node) = node else { return Self::Missing };
         match node.node_id(driver) {
             Some(node_id) => Self::Registered(node_id),
             None if node.has_driver(driver) => Self::BlankId,

@@ -74,10 +74,7 @@ impl Snapshot {
 
     /// What the CSINode says of a driver.
     pub fn node_entry(&self, driver: &str) -> NodeEntry<'_> {
-        match &self.node {
-            None => NodeEntry::Missing,
-            Some(node) => NodeEntry::of(node, driver),
-        }
+        NodeEntry::of(self.node.as_deref(), driver)
     }
 }
 

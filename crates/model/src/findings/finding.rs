@@ -186,19 +186,15 @@ fn is_stuck(input: &FindingInput<'_>, now: Timestamp, stuck_after: Duration) -> 
     if is_settled(attachment, finalizer) {
         return false;
     }
-    let (since, error) = match attachment.deleting {
-        Some(since) => (Some(since), &attachment.detach_error),
-        None => (attachment.created, &attachment.attach_error),
-    };
     let never_began = attachment.deleting.is_none() && !attachment.finalizers.contains(finalizer);
     // What began and has not failed may be one long call. It has more time, but not for ever: it may as well be that the
     // driver went away in the middle of it.
-    let limit = if error.is_some() || never_began {
+    let limit = if attachment.pending_error().is_some() || never_began {
         stuck_after
     } else {
         stuck_after.saturating_mul(2)
     };
-    since.is_some_and(|since| age(since, now) > limit)
+    attachment.pending_since().is_some_and(|since| age(since, now) > limit)
 }
 
 /// Nobody but the attacher of the driver writes the status of a VolumeAttachment.

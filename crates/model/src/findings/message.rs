@@ -124,21 +124,22 @@ fn node_id_changed(input: &FindingInput<'_>) -> String {
 }
 
 fn stuck(attachment: &Attachment, finalizer: &str) -> String {
-    let (operation, direction, since, error) = match attachment.deleting {
-        Some(since) => ("detach", "from", Some(since), &attachment.detach_error),
-        None => ("attach", "to", attachment.created, &attachment.attach_error),
+    let (operation, direction) = match attachment.deleting {
+        Some(_) => ("detach", "from"),
+        None => ("attach", "to"),
     };
-    let why = match error {
+    let why = match attachment.pending_error() {
         Some(error) => format!("the last error: {}", plain(&error.message)),
         None if attachment.deleting.is_none() && !attachment.finalizers.contains(finalizer) => {
             "it never began".to_owned()
         }
         None => "neither an answer nor an error came yet".to_owned(),
     };
+    let since = attachment.pending_since().map(|since| since.to_string());
     format!(
         "the {operation} of VolumeAttachment {} {direction} node {} has been waiting since {}; {why}",
         attachment.name,
         attachment.node,
-        since.map(|since| since.to_string()).unwrap_or_default()
+        since.unwrap_or_default()
     )
 }

@@ -219,7 +219,7 @@ impl<'h> FindingsPass<'h> {
 
     fn stuck(&mut self, input: &FindingInput<'_>) {
         let attachment = input.attachment;
-        let Some(since) = attachment.deleting.or(attachment.created) else {
+        let Some(since) = attachment.pending_since() else {
             return;
         };
         let stuck = &mut self.summary.stuck;

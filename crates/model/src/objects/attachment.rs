@@ -234,6 +234,19 @@ impl Attachment {
         }
     }
 
+    /// Since when it waits for its attach, or for its detach; whole seconds.
+    pub fn pending_since(&self) -> Option<Timestamp> {
+        self.deleting.or(self.created)
+    }
+
+    /// The last failure of what it asks for.
+    pub fn pending_error(&self) -> Option<&VolumeError> {
+        match self.deleting {
+            Some(_) => self.detach_error.as_deref(),
+            None => self.attach_error.as_deref(),
+        }
+    }
+
     /// Whether the API server has let the object go: it was deleted and nobody holds it any more.
     pub fn is_gone(&self) -> bool {
         self.deleting.is_some() && self.finalizers.is_empty()

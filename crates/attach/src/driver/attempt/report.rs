@@ -316,8 +316,7 @@ pub(in crate::driver) fn set_run_attributes(
 fn success(shell: &mut Shell<'_>, snapshot: &Snapshot) {
     let operation = snapshot.operation();
     let attachment = &snapshot.attachment;
-    let start = attachment.deleting.or(attachment.created);
-    let took = start.map(clock::since).unwrap_or_default();
+    let took = attachment.pending_since().map(clock::since).unwrap_or_default();
     if operation == Operation::Detach && attachment.finalizers.contains(&shell.work.facts.finalizer) {
         shell.span.set(attr::FINALIZER_ACTION, "removed");
     }
