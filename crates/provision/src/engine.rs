@@ -23,8 +23,9 @@ use crate::runtime::queue_metrics::LaneNames;
 use crate::runtime::secret_waits::SecretWaits;
 use crate::runtime::{Engine, EnqueueCause, Start, Work, Workplace, backoff};
 use crate::telemetry::Tracer;
+use crate::telemetry::lifecycle::LifecycleOutcome;
 use crate::telemetry::names::QUEUE_UNSAVED_VOLUMES;
-use crate::traces::{Lifecycle, LifecycleOutcome, describe, describe_volume};
+use crate::traces::{Lifecycle, NOT_PROVISIONED, describe, describe_volume};
 
 /// How long the end of a role waits for markers that go.
 const MARKERS_OFF_WITHIN: Duration = Duration::from_secs(5);
@@ -201,8 +202,9 @@ async fn run_all_once(queue: &Queue<WorkKey>) {
 
 /// Ends life cycles that nobody goes on with: the driver is not provisioned for any more.
 fn abandon(open: BTreeMap<WorkKey, Lifecycle>, tracer: &Tracer, driver: &str, context: &SharedContext) {
+    let outcome = LifecycleOutcome::Aborted(NOT_PROVISIONED);
     for (key, lifecycle) in open {
-        lifecycle.end(tracer, LifecycleOutcome::Abandoned, None, |root| match &key {
+        lifecycle.end(tracer, outcome, None, |root| match &key {
             WorkKey::Claim(key) => {
                 if let Some(claim) = context.store.claim(key).here() {
                     describe(root, driver, &claim);

@@ -15,8 +15,9 @@ use crate::provision::attempt::Verdict;
 use crate::queue::Run;
 use crate::runtime::fence::FencedClient;
 use crate::runtime::report::FailedAttempt;
+use crate::telemetry::lifecycle::LifecycleOutcome;
 use crate::telemetry::{Span, SpanContext, traced, w3c};
-use crate::traces::{Beginning, Lifecycle, LifecycleOutcome, Operation, Progress};
+use crate::traces::{Beginning, Lifecycle, Operation, Progress};
 use csi_attacher_model::attempt::CallEnd;
 
 /// The effects of one attempt.

@@ -18,7 +18,7 @@ use crate::objects::{Claim, Volume};
 use crate::provision::marked_since;
 use crate::queue::Run;
 use crate::runtime::report::set_run_attributes;
-use crate::telemetry::lifecycle::{CONTINUED, is_full};
+use crate::telemetry::lifecycle::{LifecycleOutcome, is_full};
 use crate::telemetry::names::{attr, error_type, span};
 use crate::telemetry::w3c;
 use crate::telemetry::{Span, SpanContext, SpanKind, SpanOptions, TraceIdentity, Tracer};
@@ -33,28 +33,12 @@ const fn spans(operation: Operation) -> (&'static str, &'static str) {
     }
 }
 
-/// What an outcome that was not reached means.
-const fn aborted(operation: Operation) -> &'static str {
-    match operation {
-        Operation::Provision => "the PersistentVolumeClaim was deleted or has another volume",
-        Operation::Delete => "the volume is kept",
-    }
-}
-
-/// How a life cycle ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LifecycleOutcome {
-    /// The PersistentVolume is saved; or the volume is deleted, or left to another PersistentVolume with which it is.
-    Succeeded,
-    /// Nobody wants a volume any more, or it is kept.
-    Aborted,
-    /// The driver is not provisioned for any more.
-    Abandoned,
-    Continued,
-}
-
+/// Why nobody wants a volume any more.
+pub(crate) const NOT_WANTED: &str = "the PersistentVolumeClaim was deleted or has another volume";
+/// Why a volume is not deleted after all. One that is left to another PersistentVolume with which it is has succeeded.
+pub(crate) const KEPT: &str = "the volume is kept";
 /// What the root of a life cycle says that ended with the role.
-const NOT_PROVISIONED: &str = "spec.provisioning of the AttacherConfig was removed, or the AttacherConfig";
+pub(crate) const NOT_PROVISIONED: &str = "spec.provisioning of the AttacherConfig was removed, or the AttacherConfig";
 
 /// The life cycles of what has no attempt any more and has not ended: the role is off, or ends. Who serves the driver next goes on with them.
 pub(crate) type LeftOpen = Mutex<BTreeMap<WorkKey, Lifecycle>>;
@@ -273,12 +257,7 @@ impl Lifecycle {
             attr::START_SOURCE,
             if self.begun.from_object { "creation" } else { "observed" },
         );
-        let (word, unmet) = match outcome {
-            LifecycleOutcome::Succeeded => ("succeeded", None),
-            LifecycleOutcome::Aborted => ("aborted", Some(aborted(self.operation))),
-            LifecycleOutcome::Abandoned => ("aborted", Some(NOT_PROVISIONED)),
-            LifecycleOutcome::Continued => ("continued", Some(CONTINUED)),
-        };
+        let (word, unmet) = outcome.words();
         root.set(attr::OUTCOME, word);
         if let Some(unmet) = unmet {
             root.fail(self.failure.as_deref().unwrap_or(error_type::OTHER), unmet);

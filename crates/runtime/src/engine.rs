@@ -2,6 +2,7 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
@@ -23,6 +24,9 @@ use crate::telemetry::Metrics;
 /// Failed attempts that one queue goes on with in a second, and as many that only wait. A backoff of milliseconds, or thousands of keys
 /// that fail, would else take the processor from all other drivers. With the default backoff it takes 6,000 failing keys to reach it.
 const FAILURES_PER_SECOND: u32 = 100;
+
+/// How long a key is left alone after the Lease was lost. Its queue ends long before that.
+pub const LEASE_LOST_REST: Duration = Duration::from_mins(1);
 
 /// What the runs for one driver have in common, whatever the role.
 pub struct Workplace<K: Key> {

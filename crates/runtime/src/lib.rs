@@ -27,7 +27,7 @@ mod runner_tests;
 mod task_tests;
 
 pub use cause::EnqueueCause;
-pub use engine::{Engine, Work, Workplace, backoff};
+pub use engine::{Engine, LEASE_LOST_REST, Work, Workplace, backoff};
 pub use role::{Refusal, Role, Start};
 pub use state::{
     DriverPhase, DriverState, DriverStateSender, FailureRecord, Plugin, ReconcileSyncResult, WithheldSecrets,

@@ -18,8 +18,27 @@ const DOMAIN: &[u8] = b"attacher.trace.v1";
 /// Epochs that are looked for in an annotation; a trace that was continued so often stays in the last one.
 const MAX_EPOCHS: u32 = 1000;
 
-/// What the root of an epoch says that is continued in the next one.
-pub const CONTINUED: &str = "not complete yet; continues in the linked trace";
+/// How a life cycle ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LifecycleOutcome {
+    /// What was asked for is done.
+    Succeeded,
+    /// Nobody wants it any more, or nobody goes on with it: why.
+    Aborted(&'static str),
+    /// It goes on in the next epoch.
+    Continued,
+}
+
+impl LifecycleOutcome {
+    /// As `attacher.outcome` has it, and why what was asked for was not reached, if it was not.
+    pub const fn words(self) -> (&'static str, Option<&'static str>) {
+        match self {
+            Self::Succeeded => ("succeeded", None),
+            Self::Aborted(why) => ("aborted", Some(why)),
+            Self::Continued => ("continued", Some("not complete yet; continues in the linked trace")),
+        }
+    }
+}
 
 /// The ids of one epoch of a life cycle: the trace and its root span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::ops::ControlFlow::{self, Break, Continue};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::attempt::{LEASE_LOST_REST, apply_response, apply_write_response, report};
+use super::attempt::{apply_response, apply_write_response, report};
 use super::context::DriverContext;
 use crate::apiserver::{ApiError, ApiErrorKind, Requests};
 use crate::cache::AttacherKey;
@@ -20,6 +20,7 @@ use crate::queue::{Run, RunResult};
 use crate::telemetry::names::{attr, span};
 use crate::telemetry::{Span, SpanKind, SpanOptions, traced};
 use crate::traces::set_volume_attributes;
+use csi_attacher_runtime::LEASE_LOST_REST;
 
 /// How long an attempt waits for a list of attachments before it makes room for others.
 const LIST_WAIT: Duration = Duration::from_secs(1);

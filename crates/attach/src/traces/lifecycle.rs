@@ -10,7 +10,7 @@ use crate::clock::wall;
 use crate::decide::{self, DriverFacts, Neighbours};
 use crate::objects::{Attachment, Operation};
 use crate::queue::Run;
-use crate::telemetry::lifecycle::{epoch_of, is_full};
+use crate::telemetry::lifecycle::{LifecycleOutcome, epoch_of, is_full};
 use crate::telemetry::names::span;
 use crate::telemetry::{Metrics, Span, SpanContext, SpanKind, SpanOptions, TraceIdentity, Tracer, incoming, w3c};
 
@@ -37,24 +37,6 @@ pub(crate) enum AttemptResult {
     Failed(&'static str),
     /// There was nothing to do, or something else comes first.
     NoChange,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LifecycleOutcome {
-    Succeeded,
-    Aborted(&'static str),
-    /// It goes on in the next epoch.
-    Continued,
-}
-
-impl LifecycleOutcome {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Succeeded => "succeeded",
-            Self::Aborted(_) => "aborted",
-            Self::Continued => "continued",
-        }
-    }
 }
 
 /// What is asked of the driver.

@@ -19,9 +19,10 @@ use crate::clock;
 use crate::decide::DriverFacts;
 use crate::objects::{Attachment, Operation, Volume};
 use crate::queue::{Queue, Run};
+use crate::telemetry::lifecycle::LifecycleOutcome;
 use crate::telemetry::{Metrics, Redaction, Span, SpanContext, Tracer};
+use lifecycle::Lifecycle;
 pub(crate) use lifecycle::{AttemptResult, PublishParameters};
-use lifecycle::{Lifecycle, LifecycleOutcome};
 use recent::RecentContexts;
 pub(crate) use root_span::{describe, set_volume_attributes};
 

@@ -3,11 +3,11 @@
 use jiff::Timestamp;
 use std::time::SystemTime;
 
-use super::lifecycle::{Lifecycle, LifecycleOutcome};
+use super::lifecycle::Lifecycle;
 use crate::cache::Snapshot;
 use crate::decide::DriverFacts;
 use crate::objects::{AttachmentSource, Operation, Volume, VolumeSource};
-use crate::telemetry::lifecycle::CONTINUED;
+use crate::telemetry::lifecycle::LifecycleOutcome;
 use crate::telemetry::names::{attr, error_type, span};
 use crate::telemetry::{Redaction, Span, SpanContext, SpanKind, SpanOptions, Tracer};
 
@@ -44,7 +44,8 @@ impl Lifecycle {
     fn describe(&self, span: &mut Span, facts: &DriverFacts, outcome: LifecycleOutcome) {
         span.set(attr::OPERATION, self.operation.as_str());
         describe(span, &facts.name, &self.subject);
-        span.set(attr::OUTCOME, outcome.as_str());
+        let (outcome, unmet) = outcome.words();
+        span.set(attr::OUTCOME, outcome);
         span.set(attr::ATTEMPTS, self.attempts);
         span.set(attr::EPOCH, self.epoch);
         span.set(attr::OBSERVE_LAG, self.lag);
@@ -60,11 +61,8 @@ impl Lifecycle {
                 span.set(attr::VOLUME_FS_TYPE, fs_type);
             }
         }
-        let kind = self.failure.unwrap_or(error_type::OTHER);
-        match outcome {
-            LifecycleOutcome::Succeeded => {}
-            LifecycleOutcome::Aborted(why) => span.fail(kind, why),
-            LifecycleOutcome::Continued => span.fail(kind, CONTINUED),
+        if let Some(why) = unmet {
+            span.fail(self.failure.unwrap_or(error_type::OTHER), why);
         }
     }
 }

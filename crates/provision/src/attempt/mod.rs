@@ -3,19 +3,14 @@
 mod report;
 mod shell;
 
-use std::time::Duration;
-
 use crate::apiserver::SecretData;
 use crate::context::DriverContext;
 use crate::key::{ClaimKey, WorkKey};
 use crate::lanes::place_of;
 use crate::provision::attempt::{ClaimAttempt, Verdict, WaitsFor, may_call};
 use crate::queue::{Run, RunResult};
-use crate::runtime::EnqueueCause;
+use crate::runtime::{EnqueueCause, LEASE_LOST_REST};
 use shell::Shell;
-
-/// How long a claim is left alone after the Lease was lost. Its queue ends long before that.
-pub(crate) const LEASE_LOST_REST: Duration = Duration::from_mins(1);
 
 /// Runs an attempt with what is remembered of the claim, and remembers what the next one has to know. That stays with the queue meanwhile,
 /// as of the last step: a run that panics has forgotten nothing.

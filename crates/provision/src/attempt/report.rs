@@ -11,9 +11,10 @@ use crate::provision::attempt::{ClaimAttempt, ClaimNote, ClaimView as _, UndoFai
 use crate::provision::event::{self, MARKER_IGNORED_NOTE, POPULATOR_NOTE, ProvisionEventReason};
 use crate::provision::{ClaimReason, CreateOutcome, ProvisionRefusal};
 use crate::runtime::report::FailedAttempt;
+use crate::telemetry::lifecycle::LifecycleOutcome;
 use crate::telemetry::names::{self, attr, error_type};
 use crate::telemetry::traced;
-use crate::traces::{LifecycleOutcome, Operation};
+use crate::traces::{NOT_WANTED, Operation};
 
 const PROVISION: &str = Operation::Provision.as_str();
 
@@ -44,9 +45,9 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &ClaimAttempt, note: ClaimN
         ClaimNote::Waits(reason, cause) => waits(shell, claim, reason, &cause),
         ClaimNote::LeftAlone(cause) => {
             handle_shared(shell, claim, None, &cause);
-            shell.ended = Some(LifecycleOutcome::Aborted);
+            shell.ended = Some(LifecycleOutcome::Aborted(NOT_WANTED));
         }
-        ClaimNote::Cancelled => shell.ended = Some(LifecycleOutcome::Aborted),
+        ClaimNote::Cancelled => shell.ended = Some(LifecycleOutcome::Aborted(NOT_WANTED)),
         ClaimNote::Populator => {
             let note = POPULATOR_NOTE.to_owned();
             record(shell, claim, ProvisionEventReason::Provisioning, "populator", note);
@@ -112,7 +113,7 @@ fn let_go(shell: &mut Shell<'_>, claim: &Claim, words: &str, volume: &str) {
         "let go on request, though volume {volume} may be left in the storage system: {words}"
     ));
     record(shell, claim, ProvisionEventReason::ProvisioningReleased, "", note);
-    shell.ended = Some(LifecycleOutcome::Aborted);
+    shell.ended = Some(LifecycleOutcome::Aborted(NOT_WANTED));
 }
 
 /// A person asked to let the claim go, and that was refused.
@@ -283,7 +284,7 @@ fn recorded(shell: &mut Shell<'_>, claim: &Claim, reason: ClaimReason, name: &st
     let told = ProvisionEventReason::ProvisioningCancelled;
     let note = event::recorded(reason, name);
     record(shell, claim, told, reason.as_str(), note);
-    shell.ended = Some(LifecycleOutcome::Aborted);
+    shell.ended = Some(LifecycleOutcome::Aborted(NOT_WANTED));
     traced!(
         info,
         shell.span,

@@ -16,9 +16,10 @@ use crate::objects::{Claim, PersistentVolumeClaimWire, PersistentVolumeWire, Vol
 use crate::provision::attempt::{ClaimAttempt, ClaimEvent, ClaimStep, ClaimView as _, Verdict, WaitsFor};
 use crate::provision::{AnsweredVolume, CallSecret, ClaimWrite, CreatePlan, Creation, DeletePlan, Seen};
 use crate::reflect::Sink as _;
+use crate::telemetry::lifecycle::LifecycleOutcome;
 use crate::telemetry::names::attr;
 use crate::telemetry::{incoming, traced};
-use crate::traces::{Beginning, LifecycleOutcome, Operation, describe};
+use crate::traces::{Beginning, Operation, describe};
 use csi_attacher_model::attempt::CallEnd;
 
 /// How long the first attempt for a claim takes before it is told that it is under way.

@@ -4,14 +4,16 @@ mod report;
 mod shell;
 
 use crate::apiserver::SecretData;
-use crate::attempt::{LEASE_LOST_REST, result_of};
+use crate::attempt::result_of;
 use crate::context::DriverContext;
 use crate::key::{VolumeKey, WorkKey};
 use crate::provision::RolePhase;
 use crate::provision::attempt::Verdict;
 use crate::provision::deletion::VolumeAttempt;
 use crate::queue::{Run, RunResult};
-use crate::traces::LifecycleOutcome;
+use crate::runtime::LEASE_LOST_REST;
+use crate::telemetry::lifecycle::LifecycleOutcome;
+use crate::traces::KEPT;
 use shell::Shell;
 
 /// Runs an attempt with what is remembered of the PersistentVolume, and remembers what the next one has to know. That stays with the queue
@@ -37,7 +39,7 @@ pub(crate) async fn run(work: &DriverContext, run: &Run<WorkKey>, key: &VolumeKe
         let outcome = if attempt.is_left() {
             LifecycleOutcome::Succeeded
         } else {
-            LifecycleOutcome::Aborted
+            LifecycleOutcome::Aborted(KEPT)
         };
         shell.ended.get_or_insert(outcome);
     }

@@ -11,9 +11,10 @@ use crate::provision::VolumeReason;
 use crate::provision::deletion::{VolumeAttempt, VolumeNote};
 use crate::provision::event::{self, ProvisionEventReason};
 use crate::runtime::report::FailedAttempt;
+use crate::telemetry::lifecycle::LifecycleOutcome;
 use crate::telemetry::names::error_type;
 use crate::telemetry::traced;
-use crate::traces::{LifecycleOutcome, Operation};
+use crate::traces::{KEPT, Operation};
 
 const DELETE: &str = Operation::Delete.as_str();
 
@@ -38,7 +39,7 @@ pub(super) fn report(shell: &mut Shell<'_>, attempt: &VolumeAttempt, note: Volum
             let reason = ProvisionEventReason::VolumeFailedDelete;
             let note = event::perhaps_deleted(&handle);
             record(shell, volume, reason, "perhaps_deleted", note);
-            shell.ended = Some(LifecycleOutcome::Aborted);
+            shell.ended = Some(LifecycleOutcome::Aborted(KEPT));
         }
         VolumeNote::LeftTo(heir) => {
             let (reason, cause) = (ProvisionEventReason::VolumeDelete, error_type::HANDLE_SHARED);

@@ -12,7 +12,6 @@ pub(super) mod unfinished;
 
 use std::num::NonZero;
 use std::sync::Arc;
-use std::time::Duration;
 
 use csi_attacher_model::attempt::{Attempt, Verdict};
 use futures::{StreamExt, stream};
@@ -27,13 +26,12 @@ use crate::memory::LONGEST_LIST_REST;
 use crate::queue::{Run, RunResult};
 use crate::schedule;
 use csi_attacher_model::ListRests;
+use csi_attacher_runtime::LEASE_LOST_REST;
 use in_flight::CallInFlight;
 pub(super) use requests::{apply_response, apply_write_response};
 use shell::Shell;
 use unfinished::PublishGuard;
 
-/// How long an attachment is left alone after the Lease was lost. Its queue ends long before that.
-pub(super) const LEASE_LOST_REST: Duration = Duration::from_mins(1);
 /// How many Publishes that a former engine left are checked in parallel.
 const RESUMED_AT_ONCE: usize = 10;
 
