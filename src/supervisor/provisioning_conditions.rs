@@ -10,11 +10,9 @@ use crate::api::AttacherConfigStatus;
 use crate::api::condition::{
     self, ConditionReason, ConditionStatus, ConditionType, ConditionUpdate, OF_PROVISIONING, replace, shorten_message,
 };
+use crate::decide::Capabilities;
 use crate::reflect::is_missing_rule;
 use crate::runtime::DriverPhase;
-
-/// What a driver announces that can provision, by the name in the CSI spec.
-const CREATE_DELETE_VOLUME: &str = "CREATE_DELETE_VOLUME";
 
 /// What is said beside the cause where a driver cannot be reached and claims wait for what its calls did.
 const NOBODY_ANSWERS: &str = "; PersistentVolumeClaims wait until it is known what its calls did, and no request to let one go is answered \
@@ -115,7 +113,7 @@ fn unable(state: &ProvisioningState) -> Option<Parts> {
         return None;
     }
     let plugin = state.task.plugin.as_ref();
-    if let Some(plugin) = plugin.filter(|plugin| !plugin.capabilities.iter().any(|name| name == CREATE_DELETE_VOLUME)) {
+    if let Some(plugin) = plugin.filter(|plugin| !Capabilities::of_names(&plugin.capabilities).create_delete_volume) {
         let message = format!(
             "driver {} does not announce CREATE_DELETE_VOLUME, so that no volume can be provisioned; remove spec.provisioning",
             plugin.name

@@ -46,28 +46,18 @@ impl Call for ControllerGetCapabilities {
     /// Numbers that this version of the specification does not have are left out.
     fn answer(&self, response: Self::Response, _: &mut Span) -> CapabilityReport {
         use controller::rpc::Type;
-        let mut report = CapabilityReport::default();
-        for capability in response.capabilities {
-            let Some(controller::Type::Rpc(rpc)) = capability.r#type else {
-                continue;
-            };
-            let Ok(kind) = Type::try_from(rpc.r#type) else { continue };
-            match kind {
-                Type::PublishUnpublishVolume => report.bits.publish_unpublish = true,
-                Type::PublishReadonly => report.bits.publish_readonly = true,
-                Type::SingleNodeMultiWriter => report.bits.single_node_multi_writer = true,
-                Type::CreateDeleteVolume => report.bits.create_delete_volume = true,
-                Type::ListVolumes => report.bits.list_volumes = true,
-                Type::ListVolumesPublishedNodes => report.bits.list_volumes_published_nodes = true,
-                _ => {}
-            }
-            if kind != Type::Unknown {
-                report.names.push(kind.as_str_name().to_owned());
-            }
+        let kinds = response.capabilities.into_iter().filter_map(|capability| {
+            let controller::Type::Rpc(rpc) = capability.r#type?;
+            Type::try_from(rpc.r#type).ok()
+        });
+        let known = kinds.filter(|kind| *kind != Type::Unknown);
+        let mut names: Vec<String> = known.map(|kind| kind.as_str_name().to_owned()).collect();
+        names.sort_unstable();
+        names.dedup();
+        CapabilityReport {
+            bits: Capabilities::of_names(&names),
+            names,
         }
-        report.names.sort_unstable();
-        report.names.dedup();
-        report
     }
 }
 

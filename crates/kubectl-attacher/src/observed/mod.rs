@@ -147,7 +147,9 @@ impl DriverScene {
     pub fn facts(&self) -> DriverFacts {
         let status = self.config.found().and_then(|config| config.status.driver.as_ref());
         let capabilities = match status {
-            Some(driver) if !driver.capabilities.is_empty() => capabilities(&driver.capabilities),
+            Some(driver) if !driver.capabilities.is_empty() => {
+                Capabilities::of_names(&driver.capabilities).of_attaching()
+            }
             Some(driver) if driver.mode == Some(csi_attacher_model::api::status::DriverMode::Trivial) => {
                 Capabilities::default()
             }
@@ -183,18 +185,6 @@ impl DriverScene {
             publish_secrets: config.publish_secrets.clone(),
             config: record.name.as_str().into(),
         }
-    }
-}
-
-fn capabilities(names: &[String]) -> Capabilities {
-    let has = |name: &str| names.iter().any(|known| known == name);
-    Capabilities {
-        publish_unpublish: has("PUBLISH_UNPUBLISH_VOLUME"),
-        publish_readonly: has("PUBLISH_READONLY"),
-        single_node_multi_writer: has("SINGLE_NODE_MULTI_WRITER"),
-        list_volumes: has("LIST_VOLUMES"),
-        list_volumes_published_nodes: has("LIST_VOLUMES_PUBLISHED_NODES"),
-        ..Capabilities::default()
     }
 }
 

@@ -24,6 +24,20 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
+    /// Those of the controller service, by their names in the CSI spec.
+    pub fn of_names(names: &[String]) -> Self {
+        let has = |name: &str| names.iter().any(|known| known == name);
+        Self {
+            publish_unpublish: has("PUBLISH_UNPUBLISH_VOLUME"),
+            publish_readonly: has("PUBLISH_READONLY"),
+            single_node_multi_writer: has("SINGLE_NODE_MULTI_WRITER"),
+            list_volumes: has("LIST_VOLUMES"),
+            list_volumes_published_nodes: has("LIST_VOLUMES_PUBLISHED_NODES"),
+            create_delete_volume: has("CREATE_DELETE_VOLUME"),
+            accessibility_constraints: false,
+        }
+    }
+
     /// Those that matter to an attacher: a driver that gains or loses another one is attached for as before.
     #[must_use]
     pub const fn of_attaching(self) -> Self {
