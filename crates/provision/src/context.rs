@@ -12,7 +12,7 @@ use crate::api::validated::Provisioning;
 use crate::apiserver::Requests;
 use crate::cache::{ClaimRoute, Store};
 use crate::clock;
-use crate::decide::DriverFacts;
+use crate::decide::{Capabilities, DriverFacts};
 use crate::events::{EventRecorder, InvolvedObject, NewEvent, of_class};
 use crate::key::{ClaimKey, ClaimState, KeyMemory, VolumeKey, WorkKey};
 use crate::lanes::{lane_of, place_of};
@@ -23,8 +23,8 @@ use crate::open_calls::OpenCalls;
 use crate::provision::attempt::{ClaimView, fingerprint, may_call};
 use crate::provision::event::{ProvisionEventReason, deprecated_keys};
 use crate::provision::{
-    Creation, NewVolume, ProvisionPolicy, ProvisionerCapabilities, ProvisionerFacts, RolePhase, Seen, VolumeReason,
-    deletion, is_own_claim, is_own_volume, last_to_go, needs_claim_work, needs_volume_work,
+    Creation, NewVolume, ProvisionPolicy, ProvisionerFacts, RolePhase, Seen, VolumeReason, deletion, is_own_claim,
+    is_own_volume, last_to_go, needs_claim_work, needs_volume_work,
 };
 use crate::queue::Item;
 use crate::reflect::Sink as _;
@@ -63,11 +63,10 @@ pub(crate) fn provisioner_facts(facts: &DriverFacts) -> ProvisionerFacts {
         name: facts.name.clone(),
         // Slice P5.
         in_tree: None,
-        capabilities: ProvisionerCapabilities {
-            create_delete_volume: creates,
+        capabilities: Capabilities {
             // Of a driver that makes no volumes no node is asked for.
             accessibility_constraints: creates && facts.capabilities.accessibility_constraints,
-            single_node_multi_writer: facts.capabilities.single_node_multi_writer,
+            ..facts.capabilities
         },
     }
 }

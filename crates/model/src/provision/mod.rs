@@ -58,7 +58,7 @@ pub use action::{ClaimAction, ClaimDecision, ClaimReason, ProvisionedVolumeActio
 pub use classify::{CreateErrorClass, create_error, delete_answer};
 pub use creation::{Creation, Deletion, UncertainCall};
 pub use distributed::{CapacityManager, NotCentral, capacity_selector, check_central};
-pub use driver::{ProvisionerCapabilities, ProvisionerFacts};
+pub use driver::ProvisionerFacts;
 pub use fingerprint::{claim_fingerprint, volume_fingerprint};
 pub use marker::{Marker, MarkerState, RecordedArguments, marked_since};
 pub use observed::{CallSecret, ObservedClaim, ObservedVolume, OwningClaim, ProvisionerSecretState, RolePhase, Waited};

@@ -6,14 +6,13 @@ use std::time::Duration;
 
 use csi_attacher_model::answer::{ApiError, ApiErrorKind};
 use csi_attacher_model::attempt::{CallEnd, LeaseLost};
-use csi_attacher_model::decide::{Failure, grpc_code};
+use csi_attacher_model::decide::{Capabilities, Failure, grpc_code};
 use csi_attacher_model::objects::{Claim, ClaimReference, ResourceVersion, StorageClass, Volume};
 use csi_attacher_model::provision::attempt::{ClaimEvent, ClaimView, ListMoment, RoleView};
 use csi_attacher_model::provision::deletion::{VolumeEvent, VolumeView};
 use csi_attacher_model::provision::topology::{KnownNode, TopologyFacts, TopologyNode};
 use csi_attacher_model::provision::{
-    AnsweredVolume, OwningClaim, ProvisionPolicy, ProvisionerCapabilities, ProvisionerFacts, RolePhase, Seen,
-    is_of_volume,
+    AnsweredVolume, OwningClaim, ProvisionPolicy, ProvisionerFacts, RolePhase, Seen, is_of_volume,
 };
 
 use super::objects::{ANOTHER, DRIVER, Object, name_of, number_in, slot_of};
@@ -188,10 +187,10 @@ pub fn driver(flaw: Flaw, topology: Topology) -> ProvisionerFacts {
         }
         .into(),
         in_tree: None,
-        capabilities: ProvisionerCapabilities {
+        capabilities: Capabilities {
             create_delete_volume: true,
             accessibility_constraints: topology != Topology::None,
-            ..ProvisionerCapabilities::default()
+            ..Capabilities::default()
         },
     }
 }

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::decide::PublishSecrets;
 pub use crate::decide::tests::builders::put;
+use crate::decide::{Capabilities, PublishSecrets};
 use crate::objects::{
     Claim, ClaimReference, CsiNode, CsiNodeWire, DeletionSecret, NodeLabels, NodeLabelsWire, PersistentVolumeClaimWire,
     PersistentVolumeWire, SecretReference, StorageClass, StorageClassWire, Volume,
@@ -14,9 +14,9 @@ use crate::objects::{
 use crate::provision::topology::{KnownNode, TopologyFacts, TopologyNode};
 use crate::provision::{
     AnsweredVolume, CallSecret, ClaimDecision, Creation, Deletion, LeakProtection, MarkerState, ObservedClaim,
-    ObservedVolume, OrphanVolumePolicy, OwningClaim, ProvisionPolicy, ProvisionerCapabilities, ProvisionerFacts,
-    ProvisionerSecretState, ProvisionerSecrets, RolePhase, SecretFamily, SecretTemplates, Seen, TemplateContext,
-    UncertainCall, VolumeDecision, Waited, class_hash,
+    ObservedVolume, OrphanVolumePolicy, OwningClaim, ProvisionPolicy, ProvisionerFacts, ProvisionerSecretState,
+    ProvisionerSecrets, RolePhase, SecretFamily, SecretTemplates, Seen, TemplateContext, UncertainCall, VolumeDecision,
+    Waited, class_hash,
 };
 
 pub const DRIVER: &str = "csi.test";
@@ -103,9 +103,9 @@ pub fn driver() -> ProvisionerFacts {
     ProvisionerFacts {
         name: DRIVER.into(),
         in_tree: None,
-        capabilities: ProvisionerCapabilities {
+        capabilities: Capabilities {
             create_delete_volume: true,
-            ..ProvisionerCapabilities::default()
+            ..Capabilities::default()
         },
     }
 }
