@@ -28,11 +28,8 @@ impl VolumeCache for AttachCache {
     }
 
     fn volume(&self, name: &str) -> Seen<Arc<Volume>> {
-        match self.0.volume(name) {
-            Some((volume, _)) => Seen::Here(volume),
-            None if self.0.lists().is_synced() => Seen::Gone,
-            None => Seen::Unknown,
-        }
+        let known = self.0.volume(name).map(|(volume, _)| volume);
+        Seen::of(known, self.0.lists().is_synced())
     }
 
     fn handle_owner(&self, driver: &str, handle: &str, except: &str) -> Seen<Arc<str>> {
@@ -48,11 +45,8 @@ impl VolumeCache for AttachCache {
             };
             read.is_some_and(|read| lists.is_listed_lately(PersistentVolumeWire::PLURAL, read))
         };
-        if self.is_whole() && (lists.is_watched::<PersistentVolumeWire>() || is_listed()) {
-            Seen::Gone
-        } else {
-            Seen::Unknown
-        }
+        let is_proof = self.is_whole() && (lists.is_watched::<PersistentVolumeWire>() || is_listed());
+        Seen::of(None, is_proof)
     }
 
     fn sharers(&self, driver: &str, handle: &str) -> Vec<Arc<Volume>> {
@@ -150,11 +144,9 @@ impl CsiNodeCache for AttachCache {
     }
 
     fn keys(&self, node: &str, driver: &str) -> Seen<DriverKeys> {
-        match self.0.csi_node(node) {
-            Some(known) => Seen::Here(known.topology_keys(driver).cloned().unwrap_or_default()),
-            None if self.is_listed() && self.0.lists().is_watched::<CsiNodeWire>() => Seen::Gone,
-            None => Seen::Unknown,
-        }
+        let known = self.0.csi_node(node);
+        let keys = known.map(|known| known.topology_keys(driver).cloned().unwrap_or_default());
+        Seen::of(keys, self.is_listed() && self.0.lists().is_watched::<CsiNodeWire>())
     }
 
     fn registered(&self, driver: &str) -> Vec<(Arc<str>, DriverKeys)> {

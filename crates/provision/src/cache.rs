@@ -293,11 +293,7 @@ impl Store {
     /// What the lists have or, if they were complete before this look, do not have.
     fn seen<T>(&self, find: impl FnOnce(&Index) -> Option<T>) -> Seen<T> {
         let is_synced = self.0.lists.is_synced();
-        match find(&self.0.index.read()) {
-            Some(known) => Seen::Here(known),
-            None if is_synced => Seen::Gone,
-            None => Seen::Unknown,
-        }
+        Seen::of(find(&self.0.index.read()), is_synced)
     }
 
     /// Since when the volume of a claim is asked for, as this process has seen; none where that was so when it saw the claim first.

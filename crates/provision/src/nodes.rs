@@ -214,11 +214,9 @@ impl DriverNodes {
             Seen::Gone | Seen::Unknown => &[],
         };
         let known = inner.labels.read().get(node).cloned();
-        let labels = match known {
-            Some(known) => Seen::Here(of_keys(&known.labels, registered)),
-            None if inner.lists.is_synced() && inner.lists.is_watched::<NodeLabelsWire>() => Seen::Gone,
-            None => Seen::Unknown,
-        };
+        let labels = known.map(|known| of_keys(&known.labels, registered));
+        let is_proof = inner.lists.is_synced() && inner.lists.is_watched::<NodeLabelsWire>();
+        let labels = Seen::of(labels, is_proof);
         KnownNode { labels, keys }
     }
 }

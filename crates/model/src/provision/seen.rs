@@ -16,6 +16,15 @@ pub enum Seen<T> {
 }
 
 impl<T> Seen<T> {
+    /// What was found; `is_proof` says whether that nothing was found shows that it is gone.
+    pub fn of(found: Option<T>, is_proof: bool) -> Self {
+        match found {
+            Some(object) => Self::Here(object),
+            None if is_proof => Self::Gone,
+            None => Self::Unknown,
+        }
+    }
+
     /// The same, borrowed.
     pub const fn as_ref(&self) -> Seen<&T> {
         match self {
