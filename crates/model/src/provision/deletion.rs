@@ -74,8 +74,9 @@ pub enum VolumeStep {
 pub enum VolumeEvent {
     /// Nothing was asked for yet.
     Begin,
-    /// A patch or a DELETE of the PersistentVolume.
-    Written(Result<(), ApiError>),
+    /// A patch or a DELETE of the PersistentVolume: whether the answer shows our finalizer; none where the object went with it. The cache may
+    /// have a newer copy.
+    Written(Result<Option<bool>, ApiError>),
     /// A read of the PersistentVolume: the version that it has. One that is older than what is known is a failure.
     VolumeRead(Result<ResourceVersion, ApiError>),
     /// A read of a Secret.
@@ -531,14 +532,12 @@ impl VolumeAttempt {
         view: &impl VolumeView,
         reason: VolumeReason,
         wanted: Option<bool>,
-        answer: Result<(), ApiError>,
+        answer: Result<Option<bool>, ApiError>,
     ) -> Option<Verdict> {
-        let answer = answer.and_then(|()| {
-            let left = view
-                .volume()
-                .here()
-                .map(|volume| volume.lifecycle.finalizer_at.is_some());
-            // The answer shows what was kept of the write.
+        let answer = answer.and_then(|shown| {
+            // It may be gone by now, whatever the answer shows. Else that shows what was kept of the write: the cache may have what somebody
+            // wrote after it.
+            let left = shown.filter(|_| view.volume().here().is_some());
             if wanted.is_some() && left.is_some() && wanted != left {
                 return Err(not_kept("PersistentVolume"));
             }

@@ -147,7 +147,8 @@ impl Shell<'_> {
         })
     }
 
-    async fn patch(&self, write: &ClaimWrite) -> Result<(), ApiError> {
+    /// Patches the claim, and takes the answer into the cache: the claim as it was stored; none where it went with it.
+    async fn patch(&self, write: &ClaimWrite) -> Result<Option<Arc<Claim>>, ApiError> {
         let context = &self.look.work.context;
         let (store, requests, key) = (&context.store, &context.requests, self.look.key);
         let name = (&*write.namespace, &*write.name);
@@ -162,9 +163,10 @@ impl Shell<'_> {
             Ok(claim) if *claim.uid != *key.uid => Err(ApiError::garbled("the answer is about another claim")),
             Ok(claim) => {
                 let version = claim.resource_version;
+                let shown = (!claim.is_gone()).then(|| Arc::new(claim.clone()));
                 // The watch may have been faster, and shows what came after our write.
                 if store.take_answer(claim) || known.is_some_and(|known| known <= version) {
-                    return Ok(());
+                    return Ok(shown);
                 }
                 Err(store.lists().older_answer())
             }
@@ -319,7 +321,7 @@ impl Shell<'_> {
             return;
         };
         match self.patch(&write).await {
-            Ok(()) => report::release_refused(self, claim, &refusal),
+            Ok(_) => report::release_refused(self, claim, &refusal),
             Err(error) => {
                 let driver = &*self.look.work.facts.name;
                 traced!(debug, self.span, driver, PersistentVolumeClaim = &*claim.key, %error, "a request could not be answered");

@@ -111,7 +111,7 @@ impl Shell<'_> {
         });
     }
 
-    async fn patch(&self, write: &Write) -> Result<(), ApiError> {
+    async fn patch(&self, write: &Write) -> Result<Option<bool>, ApiError> {
         let known = self.known_version();
         let work = self.look.work;
         let answer = work.context.requests.write(write, None, &self.span).await;
@@ -125,7 +125,7 @@ impl Shell<'_> {
         self.take_written(answer, known)
     }
 
-    async fn remove(&self, uid: &str) -> Result<(), ApiError> {
+    async fn remove(&self, uid: &str) -> Result<Option<bool>, ApiError> {
         let requests = &self.look.work.context.requests;
         let (name, known) = (&*self.look.key.name, self.known_version());
         let answer = requests.delete::<PersistentVolumeWire>(name, uid, &self.span).await;
@@ -141,8 +141,12 @@ impl Shell<'_> {
     }
 
     /// Takes the answer to a write into the cache: the PersistentVolume as it is now, or that it is gone. `known` is the version that was
-    /// known when the request was sent.
-    fn take_written(&self, answer: Result<Option<Volume>, ApiError>, known: ResourceVersion) -> Result<(), ApiError> {
+    /// known when the request was sent. Answers whether our finalizer was left on it; none where it is gone.
+    fn take_written(
+        &self,
+        answer: Result<Option<Volume>, ApiError>,
+        known: ResourceVersion,
+    ) -> Result<Option<bool>, ApiError> {
         let (volumes, key) = (&self.look.work.context.volumes, self.look.key);
         match answer {
             // Each write has the UID as its condition.
@@ -151,15 +155,16 @@ impl Shell<'_> {
             }
             Ok(Some(volume)) => {
                 let version = volume.resource_version;
+                let left = (!volume.is_gone()).then(|| volume.lifecycle.finalizer_at.is_some());
                 // The watch may have been faster, and shows what came after our write.
                 if volumes.take_answer(volume) || version >= known {
-                    return Ok(());
+                    return Ok(left);
                 }
                 Err(volumes.older_answer())
             }
             Ok(None) => {
                 volumes.is_gone(&key.name, &key.uid);
-                Ok(())
+                Ok(None)
             }
             Err(error) => {
                 if error.kind == ApiErrorKind::NotFound {

@@ -35,7 +35,7 @@ impl Universe {
         let policy = policy(self.flaw, self.topology, glance.number);
         let facts = self.driver();
         let view = View::new(self, &glance, &policy, &facts);
-        let mut step = attempt.next(&view, glance.event.of_claim(self.flaw));
+        let mut step = attempt.next(&view, glance.event.of_claim(&view));
         if matches!(step, ClaimStep::End(Verdict::Rest(rest)) if rest == NODE_TIMEOUT) {
             // There is no time: who waits for a node that is gone has waited, and longer than that.
             let later = Glance {
@@ -43,15 +43,12 @@ impl Universe {
                 ..glance
             };
             attempt = ClaimAttempt::new(attempt.memory().clone());
-            step = attempt.next(
-                &View::new(self, &later, &policy, &facts),
-                Event::Begin.of_claim(self.flaw),
-            );
+            step = attempt.next(&View::new(self, &later, &policy, &facts), Event::Begin.of_claim(&view));
         }
         if self.flaw == Flaw::NoLookBeforeUndo {
             while let ClaimStep::ReadVolume(_) = step {
                 let gone = Event::Told(Asked::ReadVolume, Answer::NotFound);
-                step = attempt.next(&view, gone.of_claim(self.flaw));
+                step = attempt.next(&view, gone.of_claim(&view));
             }
         }
         let forgets = self.forgets(&glance, before.as_ref(), attempt.creation());
@@ -191,11 +188,11 @@ impl Universe {
         let policy = policy(self.flaw, self.topology, glance.number);
         let facts = self.driver();
         let view = View::new(self, &glance, &policy, &facts);
-        let mut step = attempt.next(&view, glance.event.of_volume(self));
+        let mut step = attempt.next(&view, glance.event.of_volume(&view));
         if self.flaw == Flaw::NoLiveLook {
             while step == VolumeStep::ReadVolume {
                 let shown = Answer::Saw(glance.shown[usize::from(glance.slot)]);
-                step = attempt.next(&view, Event::Told(Asked::ReadVolume, shown).of_volume(self));
+                step = attempt.next(&view, Event::Told(Asked::ReadVolume, shown).of_volume(&view));
             }
         }
         attempt.take_notes();

@@ -136,12 +136,14 @@ impl Event {
         matches!(self, Self::Told(Asked::Write, Answer::Done | Answer::NotFound))
     }
 
-    pub fn of_claim(self, flaw: Flaw) -> ClaimEvent {
+    /// A write and its answer are one step: `view` has what was stored.
+    pub fn of_claim(self, view: &View<'_>) -> ClaimEvent {
         let Self::Told(asked, answer) = self else {
             return ClaimEvent::Begin;
         };
+        let flaw = view.universe.flaw;
         match asked {
-            Asked::Write => ClaimEvent::Patched(answer.request(flaw)),
+            Asked::Write => ClaimEvent::Patched(answer.request(flaw).map(|()| ClaimView::claim(view).here())),
             Asked::Save => ClaimEvent::Saved(answer.request(flaw)),
             Asked::ReadClaim | Asked::ReadVolume | Asked::ReadOwner => ClaimEvent::Read(answer.request(flaw)),
             Asked::Create => ClaimEvent::Created(answer.call(flaw)),
@@ -149,13 +151,14 @@ impl Event {
         }
     }
 
-    pub fn of_volume(self, universe: &Universe) -> VolumeEvent {
+    /// As [`Self::of_claim`].
+    pub fn of_volume(self, view: &View<'_>) -> VolumeEvent {
         let Self::Told(asked, answer) = self else {
             return VolumeEvent::Begin;
         };
-        let flaw = universe.flaw;
+        let flaw = view.universe.flaw;
         let seen = match answer {
-            Answer::Saw(id) => universe.get(id),
+            Answer::Saw(id) => view.universe.get(id),
             _ => None,
         };
         match asked {
@@ -172,7 +175,11 @@ impl Event {
                 VolumeEvent::ClaimRead(read.and_then(|()| claim.ok_or_else(|| ApiError::garbled("no claim"))))
             }
             Asked::Create | Asked::Delete => VolumeEvent::Deleted(answer.call(flaw).map(drop)),
-            Asked::Write | Asked::Save => VolumeEvent::Written(answer.request(flaw)),
+            Asked::Write | Asked::Save => {
+                let stored = VolumeView::volume(view).here();
+                let shown = stored.map(|volume| volume.lifecycle.finalizer_at.is_some());
+                VolumeEvent::Written(answer.request(flaw).map(|()| shown))
+            }
         }
     }
 }

@@ -94,10 +94,10 @@ impl ClaimAttempt {
         &mut self,
         view: &impl ClaimView,
         pending: Pending,
-        answer: Result<(), ApiError>,
+        answer: Result<Option<Arc<Claim>>, ApiError>,
     ) -> Option<Verdict> {
         let error = match answer {
-            Ok(()) => return self.patched(view, pending),
+            Ok(shown) => return self.patched(view, pending, shown.as_deref()),
             Err(error) => error,
         };
         let is_stale = error.kind == ApiErrorKind::Stale && self.stale < MAX_STALE;
@@ -139,13 +139,13 @@ impl ClaimAttempt {
         self.notes.push(ClaimNote::ReleaseRefused(refusal));
     }
 
-    /// A patch of the claim was carried out. What the API server answered shows whether it was kept: what somebody takes off or puts back is
-    /// not written again in this attempt, nor is a call made that would come to the same.
-    fn patched(&mut self, view: &impl ClaimView, pending: Pending) -> Option<Verdict> {
-        let (shown, driver) = (view.claim().here(), &*view.driver().name);
-        let marker = shown.as_ref().map(|claim| MarkerState::of(claim, driver));
-        let known = marker.as_ref().zip(shown.as_ref());
-        let is_kept = known.is_none_or(|(marker, claim)| match &pending {
+    /// A patch of the claim was carried out. What the API server answered, `shown`, says whether it was kept: what a webhook takes off or
+    /// puts back is not written again in this attempt, nor is a call made that would come to the same. The cache does not say it: by now it
+    /// may have what somebody wrote after that, as kube-scheduler which selects the same node again.
+    fn patched(&mut self, view: &impl ClaimView, pending: Pending, shown: Option<&Claim>) -> Option<Verdict> {
+        let driver = &*view.driver().name;
+        let marker = shown.map(|claim| MarkerState::of(claim, driver));
+        let is_kept = marker.as_ref().zip(shown).is_none_or(|(marker, claim)| match &pending {
             Pending::Mark => marker
                 .recorded()
                 .is_some_and(|known| *known.writer == *view.policy().identity),
@@ -162,8 +162,8 @@ impl ClaimAttempt {
         }
         match pending {
             Pending::Mark => return None,
-            // Somebody puts back what a marker said that is not there any more: it says nothing, and nobody waits for it.
-            Pending::Unmark(_) if shown.is_some_and(|claim| MarkerState::is_left_over(&claim, &view.driver().name)) => {
+            // A webhook puts back what a marker said that is not there any more: it says nothing, and nobody waits for it.
+            Pending::Unmark(_) if shown.is_some_and(|claim| MarkerState::is_left_over(claim, driver)) => {
                 return Some(Verdict::Done);
             }
             Pending::Unmark(told) => self.tell_end(told.map(|note| *note)),

@@ -94,7 +94,7 @@ pub trait ClaimView: RoleView {
 /// What the shell does next. Each but the last is answered by a [`ClaimEvent`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClaimStep {
-    /// Patch the claim; by [`ClaimEvent::Patched`].
+    /// Patch the claim, and take the answer into the cache; by [`ClaimEvent::Patched`].
     Patch(ClaimWrite),
     /// Read the claim live into the cache; by [`ClaimEvent::Read`].
     ReadClaim,
@@ -118,8 +118,8 @@ pub enum ClaimStep {
 pub enum ClaimEvent {
     /// Nothing was asked for yet.
     Begin,
-    /// A patch of the claim.
-    Patched(Result<(), ApiError>),
+    /// A patch of the claim: the claim as the API server answered it; none where it went with it. The cache may have a newer copy.
+    Patched(Result<Option<Arc<Claim>>, ApiError>),
     /// A read.
     Read(Result<(), ApiError>),
     /// A CreateVolume: what the driver says of the volume, if anything.

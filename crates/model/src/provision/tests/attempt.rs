@@ -129,7 +129,8 @@ impl Cluster {
         });
     }
 
-    fn patch(&mut self, body: &Value) -> Result<(), ApiError> {
+    /// The claim as it is answered; none where it goes.
+    fn patch(&mut self, body: &Value) -> Result<Option<Arc<Claim>>, ApiError> {
         let claim = self.claim.as_mut().ok_or_else(|| error(ApiErrorKind::NotFound))?;
         apply(claim, body).map_err(|_| error(ApiErrorKind::Stale))?;
         let metadata = &claim["metadata"];
@@ -137,7 +138,18 @@ impl Cluster {
         if !metadata["deletionTimestamp"].is_null() && !is_held {
             self.claim = None;
         }
-        Ok(())
+        Ok(self.stored())
+    }
+
+    /// The same where a webhook, or a policy, makes this of it on the way.
+    fn patch_changed(&mut self, body: &Value, change: impl FnOnce(&mut Self)) -> ClaimEvent {
+        let patched = self.patch(body);
+        change(self);
+        ClaimEvent::Patched(patched.map(|_| self.stored()))
+    }
+
+    fn stored(&self) -> Option<Arc<Claim>> {
+        self.claim.as_ref().map(|claim| Arc::new(claim_of(claim)))
     }
 
     fn post(&mut self, body: &Value) {
@@ -671,33 +683,74 @@ fn a_claim_whose_volume_cannot_be_recorded_is_let_go_on_request() {
 #[test]
 fn writes_that_are_not_kept_are_told() {
     let mut play = Play::of(Cluster::new());
-    let verdict = play.attempt(|step, _| matches!(step, ClaimStep::Patch(_)).then(|| ClaimEvent::Patched(Ok(()))));
+    let swallowed = |step: &ClaimStep, cluster: &mut Cluster| {
+        let is_patch = matches!(step, ClaimStep::Patch(_));
+        is_patch.then(|| ClaimEvent::Patched(Ok(cluster.stored())))
+    };
+    let verdict = play.attempt(swallowed);
     assert!(matches!(verdict, Verdict::Failed(_)));
     assert!(play.notes.iter().any(is_refused), "{:?}", play.notes);
     assert_eq!(play.take_done(), ["patch"], "once in an attempt");
 }
 
+/// A claim in deletion whose call never ends, and which a person asks to let go.
+fn asked_to_be_let_go() -> Play {
+    let mut play = Play::of(Cluster::new());
+    play.attempt(call_fails(4));
+    play.cluster.delete();
+    play.cluster.wait(Duration::from_mins(11));
+    play.cluster.ask_to_let_go();
+    play.take_done();
+    play
+}
+
+/// Somebody edits the claim right after our write, and the watch is faster than the answer: the cache shows what came after it.
+#[test]
+fn a_write_that_somebody_undoes_before_its_answer_was_kept() {
+    let begins = || Play::of(Cluster::new());
+    let rows: [(&str, fn() -> Play, usize, &str); 3] = [
+        ("the marker", begins, 1, "patch patch create patch"),
+        ("its removal", begins, 2, "patch create patch patch"),
+        ("the release", asked_to_be_let_go, 1, "patch patch"),
+    ];
+    for (what, play, undone, done) in rows {
+        let (mut play, mut writes) = (play(), 0);
+        play.attempt(|step, cluster| {
+            let ClaimStep::Patch(write) = step else {
+                return matches!(step, ClaimStep::Create(_)).then(|| failed(3));
+            };
+            let before = cluster.claim.clone();
+            let patched = cluster.patch(&write.body);
+            writes += 1;
+            if writes == undone {
+                cluster.claim = before;
+            }
+            Some(ClaimEvent::Patched(patched))
+        });
+        assert!(!play.notes.iter().any(is_refused), "{what}: {:?}", play.notes);
+        assert_eq!(play.take_done().join(" "), done, "{what}");
+        assert!(!play.cluster.carries_marker(), "{what}");
+    }
+}
+
 /// An admission policy stores the claim as it was: with the marker of another process, or with the one that was to be taken off.
 #[test]
 fn a_claim_that_is_stored_as_it_was_is_written_once_in_an_attempt() {
-    let let_go = |play: &mut Play| {
-        play.cluster.delete();
-        play.cluster.wait(Duration::from_mins(11));
-        play.cluster.ask_to_let_go();
-    };
-    let changes: [fn(&mut Play); 2] = [|play| play.restart("2-3-csi.test"), let_go];
-    for change in changes {
+    let restarted = || {
         let mut play = Play::of(Cluster::new());
         play.attempt(call_fails(4));
-        change(&mut play);
+        play.restart("2-3-csi.test");
         play.take_done();
+        play
+    };
+    let plays: [fn() -> Play; 2] = [restarted, asked_to_be_let_go];
+    for play in plays {
+        let mut play = play();
         for _ in 0..2 {
             let verdict = play.attempt(|step, cluster| {
                 let ClaimStep::Patch(write) = step else { return None };
                 let before = cluster.claim.clone();
-                let patched = cluster.patch(&write.body);
-                cluster.claim = before;
-                Some(ClaimEvent::Patched(patched))
+                Some(cluster.patch_changed(&write.body, |cluster| cluster.claim = before))
             });
             assert!(matches!(verdict, Verdict::Failed(_)), "{verdict:?}");
             assert_eq!(play.take_done(), ["patch"]);
@@ -714,15 +767,12 @@ fn a_marker_that_is_stored_without_what_it_says_holds_no_claim() {
     let mut play = Play::of(Cluster::new());
     let strip = |step: &ClaimStep, cluster: &mut Cluster| {
         let ClaimStep::Patch(write) = step else { return None };
-        let patched = cluster.patch(&write.body);
-        if let Some(annotations) = cluster
-            .claim
-            .as_mut()
-            .and_then(|claim| claim["metadata"]["annotations"].as_object_mut())
-        {
-            annotations.retain(|key, _| !key.starts_with("attacher.csi.dev/"));
-        }
-        Some(ClaimEvent::Patched(patched))
+        Some(cluster.patch_changed(&write.body, |cluster| {
+            let claim = cluster.claim.as_mut();
+            if let Some(annotations) = claim.and_then(|claim| claim["metadata"]["annotations"].as_object_mut()) {
+                annotations.retain(|key, _| !key.starts_with("attacher.csi.dev/"));
+            }
+        }))
     };
     for _ in 0..3 {
         assert!(matches!(play.attempt(strip), Verdict::Failed(_)));

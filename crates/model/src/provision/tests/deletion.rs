@@ -106,7 +106,8 @@ impl Cluster {
         put(volume, "/metadata/resourceVersion", (version + 1).to_string().into());
     }
 
-    fn write(&mut self, change: impl FnOnce(&mut Value) -> Result<(), ApiError>) -> Result<(), ApiError> {
+    /// Whether our finalizer is left; none where it goes.
+    fn write(&mut self, change: impl FnOnce(&mut Value) -> Result<(), ApiError>) -> Result<Option<bool>, ApiError> {
         let volume = self.volume.as_mut().ok_or_else(|| error(ApiErrorKind::NotFound))?;
         change(volume)?;
         self.set("/status/message", "written");
@@ -115,7 +116,13 @@ impl Cluster {
         if !metadata["deletionTimestamp"].is_null() && !is_held {
             self.volume = None;
         }
-        Ok(())
+        Ok(self.shown())
+    }
+
+    /// Whether it has our finalizer; none where it is gone.
+    fn shown(&self) -> Option<bool> {
+        let volume = self.volume.as_ref().map(volume_of);
+        volume.map(|volume| volume.lifecycle.finalizer_at.is_some())
     }
 
     fn claim_of(&self, uid: &str) -> Claim {
@@ -958,8 +965,8 @@ fn a_write_from_a_stale_copy_is_followed_by_a_live_read() {
 #[test]
 fn writes_that_are_not_kept_end_the_attempt() {
     let mut play = Play::of(Cluster::new());
-    let swallowed = |step: &VolumeStep, _: &mut Cluster| {
-        matches!(step, VolumeStep::Remove(_)).then(|| VolumeEvent::Written(Ok(())))
+    let swallowed = |step: &VolumeStep, cluster: &mut Cluster| {
+        matches!(step, VolumeStep::Remove(_)).then(|| VolumeEvent::Written(Ok(cluster.shown())))
     };
     assert!(matches!(play.attempt(swallowed), Verdict::Failed(_)));
     assert!(play.take_done().len() <= 32);
@@ -1047,7 +1054,7 @@ fn a_release_that_is_not_kept_ends_the_attempt_and_no_call_is_repeated() {
     let back = |step: &VolumeStep, cluster: &mut Cluster| {
         let VolumeStep::Patch(_) = step else { return None };
         cluster.set("/metadata/labels", json!({"a": "b"}));
-        Some(VolumeEvent::Written(Ok(())))
+        Some(VolumeEvent::Written(Ok(cluster.shown())))
     };
     for _ in 0..3 {
         assert!(matches!(play.attempt(back), Verdict::Failed(_)));
@@ -1120,9 +1127,9 @@ fn a_policy_that_keeps_the_volume_is_a_condition_of_the_release() {
 /// An admission webhook puts the finalizer back, or takes it away: one write in an attempt, which is told.
 #[test]
 fn a_finalizer_that_is_not_kept_is_written_once_in_an_attempt() {
-    let ignored = |step: &VolumeStep, _: &mut Cluster| {
+    let ignored = |step: &VolumeStep, cluster: &mut Cluster| {
         let is_patch = matches!(step, VolumeStep::Patch(_));
-        is_patch.then_some(VolumeEvent::Written(Ok(())))
+        is_patch.then(|| VolumeEvent::Written(Ok(cluster.shown())))
     };
     let protect: (&str, Value) = ("/metadata/finalizers", json!(["kubernetes.io/pv-protection"]));
     let retain = ("/spec/persistentVolumeReclaimPolicy", json!("Retain"));
@@ -1133,6 +1140,30 @@ fn a_finalizer_that_is_not_kept_is_written_once_in_an_attempt() {
         let mut play = Play::of(cluster);
         assert!(matches!(play.attempt(ignored), Verdict::Failed(_)), "{pointer}");
         assert_eq!(play.take_done(), ["patch"], "{pointer}");
+    }
+}
+
+/// A person puts the finalizer back, or takes it off, right after our write, and the watch is faster than the answer: the cache shows what
+/// came after it.
+#[test]
+fn a_finalizer_that_somebody_changes_before_the_answer_was_written() {
+    let protect: (&str, Value) = ("/metadata/finalizers", json!(["kubernetes.io/pv-protection"]));
+    let retain = ("/spec/persistentVolumeReclaimPolicy", json!("Retain"));
+    for (pointer, value) in [protect, retain] {
+        let mut cluster = Cluster::new();
+        cluster.set("/status/phase", "Bound");
+        cluster.set(pointer, value);
+        let (mut play, mut edits) = (Play::of(cluster), 1);
+        play.attempt(|step, cluster| {
+            let is_edited = matches!(step, VolumeStep::Patch(_)) && std::mem::take(&mut edits) > 0;
+            let before = cluster.volume.clone().filter(|_| is_edited)?;
+            let answer = cluster.answer(step.clone());
+            cluster.volume = Some(before);
+            Some(answer)
+        });
+        let is_refused = |note: &VolumeNote| matches!(note, VolumeNote::NotWritten(_) | VolumeNote::RequestFailed(_));
+        assert!(!play.is_told(is_refused), "{pointer}: {:?}", play.notes);
+        play.did("patch, patch");
     }
 }
 

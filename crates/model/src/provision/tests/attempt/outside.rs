@@ -706,8 +706,9 @@ fn a_refusal_that_cannot_be_written_holds_up_no_call() {
         for attempt in ["first", "second"] {
             play.take_done();
             play.notes.clear();
-            play.attempt(|step, _| {
-                let answer = is_answer(step).then(|| ClaimEvent::Patched(written.map_err(error)));
+            play.attempt(|step, cluster| {
+                let dropped = written.map(|()| cluster.stored());
+                let answer = is_answer(step).then(|| ClaimEvent::Patched(dropped.map_err(error)));
                 answer.or_else(|| creates(step).then(|| failed(14)))
             });
             let done = play.take_done();

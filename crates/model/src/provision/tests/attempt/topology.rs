@@ -267,9 +267,7 @@ fn a_node_that_is_put_back_is_taken_off_once_in_an_attempt() {
         let ClaimStep::Patch(write) = step else {
             return matches!(step, ClaimStep::Create(_)).then(|| failed(8));
         };
-        let patched = cluster.patch(&write.body);
-        cluster.set(SELECTED, json!("n1"));
-        Some(ClaimEvent::Patched(patched))
+        Some(cluster.patch_changed(&write.body, |cluster| cluster.set(SELECTED, json!("n1"))))
     };
     for is_gone in [false, true] {
         let mut play = delayed();
@@ -283,6 +281,27 @@ fn a_node_that_is_put_back_is_taken_off_once_in_an_attempt() {
         assert_eq!(play.told(|note| matches!(note, ClaimNote::Rescheduled(..))), 0);
         assert!(play.notes.iter().any(super::is_refused), "{:?}", play.notes);
     }
+}
+
+/// kube-scheduler selects the same node again, and the watch shows that before the answer to our write comes: it was taken off.
+#[test]
+fn a_node_that_is_selected_again_at_once_was_taken_off() {
+    let (mut play, mut calls) = (delayed(), 0);
+    play.attempt(|step, cluster| match step {
+        ClaimStep::Create(_) => {
+            calls += 1;
+            (calls == 1).then(|| failed(8))
+        }
+        ClaimStep::Patch(write) if calls == 1 && cluster.carries_marker() => {
+            let patched = cluster.patch(&write.body);
+            cluster.set(SELECTED, json!("n1"));
+            Some(ClaimEvent::Patched(patched))
+        }
+        _ => None,
+    });
+    assert_eq!(play.take_done().join(" "), "patch create patch patch create save");
+    assert_eq!(play.told(|note| matches!(note, ClaimNote::Rescheduled(..))), 1);
+    assert!(!play.notes.iter().any(super::is_refused), "{:?}", play.notes);
 }
 
 /// Of too many requests, as some drivers say it: elsewhere they would make a second volume.
