@@ -203,15 +203,42 @@ fn sources(folder: &Path, found: &mut Vec<std::path::PathBuf>) {
     }
 }
 
-#[test]
-fn no_field_of_the_log_has_the_name_of_another_key() {
+fn all_sources() -> Vec<std::path::PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files = Vec::new();
     for folder in ["src", "crates"] {
         sources(&root.join(folder), &mut files);
     }
     assert!(files.len() > 100);
-    for file in files {
+    files
+}
+
+/// Whoever reads it elsewhere does not go by the clock of a simulation.
+#[test]
+fn one_file_reads_the_wall_clock() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let is_of_tests = |file: &Path| {
+        let ends = ["tests", "tests.rs", "_fixture.rs"];
+        let parts = file.strip_prefix(root).unwrap().iter();
+        parts
+            .filter_map(|part| part.to_str())
+            .any(|part| ends.iter().any(|end| part.ends_with(end)))
+    };
+    for file in all_sources() {
+        if is_of_tests(&file) || file.ends_with("crates/base/src/clock.rs") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&file).unwrap();
+        let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+        for reader in ["Timestamp::now", "SystemTime::now", "Zoned::now"] {
+            assert!(!code.contains(reader), "{} uses {reader}", file.display());
+        }
+    }
+}
+
+#[test]
+fn no_field_of_the_log_has_the_name_of_another_key() {
+    for file in all_sources() {
         let taken = taken_fields(&std::fs::read_to_string(&file).unwrap()).len();
         assert_eq!(taken, 0, "{} has fields named as one of {TAKEN:?}", file.display());
     }

@@ -55,8 +55,10 @@ impl CsiDriverCache {
             }
             Err(error) => match error.kind {
                 ApiErrorKind::NotFound => (CsiDriverLookup::Missing, soon),
-                ApiErrorKind::Forbidden | ApiErrorKind::Refused => (CsiDriverLookup::Unknown, FORBIDDEN_INTERVAL),
-                // What was known stays known while the API server is out of order.
+                ApiErrorKind::Forbidden | ApiErrorKind::Refused if !error.is_unauthenticated() => {
+                    (CsiDriverLookup::Unknown, FORBIDDEN_INTERVAL)
+                }
+                // What was known stays known while the API server is out of order, or does not accept our credentials.
                 _ => (self.state.clone(), error.retry_after.unwrap_or(soon).max(soon)),
             },
         };
@@ -64,5 +66,29 @@ impl CsiDriverCache {
         let differs = self.state != state;
         self.state = state;
         differs
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// They are replaced soon, and no permission is missing.
+    #[test]
+    fn credentials_that_are_not_accepted_say_nothing_of_a_csi_driver() {
+        let (mut cache, now) = (CsiDriverCache::default(), Instant::now());
+        let driver = CsiDriver {
+            uid: "u".into(),
+            attach_required: true,
+        };
+        cache.update(Ok(driver.clone()), FINDING_INTERVAL, now);
+        for (status, state, is_read_soon) in [
+            (401, CsiDriverLookup::Found(driver), true),
+            (403, CsiDriverLookup::Unknown, false),
+        ] {
+            cache.update(Err(ApiError::of_answer(status, "no")), FINDING_INTERVAL, now);
+            assert_eq!(cache.state, state, "{status}");
+            assert_eq!(cache.is_due(now + 2 * FINDING_INTERVAL), is_read_soon, "{status}");
+        }
     }
 }

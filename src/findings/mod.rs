@@ -197,7 +197,7 @@ impl FindingsScanner {
             if let Err(error) = &answer {
                 match error.kind {
                     ApiErrorKind::NotFound => {}
-                    ApiErrorKind::Forbidden => info!(
+                    _ if error.is_forbidden() => info!(
                         driver = &**name, %error,
                         "cannot read CSIDrivers: permission get csidrivers is missing; findings about CSIDrivers are off"
                     ),

@@ -99,17 +99,30 @@ pub(super) fn waits_for_nothing(
     false
 }
 
+/// Which volumes keep the finalizer of a driver that nobody serves, in words; none where there are none.
+pub(super) fn left_finalizers(volumes: &[Arc<str>], finalizer: &str, driver: &str) -> Option<String> {
+    let (keep, each) = match volumes {
+        [] => return None,
+        [name] => (format!("PersistentVolume {name} keeps"), "it"),
+        [first, ..] => {
+            let count = volumes.len();
+            (format!("{count} PersistentVolumes ({first} for one) keep"), "each")
+        }
+    };
+    Some(format!(
+        "{keep} the finalizer {finalizer}: once deleted, {each} waits until an attacher of driver {driver} takes it off; create an \
+         AttacherConfig for the driver then"
+    ))
+}
+
 /// Reports which volumes keep the finalizer of a driver whose AttacherConfig is gone. They are not touched: to take it off would let
 /// a volume go while a sidecar or another operator attaches it.
 pub(super) fn report_left_finalizers(drivers: &Drivers, name: &str, uid: Option<&str>, driver: &str) {
     let finalizer = finalizer_name(driver);
     let volumes = drivers.context.store.protected(&finalizer);
-    let Some(first) = volumes.first() else { return };
-    let note = format!(
-        "{} PersistentVolumes ({first} for one) keep the finalizer {finalizer}: once deleted, each waits until an attacher of driver \
-         {driver} takes it off; create an AttacherConfig for the driver then",
-        volumes.len()
-    );
+    let Some(note) = left_finalizers(&volumes, &finalizer, driver) else {
+        return;
+    };
     warn!(config = name, driver, PersistentVolumes = volumes.len(), "{note}");
     let reason = EventReason::FinalizersLeft;
     let event = config_event(name, uid, driver, reason, Box::default(), note);

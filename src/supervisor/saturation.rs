@@ -121,12 +121,16 @@ impl Saturation {
         self.shown.iter().map(DelayedWork::reason)
     }
 
-    /// The condition of a driver from the queues of its roles.
-    pub fn condition<'s>(roles: impl Iterator<Item = &'s Self>) -> ConditionUpdate {
+    /// The condition of a driver from the queues of its roles, of those that this replica works for.
+    pub fn condition(attaching: Option<&Self>, provisioning: Option<&Self>) -> ConditionUpdate {
         let kind = ConditionType::Saturated;
+        let roles = attaching.into_iter().chain(provisioning);
         let shown: Vec<&DelayedWork> = roles.flat_map(|role| &role.shown).collect();
         let Some(worst) = shown.first() else {
-            let message = "no limit of spec.concurrency delays attaches or detaches";
+            let mut message = "no limit of spec.concurrency delays attaches or detaches".to_owned();
+            if provisioning.is_some() {
+                message.push_str(", and none of spec.provisioning.concurrency delays calls");
+            }
             return ConditionUpdate::new(kind, false, ConditionReason::NotSaturated, message);
         };
         let messages: Vec<String> = shown.iter().map(|work| work.message()).collect();
@@ -148,8 +152,12 @@ impl DelayedWork {
         let (limit, section, (noun, per_group)) = (self.limit, self.role.section, self.role.group);
         let (what, field) = match &self.bound {
             SaturatedLimit::Lane(lane) => (format!("the {lane} lane is full: {limit} in flight"), *lane),
+            SaturatedLimit::Rate if limit == 1 => ("1 call starts in a second".to_owned(), "callsPerSecond"),
             SaturatedLimit::Rate => (format!("{limit} calls start in a second"), "callsPerSecond"),
-            SaturatedLimit::Group(name) => (format!("{noun} {name} has {limit} calls in flight"), per_group),
+            SaturatedLimit::Group(name) => {
+                let calls = if limit == 1 { "call" } else { "calls" };
+                (format!("{noun} {name} has {limit} {calls} in flight"), per_group)
+            }
         };
         format!(
             "{what}, as {section}.{field} allows; waiting: {}, the longest for {}; raise {section}.{field} if the storage can handle more in \

@@ -294,8 +294,7 @@ fn conditions(facts: &StatusInput<'_>, known: &[Condition]) -> Vec<ConditionUpda
         .provisioning
         .and_then(|_| of_provisioning(ConditionType::DeletionHealthy));
     explain_deletion(facts, of_volumes.as_ref(), &mut updates);
-    let saturated = [facts.saturation, facts.provisioning_saturation];
-    updates.push(Saturation::condition(saturated.into_iter().flatten()));
+    updates.push(Saturation::condition(facts.saturation, facts.provisioning_saturation));
     updates.extend(of_attachments(facts));
     updates.extend(provisioning);
     updates

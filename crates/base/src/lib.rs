@@ -1,5 +1,5 @@
 //! What every layer of the operator stands on and none of them owns: the wall clock, where tasks begin, readiness checks, PEM texts,
-//! which certificates of servers are accepted, the causes of an error in one line.
+//! which certificates of servers are accepted, what their TLS alerts mean, the causes of an error in one line.
 //!
 //! Must not know Kubernetes, CSI or a transport.
 
@@ -9,3 +9,4 @@ pub mod health;
 pub mod pem;
 pub mod schedule;
 pub mod server_certificate;
+pub mod tls_alert;

@@ -32,7 +32,7 @@ pub use tls::{ClientCertificates, TlsConnectError, TlsSecretError, TlsTarget};
 #[path = "../../../tests/testbed/src/trace_pipeline.rs"]
 mod trace_pipeline;
 
-use csi_attacher_base::{error_chain, pem, server_certificate};
+use csi_attacher_base::{error_chain, pem, server_certificate, tls_alert};
 use csi_attacher_kube::apiserver;
 use csi_attacher_model::{api, decide, objects};
 use csi_attacher_telemetry as telemetry;

@@ -19,6 +19,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::pem::{self, IdentityError, PemError};
 use crate::server_certificate::{ServerCertificateError, ServerVerifier, Terms, TrustedCertificates};
+use crate::tls_alert::AlertMeaning;
 
 /// Keys of the Secret, those of `kubernetes.io/tls` and of cert-manager.
 const AUTHORITIES: &str = "ca.crt";
@@ -240,29 +241,16 @@ impl TlsConnectError {
 
     fn of_alert(alert: AlertDescription, identifies_us: bool) -> Self {
         use AlertDescription as Alert;
-        match alert {
-            Alert::NoApplicationProtocol => Self::NoHttp2,
-            Alert::BadCertificate
-            | Alert::UnsupportedCertificate
-            | Alert::CertificateRevoked
-            | Alert::CertificateExpired
-            | Alert::CertificateUnknown
-            | Alert::UnknownCA
-            | Alert::AccessDenied
-            | Alert::DecryptError
-            | Alert::NoCertificate
-            | Alert::CertificateRequired
-                if identifies_us =>
-            {
-                Self::ClientRefused(format!("{alert:?}"))
-            }
+        match (alert, AlertMeaning::of(alert)) {
+            (Alert::NoApplicationProtocol, _) => Self::NoHttp2,
+            (_, Some(AlertMeaning::ClientCertificate)) if identifies_us => Self::ClientRefused(format!("{alert:?}")),
             // Servers of the older TLS say BadCertificate or HandshakeFailure to one who shows none.
-            Alert::NoCertificate | Alert::CertificateRequired | Alert::BadCertificate => Self::ClientUnknown,
-            Alert::HandshakeFailure | Alert::ProtocolVersion | Alert::InsufficientSecurity => Self::NothingInCommon {
+            (Alert::NoCertificate | Alert::CertificateRequired | Alert::BadCertificate, _) => Self::ClientUnknown,
+            (_, Some(AlertMeaning::NothingInCommon)) => Self::NothingInCommon {
                 alert,
                 is_unknown: alert == Alert::HandshakeFailure && !identifies_us,
             },
-            alert => Self::Other(format!("the server ended the TLS handshake: {alert:?}")),
+            _ => Self::Other(format!("the server ended the TLS handshake: {alert:?}")),
         }
     }
 }

@@ -333,7 +333,9 @@ async fn a_driver_that_does_not_accept_us_says_so() {
 fn a_driver_that_ends_the_handshake_is_told_with_each_cause_that_there_may_be() {
     use AlertDescription as Alert;
     let (in_common, demands) = ("in common with the operator", "demands a client certificate");
-    let rows: [(Alert, bool, &[&str]); 6] = [
+    let rows: [(Alert, bool, &[&str]); 7] = [
+        // What it refuses where we show none is not our certificate.
+        (Alert::AccessDenied, false, &[]),
         (Alert::HandshakeFailure, false, &[in_common, demands]),
         (Alert::HandshakeFailure, true, &[in_common]),
         (Alert::ProtocolVersion, false, &[in_common]),

@@ -21,6 +21,8 @@ pub const EXIT_TIMEOUT: u8 = 5;
 pub const EXIT_REFUSED: u8 = 6;
 /// What could be read does not say, mostly for lack of a permission.
 pub const EXIT_UNKNOWN: u8 = 7;
+/// Somebody pressed Ctrl-C: what a shell shows of a program that SIGINT ended, as it does of `wait` and `retry`.
+pub const EXIT_INTERRUPTED: u8 = 130;
 
 /// Why a command did not come to its end.
 #[derive(Debug, Error)]
@@ -39,6 +41,8 @@ pub enum PluginError {
     Unreadable(Gap),
     #[error("not within {seconds} s: {what}")]
     Timeout { what: String, seconds: u64 },
+    #[error("interrupted: {0}")]
+    Interrupted(String),
     #[error("refused: {0}")]
     Refused(String),
     #[error("cannot write the output: {0}")]
@@ -63,6 +67,7 @@ impl PluginError {
             Self::Argument(_) => EXIT_USAGE,
             Self::NotFound { .. } | Self::NothingSeen { .. } => EXIT_NOT_FOUND,
             Self::Timeout { .. } => EXIT_TIMEOUT,
+            Self::Interrupted(_) => EXIT_INTERRUPTED,
             Self::Refused(_) => EXIT_REFUSED,
             Self::Unreadable(gap) => gap.exit_code(),
         }

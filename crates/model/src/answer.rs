@@ -53,6 +53,10 @@ pub enum ApiErrorKind {
     NotKept,
 }
 
+/// What an answer 401 means, and what to do about it.
+pub const NOT_AUTHENTICATED: &str =
+    "the API server does not accept the credentials of the operator: check its ServiceAccount token or kubeconfig";
+
 impl ApiErrorKind {
     /// Classifies an HTTP status by its number alone: a 404, and what counts as refused, may also be that of a proxy.
     pub fn of_status(status: u16) -> Self {
@@ -82,6 +86,11 @@ impl ApiError {
     /// Whether a write may have happened though it was answered by this. Webhooks come before the storage.
     pub fn may_have_happened(&self) -> bool {
         (self.is_out_of_order() && self.status != Some(429)) || self.kind == ApiErrorKind::NotKept
+    }
+
+    /// Whether the API server does not know who asks: no permission is missing for that.
+    pub fn is_unauthenticated(&self) -> bool {
+        self.kind == ApiErrorKind::Forbidden && self.status == Some(401)
     }
 
     /// Whether the API server knows who asks and refuses it.

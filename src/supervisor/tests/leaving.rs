@@ -34,6 +34,19 @@ const OLD: &str = "2026-01-01T00:00:00Z";
 const NEW: &str = "2026-01-02T00:00:00Z";
 const MOMENT: Duration = Duration::from_millis(100);
 
+#[test]
+fn the_volumes_that_keep_a_finalizer_are_told_in_their_number() {
+    let told = |names: &[&str]| {
+        let names: Vec<Arc<str>> = names.iter().map(|name| Arc::from(*name)).collect();
+        leaving::left_finalizers(&names, "f", "a.test").unwrap_or_default()
+    };
+    let one = "PersistentVolume pv1 keeps the finalizer f: once deleted, it waits until an attacher of driver a.test takes it off; ";
+    let two = "2 PersistentVolumes (pv1 for one) keep the finalizer f: once deleted, each waits until ";
+    assert!(told(&["pv1"]).starts_with(one), "{}", told(&["pv1"]));
+    assert!(told(&["pv1", "pv2"]).starts_with(two), "{}", told(&["pv1", "pv2"]));
+    assert_eq!(told(&[]), "");
+}
+
 fn follow<K: WatchedKind + Clone + Sync>(store: &Store) -> Listed<K>
 where
     K::Record: CachedKind<Index>,

@@ -67,7 +67,7 @@ struct Watched(Saturation);
 impl Watched {
     fn at(&mut self, now: Instant, stats: &Stats<AttacherKey>, limits: &RoleLimits) -> ConditionUpdate {
         self.0.observe(stats, limits, now);
-        Saturation::condition(std::iter::once(&self.0))
+        Saturation::condition(Some(&self.0), None)
     }
 
     /// The reason by the limits of [`config`].
@@ -94,7 +94,7 @@ async fn each_limit_has_its_reason() {
     let attach = |waiting, seconds| limited("the attach lane is full: 5 in flight", "attach", waiting, seconds);
     let detach = |waiting| limited("the detach lane is full: 2 in flight", "detach", waiting, 10);
     let of_rate = |waiting| limited("10 calls start in a second", "callsPerSecond", waiting, 10);
-    let of_node = |waiting| limited("node n1 has 1 calls in flight", "perNode", waiting, 10);
+    let of_node = |waiting| limited("node n1 has 1 call in flight", "perNode", waiting, 10);
     let many = stats(none(), lane(2, 730, start));
     let scarce = lacking_token(stats(lane(1, 3, late), lane(0, 4, start)));
     let nodes = stats(at_node(2, early), at_node(1, start));
@@ -217,7 +217,7 @@ async fn the_limits_of_provisioning_are_shown_beside_those_of_attaching() {
     let start = Instant::now();
     let idle = Lane::default;
     let scarce = lacking_token(stats(lane(1, 3, start), idle()));
-    let in_class = "StorageClass n1 has 1 calls in flight, as ";
+    let in_class = "StorageClass n1 has 1 call in flight, as ";
     let rows = [
         (stats(lane(5, 3, start), idle()), "ProvisioningLaneFull", "", "create"),
         (stats(idle(), lane(2, 3, start)), "ProvisioningLaneFull", "", "delete"),
@@ -233,8 +233,14 @@ async fn the_limits_of_provisioning_are_shown_beside_those_of_attaching() {
         let alone = provisioning.at(start + 10 * SECOND, &stats, &provisioning_limits());
         assert_eq!(alone.reason.as_str(), reason);
         assert!(alone.message.contains(words), "{}", alone.message);
-        let both = Saturation::condition([&attaching.0, &provisioning.0].into_iter());
+        let both = Saturation::condition(Some(&attaching.0), Some(&provisioning.0));
         assert_eq!(both.reason.as_str(), "LaneFull");
         assert!(both.message.contains(words) && both.message.contains("spec.concurrency.attach"));
+    }
+    let idle = Saturation::default();
+    let none = Saturation::condition(Some(&idle), Some(&idle));
+    assert_eq!(none.reason.as_str(), "NotSaturated");
+    for section in ["spec.concurrency", "spec.provisioning.concurrency"] {
+        assert!(none.message.contains(section), "{}", none.message);
     }
 }

@@ -12,6 +12,7 @@ use crate::apiserver::{ApiError, ApiErrorKind, CsiDriver, CsiDriverWire};
 use crate::cache::Marks;
 use crate::decide::{DriverFacts, ReleaseWithoutCall};
 use crate::telemetry::Span;
+use csi_attacher_model::answer::NOT_AUTHENTICATED;
 use csi_attacher_runtime::Refusal;
 use std::time::Duration;
 
@@ -109,7 +110,8 @@ fn words(
         Ok(_) => format!("CSIDriver {driver} has attachRequired: true"),
         Err(error) => match error.kind {
             ApiErrorKind::NotFound => format!("there is no CSIDriver {driver}"),
-            ApiErrorKind::Forbidden => {
+            _ if error.is_unauthenticated() => format!("CSIDriver {driver} cannot be read, as {NOT_AUTHENTICATED}"),
+            _ if error.is_forbidden() => {
                 format!(
                     "the operator has no permission to read CSIDriver {driver} (allow get on csidrivers.storage.k8s.io)"
                 )
@@ -138,13 +140,8 @@ mod tests {
     use crate::api::condition::MAX_MESSAGE_BYTES;
     use crate::decide::Capabilities;
 
-    fn failed(kind: ApiErrorKind) -> Result<CsiDriver, ApiError> {
-        Err(ApiError {
-            kind,
-            message: "no".to_owned(),
-            status: None,
-            retry_after: None,
-        })
+    fn failed(status: u16) -> Result<CsiDriver, ApiError> {
+        Err(ApiError::of_answer(status, "no"))
     }
 
     #[test]
@@ -245,21 +242,28 @@ mod tests {
             ),
             (
                 &many,
-                failed(ApiErrorKind::NotFound),
+                failed(404),
                 None,
                 "3 VolumeAttachments, va1 for one, carry",
                 "there is no CSIDriver a.test",
             ),
             (
                 &volume,
-                failed(ApiErrorKind::Forbidden),
+                failed(403),
                 None,
                 "PersistentVolume pv1 carries",
                 "allow get on csidrivers",
             ),
             (
+                &volume,
+                failed(401),
+                None,
+                "PersistentVolume pv1 carries",
+                "CSIDriver a.test cannot be read, as the API server does not accept the credentials of the operator",
+            ),
+            (
                 &one,
-                failed(ApiErrorKind::Unavailable),
+                failed(503),
                 Some("b.test"),
                 "names \"b.test\", which is not the driver",
                 "cannot be read now",

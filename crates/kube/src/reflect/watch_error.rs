@@ -6,6 +6,7 @@ use kube::runtime::watcher;
 use crate::api::AttacherConfigObject;
 use crate::apiserver::ApiError;
 use crate::error_chain;
+use csi_attacher_model::answer::NOT_AUTHENTICATED;
 
 /// What is said where a rule is missing.
 const MISSING_RULE: &str = "the operator's ServiceAccount needs";
@@ -31,9 +32,7 @@ pub fn explain<K: Resource<DynamicType = ()>>(error: &watcher::Error, meanwhile:
     let (group, plural) = (K::group(&()), K::plural(&()));
     let error = error_chain::chain(error);
     let fix = match status.code {
-        401 => "the API server does not accept the credentials of the operator: check its ServiceAccount token or \
-                kubeconfig"
-            .to_owned(),
+        401 => NOT_AUTHENTICATED.to_owned(),
         403 if answer.is_of_authorizer() => format!(
             "{MISSING_RULE}, by a ClusterRole, apiGroups [\"{group}\"], resources [{plural}], verbs [list, watch]"
         ),

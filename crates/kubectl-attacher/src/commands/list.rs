@@ -1,5 +1,6 @@
 //! `list`: VolumeAttachments with what is wrong with them.
 
+use csi_attacher_base::clock;
 use csi_attacher_model::decide::DriverFacts;
 use csi_attacher_model::findings::{FindingKind, findings};
 use csi_attacher_model::objects::{Attachment, PersistentVolumeWire, Volume, VolumeAttachmentWire};
@@ -265,7 +266,7 @@ impl Shown {
         } else {
             self.known.insert(attachment.name.clone(), attachment.clone());
         }
-        let mut row = row(attachment, &HashMap::new(), arguments, Timestamp::now());
+        let mut row = row(attachment, &HashMap::new(), arguments, clock::now());
         let is_shown = if gone {
             row.state = "Gone";
             self.rows.remove(&row.name).is_some()
@@ -287,7 +288,7 @@ impl Shown {
             }
             Some(TableOutput::Name) => Ok(Text::of(&name_line(&row.name))),
             form => {
-                let table = table(&[row], form == Some(TableOutput::Wide), Timestamp::now());
+                let table = table(&[row], form == Some(TableOutput::Wide), clock::now());
                 Ok(table.text(!std::mem::replace(&mut self.has_begun, true)))
             }
         }

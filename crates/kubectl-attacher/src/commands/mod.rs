@@ -14,7 +14,7 @@ pub use flags::ClusterFlags;
 
 use clap::CommandFactory;
 use clap_complete::Shell;
-use jiff::Timestamp;
+use csi_attacher_base::clock;
 use kube::Client;
 use std::io::Write;
 use std::pin::Pin;
@@ -48,7 +48,7 @@ impl Context {
 
     /// Reads of the cluster as it is now.
     pub fn sources(&self) -> Sources {
-        Sources::new(Reader::new(self.client.clone()), Timestamp::now())
+        Sources::new(Reader::new(self.client.clone()), clock::now())
     }
 }
 

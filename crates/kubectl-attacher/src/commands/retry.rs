@@ -1,8 +1,8 @@
 //! `retry`: the annotation that ends a backoff, and what the next attempt comes to.
 
+use csi_attacher_base::clock;
 use csi_attacher_model::api::names::RETRY_NOW_ANNOTATION;
 use csi_attacher_model::objects::{Attachment, Operation, VolumeAttachmentWire};
-use jiff::Timestamp;
 
 use super::follow::{annotate, follow};
 use super::why::in_cluster;
@@ -38,7 +38,7 @@ pub(super) async fn run(context: &Context, arguments: &RetryArguments) -> Result
             return Ok(EXIT_BLOCKED);
         }
     }
-    let now = Timestamp::now().to_string();
+    let now = clock::now().to_string();
     annotate(context, &before, RETRY_NOW_ANNOTATION, &now, false).await?;
     if arguments.timeout.is_zero() {
         print_of(name, "retry requested")?;
@@ -108,7 +108,7 @@ mod tests {
     /// One that is being deleted, with this finalizer.
     fn kept_by(finalizer: &str) -> Value {
         let mut kept = attachment("csi-1");
-        kept["metadata"]["deletionTimestamp"] = Timestamp::now().to_string().into();
+        kept["metadata"]["deletionTimestamp"] = clock::now().to_string().into();
         kept["metadata"]["finalizers"] = json!([finalizer]);
         kept
     }
@@ -146,7 +146,8 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_is_written_for_a_sidecar() {
-        let spec = json!({"holderIdentity": "sidecar-0", "leaseDurationSeconds": 600, "renewTime": Timestamp::now().to_string()});
+        let spec =
+            json!({"holderIdentity": "sidecar-0", "leaseDurationSeconds": 600, "renewTime": clock::now().to_string()});
         let lease =
             json!({"metadata": {"name": "external-attacher-leader-ssd-csi-test", "namespace": "shop"}, "spec": spec});
         let server = ApiServerFixture::start(move |path, _| match path {

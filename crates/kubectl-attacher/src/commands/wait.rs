@@ -1,8 +1,8 @@
 //! `wait`: until volumes are attached or detached, for scripts and hooks of a drain.
 
+use csi_attacher_base::clock;
 use csi_attacher_model::api::AttacherConfigObject;
 use csi_attacher_model::objects::{Attachment, PersistentVolumeWire, VolumeAttachmentWire};
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode};
 use kube::Resource;
@@ -285,7 +285,7 @@ fn left(state: WaitFor, known: &BTreeMap<String, Attachment>) -> Vec<String> {
 }
 
 fn progress(target: &Target, left: &[String]) {
-    let at = Timestamp::now().strftime("%H:%M:%S");
+    let at = clock::now().strftime("%H:%M:%S");
     let text = match left.len() {
         0 => "no VolumeAttachment yet".to_owned(),
         1 => format!("1 volume left: {}", left.join("")),

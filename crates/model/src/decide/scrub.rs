@@ -421,7 +421,10 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// A number of at least one digit.
+/// A number of at least one digit, without a sign.
 fn number_of(digits: &[u8], radix: u32) -> Option<u32> {
-    u32::from_str_radix(std::str::from_utf8(digits).ok()?, radix).ok()
+    let digits = std::str::from_utf8(digits)
+        .ok()
+        .filter(|digits| !digits.starts_with('+'))?;
+    u32::from_str_radix(digits, radix).ok()
 }

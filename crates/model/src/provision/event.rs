@@ -7,7 +7,7 @@ use super::action::{ClaimReason, VolumeReason};
 use super::attempt::RescheduleCause;
 use super::parameters;
 use super::settle::CreateOutcome;
-use crate::answer::{ApiError, ApiErrorKind};
+use crate::answer::{ApiError, ApiErrorKind, NOT_AUTHENTICATED};
 use crate::api::EventType;
 use crate::api::names::RESERVED_PARAMETER_PREFIX;
 use crate::decide::{check_access_modes, cut, plain};
@@ -300,6 +300,7 @@ pub fn request_refused(error: &ApiError) -> Option<String> {
 fn refused(error: &ApiError, kind: &str, verbs: &str) -> Option<String> {
     let help = match error.kind {
         _ if error.is_transient() => return None,
+        _ if error.is_unauthenticated() => NOT_AUTHENTICATED.to_owned(),
         ApiErrorKind::Forbidden if !error.is_of_admission() => format!("grant the operator the verbs {verbs}"),
         _ => {
             format!("check admission webhooks and policies, and whether something else changes the {kind} all the time")

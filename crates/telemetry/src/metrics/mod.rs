@@ -292,7 +292,7 @@ impl Metrics {
     /// Records a time, and the span that it was measured in.
     fn observe(&self, family: &MetricFamily<Exemplified>, labels: Labels, time: Duration, ids: Option<SpanIds>) {
         let exemplar = self.0.exemplars.pass(ids);
-        let now = exemplar.is_some().then(SystemTime::now);
+        let now = exemplar.is_some().then(|| SystemTime::from(clock::now()));
         family.with(labels, |histogram| histogram.observe(time.as_secs_f64(), exemplar, now));
     }
 }

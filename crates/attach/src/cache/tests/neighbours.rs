@@ -62,7 +62,7 @@ fn a_detach_knows_the_claims_for_its_places() {
     let all = ["formerly", "renamed", "renamed-twin", "twin"];
     assert_eq!(claimed(&index, "a"), all);
     assert!(claimed(&index, "twin").is_empty());
-    index.apply(held(with_id(on_node(attached("formerly", 1), "n3"), "machine-0")));
+    index.apply(held(with_id(on_node(attached("formerly", 2), "n3"), "machine-0")));
     assert_eq!(claimed(&index, "a"), all, "also what the sidecar attached");
 }
 

@@ -8,6 +8,7 @@ use thiserror::Error;
 use tower::BoxError;
 
 use crate::server_certificate::{ServerCertificateError, Terms};
+use crate::tls_alert::AlertMeaning;
 
 /// How errors speak of an API server.
 pub(super) const API_SERVER: Terms = Terms {
@@ -51,23 +52,47 @@ pub(in crate::apiserver) fn explain(failure: BoxError) -> BoxError {
 }
 
 fn explained(error: &rustls::Error) -> Option<BoxError> {
-    use AlertDescription as Alert;
     match error {
         rustls::Error::InvalidCertificate(error) => Some(Box::new(ServerCertificateError::of(error)?.clone())),
-        rustls::Error::AlertReceived(alert) => match alert {
-            Alert::BadCertificate
-            | Alert::UnsupportedCertificate
-            | Alert::CertificateRevoked
-            | Alert::CertificateExpired
-            | Alert::CertificateUnknown
-            | Alert::CertificateRequired
-            | Alert::UnknownCA => Some(Box::new(HandshakeError::ClientCertificate(*alert))),
-            Alert::HandshakeFailure | Alert::ProtocolVersion | Alert::InsufficientSecurity => {
-                Some(Box::new(HandshakeError::NothingInCommon(*alert)))
-            }
-            _ => None,
-        },
+        rustls::Error::AlertReceived(alert) => {
+            let error = match AlertMeaning::of(*alert)? {
+                AlertMeaning::ClientCertificate => HandshakeError::ClientCertificate(*alert),
+                AlertMeaning::NothingInCommon => HandshakeError::NothingInCommon(*alert),
+            };
+            Some(Box::new(error))
+        }
         rustls::Error::InvalidMessage(_) => Some(Box::new(HandshakeError::NotTls)),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_alert_is_told_with_what_to_check() {
+        use AlertDescription as Alert;
+        let (refused, in_common) = ("rejects our client certificate", "in common with this client");
+        for (alert, wanted) in [
+            (Alert::BadCertificate, Some(refused)),
+            (Alert::CertificateRequired, Some(refused)),
+            (Alert::AccessDenied, Some(refused)),
+            (Alert::DecryptError, Some(refused)),
+            (Alert::NoCertificate, Some(refused)),
+            (Alert::HandshakeFailure, Some(in_common)),
+            (Alert::InternalError, None),
+        ] {
+            let told = explained(&rustls::Error::AlertReceived(alert)).map(|error| error.to_string());
+            let is_told = told
+                .as_deref()
+                .zip(wanted)
+                .is_some_and(|(told, wanted)| told.contains(wanted));
+            assert_eq!(
+                (told.is_some(), is_told),
+                (wanted.is_some(), wanted.is_some()),
+                "{alert:?}: {told:?}"
+            );
+        }
     }
 }

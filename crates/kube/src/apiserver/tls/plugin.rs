@@ -18,6 +18,7 @@ use thiserror::Error;
 use tracing::warn;
 
 use crate::apiserver::connect_error::ConnectError;
+use crate::clock;
 use crate::objects::time_if_readable;
 
 /// How long a plugin may take that nobody answers questions of.
@@ -87,7 +88,7 @@ impl Plugin {
 
     /// Whether what is in use ends soon, as the plugin has said.
     pub fn ends_soon(&self) -> bool {
-        let ends = |expires: Timestamp| expires.duration_since(Timestamp::now()) <= EXPIRY_MARGIN;
+        let ends = |expires: Timestamp| expires.duration_since(clock::now()) <= EXPIRY_MARGIN;
         self.last.lock().expires.is_some_and(ends)
     }
 
@@ -273,6 +274,18 @@ mod tests {
         rested();
         plugin.run_again(asks(true));
         assert_eq!(given.recv().unwrap().as_deref(), Some("one"));
+    }
+
+    #[test]
+    fn what_ends_soon_is_told_by_the_one_clock() {
+        let answer = json!({"status": {"token": "one", "expirationTimestamp": "2100-01-01T00:00:00Z"}});
+        let exec = json!({"command": "echo", "args": [answer.to_string()], "interactiveMode": "Never"});
+        let (plugin, _) = Plugin::first(&serde_json::from_value(exec).unwrap()).unwrap();
+        assert!(!plugin.ends_soon());
+        clock::set_source(|| "2099-12-31T23:59:59Z".parse().ok());
+        let ends_soon = plugin.ends_soon();
+        clock::set_source(|| None);
+        assert!(ends_soon);
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! The request to the operator, and its answer.
 
+use csi_attacher_base::clock;
 use csi_attacher_model::api::names::{RELEASE_ANNOTATION, RELEASE_REFUSED_ANNOTATION, finalizer_name};
 use csi_attacher_model::decide::{ReleaseAnswer, ReleaseProof, ReleaseRequest, is_detaching, quoted};
 use csi_attacher_model::objects::{Attachment, VolumeAttachmentWire};
 use jiff::Timestamp;
 use kube::Client;
 use serde_json::json;
+use std::time::Duration;
 
 use super::direct::json_patch;
 use super::whoami;
@@ -37,32 +39,38 @@ pub(super) async fn ask(
     print_of(name, "asked the operator, waiting for its answer")?;
     let answer = follow(context, name, |seen| answer_on(seen, record, &request));
     let answer = tokio::select! {
-        answer = tokio::time::timeout(arguments.timeout, answer) => answer.ok(),
-        _ = tokio::signal::ctrl_c() => None,
+        answer = tokio::time::timeout(arguments.timeout, answer) => {
+            answer.unwrap_or_else(|_| Err(unanswered(name, Some(arguments.timeout))))
+        }
+        Ok(()) = tokio::signal::ctrl_c() => Err(unanswered(name, None)),
     };
     match answer {
-        Some(Ok(Answer::Released)) => {
+        Ok(Answer::Released) => {
             print_of(name, "released; the Event Released on it says who asked and why")?;
             Ok(EXIT_OK)
         }
-        Some(Ok(Answer::Refused(answer))) => {
+        Ok(Answer::Refused(answer)) => {
             let text = format!("refused by the operator: {}: {}", answer.reason, answer.message);
             print_of(name, &text)?;
             Ok(EXIT_REFUSED)
         }
-        Some(Err(error)) => {
+        Err(error) => {
             withdraw(&context.client, record, &value).await;
             Err(error)
         }
-        None => {
-            withdraw(&context.client, record, &value).await;
-            let what =
-                "the operator has not answered, and the request was withdrawn; go on with: kubectl attacher why va";
-            Err(PluginError::Timeout {
-                what: format!("{what} {name}"),
-                seconds: arguments.timeout.as_secs(),
-            })
-        }
+    }
+}
+
+/// That nobody has answered, within the time or before somebody interrupted the wait.
+fn unanswered(name: &str, time: Option<Duration>) -> PluginError {
+    let what = "the operator has not answered, and the request was withdrawn; go on with: kubectl attacher why va";
+    let what = format!("{what} {name}");
+    match time {
+        Some(time) => PluginError::Timeout {
+            what,
+            seconds: time.as_secs(),
+        },
+        None => PluginError::Interrupted(what),
     }
 }
 
@@ -77,7 +85,7 @@ fn request(
     ReleaseRequest {
         uid: record.uid.to_string(),
         deleted,
-        at: Timestamp::now(),
+        at: clock::now(),
         by: quoted(by),
         reason: quoted(reason),
         proof,
@@ -122,7 +130,26 @@ async fn withdraw(client: &Client, record: &Attachment, value: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::{EXIT_INTERRUPTED, EXIT_TIMEOUT};
     use crate::explain::tests::builders::{attachment, both, detaching, wire};
+
+    /// A shell that is interrupted goes by the exit code, and ends its loop.
+    #[test]
+    fn who_interrupts_the_wait_is_not_told_that_the_time_is_over() {
+        for (time, code, begins) in [
+            (
+                Some(Duration::from_secs(30)),
+                EXIT_TIMEOUT,
+                "not within 30 s: the operator",
+            ),
+            (None, EXIT_INTERRUPTED, "interrupted: the operator"),
+        ] {
+            let error = unanswered("va1", time);
+            assert_eq!(error.exit_code(), code);
+            let told = error.to_string();
+            assert!(told.starts_with(begins) && told.ends_with("why va va1"), "{told}");
+        }
+    }
 
     #[test]
     fn the_operator_reads_a_request_with_words_of_any_length() {

@@ -1,10 +1,10 @@
 //! Where nobody serves the driver: a patch by this program, on conditions.
 
+use csi_attacher_base::clock;
 use csi_attacher_model::api::names::lease_name;
 use csi_attacher_model::decide::patch::{Write, at_version};
 use csi_attacher_model::decide::{ReleaseProof, cut, plain};
 use csi_attacher_model::objects::ResourceVersion;
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
 use kube::api::PostParams;
 use kube::{Api, Client};
@@ -87,7 +87,7 @@ async fn record(client: &Client, object: &ObjectName, uid: &str, note: &str, dry
         "VolumeAttachment" => "storage.k8s.io/v1",
         _ => "v1",
     };
-    let at = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let at = clock::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let note = plain(cut(note, MAX_NOTE)).into_owned();
     let event = json!({
         "metadata": {"generateName": "kubectl-attacher-", "namespace": "default"},

@@ -435,9 +435,16 @@ fn the_prefix_of_volume_names_makes_names_of_persistent_volumes() {
 fn the_index_of_a_secret_is_that_in_the_spec() {
     let spec = serde_json::json!({
         "endpoint": "unix:///csi/csi.sock", "driverName": "csi.test",
-        "provisioning": { "secrets": [{ "namespace": "*", "names": ["a"] }, { "namespace": "BAD" }] },
+        "publishSecrets": [{ "namespace": "a", "names": ["a", "C"] }],
+        "provisioning": { "secrets": [{ "namespace": "*", "names": ["a", "B"] }, { "namespace": "BAD" }] },
     });
     let spec: AttacherConfigSpec = serde_json::from_value(spec).unwrap();
     let errors = DriverConfig::try_from(&spec).unwrap_err().to_string();
-    assert!(errors.contains("provisioning.secrets[1].namespace"), "{errors}");
+    for path in [
+        "publishSecrets[0].names[1]",
+        "provisioning.secrets[0].names[1]",
+        "provisioning.secrets[1].namespace",
+    ] {
+        assert!(errors.contains(path), "{path}: {errors}");
+    }
 }

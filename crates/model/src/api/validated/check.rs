@@ -288,18 +288,26 @@ impl Checker {
                 *known = SecretNames::All;
                 continue;
             };
-            if !(1..=rules::MAX_PUBLISH_SECRETS).contains(&names.len()) {
-                self.report(&format!("{path}.names"), SpecProblem::SecretNames);
+            if !self.secret_names(&format!("{path}.names"), names) {
                 continue;
-            }
-            for (index, name) in names.iter().enumerate() {
-                self.text(&format!("{path}.names[{index}]"), name, &rules::SECRET_NAME);
             }
             if let SecretNames::Only(known) = known {
                 known.extend(names.iter().map(|name| Box::from(name.as_str())));
             }
         }
         PublishSecrets::Listed(Arc::new(namespaces))
+    }
+
+    /// Checks the names of the Secrets of one entry; false where it has none or too many.
+    pub(super) fn secret_names(&mut self, path: &str, names: &[String]) -> bool {
+        if !(1..=rules::MAX_PUBLISH_SECRETS).contains(&names.len()) {
+            self.report(path, SpecProblem::SecretNames);
+            return false;
+        }
+        for (index, name) in names.iter().enumerate() {
+            self.text(&format!("{path}[{index}]"), name, &rules::SECRET_NAME);
+        }
+        true
     }
 
     fn tracing(&mut self, spec: &TracingSpec) -> Tracing {

@@ -114,13 +114,8 @@ impl Checker {
                 self.report(path, SpecProblem::NamesOfOwn);
                 continue;
             };
-            if !(1..=rules::MAX_PUBLISH_SECRETS).contains(&given.len()) {
-                self.report(path, SpecProblem::SecretNames);
-                continue;
-            }
-            for name in given {
-                self.text(path, name, &rules::SECRET_NAME);
-                names.insert(name.as_str().into());
+            if self.secret_names(path, given) {
+                names.extend(given.iter().map(|name| Box::from(name.as_str())));
             }
         }
         ProvisionerSecrets {

@@ -194,6 +194,14 @@ fn what_stands_around_a_secret_stays() {
     }
 }
 
+/// A number has no sign: that is no entity.
+#[test]
+fn what_is_no_entity_is_not_read_as_one() {
+    for other in ["o&#+38;rs", "o&#-38;rs", "o&#x+26;rs", "o&#;rs", "o&#x;rs"] {
+        assert_eq!(scrub(other, ["o&rs"]), other);
+    }
+}
+
 /// Programs break what is long, anywhere: `base64` at 76 characters, `openssl base64` at 64, `xxd` after two bytes.
 #[test]
 fn an_encoding_that_is_broken_into_lines_hides_nothing() {

@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::builders::{ClaimWorld, DELETED_AT, NOW, UID, world};
+use super::builders::{ClaimWorld, DELETED_AT, NOW, UID, claim_of, now, world};
 use crate::decide::ReleaseRefusal;
+use crate::provision::release_request::{ClaimRelease, judge};
 use crate::provision::{ClaimAction, Waited};
 
 fn asked(change: impl FnOnce(&mut Value)) -> ClaimWorld {
@@ -61,6 +62,15 @@ fn it_is_granted_for_this_object_and_this_deletion() {
         let is_refused = matches!(again.decide().action, ClaimAction::RefuseRelease(..));
         assert!(is_refused, "another request");
     }
+}
+
+/// As one for a VolumeAttachment: what names no UID names no object, not even one that is shown without a UID.
+#[test]
+fn a_request_without_a_uid_is_refused() {
+    let world = asked(|request| request["uid"] = json!("")).set("/metadata/uid", json!(""));
+    let judged = judge(&claim_of(&world.claim), None, now());
+    let is_refused = matches!(judged, ClaimRelease::Refused(ReleaseRefusal::OtherObject(..), _));
+    assert!(is_refused, "{judged:?}");
 }
 
 /// Nothing is let go that is wanted, was not called for, or is known.

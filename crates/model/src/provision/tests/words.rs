@@ -142,6 +142,9 @@ fn what_the_api_server_refuses_is_told() {
         assert_eq!(text.contains("patch"), status == 403, "{text}");
     }
     assert_eq!((told(500), told(503), told(429)), (None, None, None));
+    let text = event::request_refused(&ApiError::of_answer(401, "Unauthorized")).expect("told");
+    let is_told = text.contains("credentials of the operator") && !text.contains("grant") && !text.contains("webhooks");
+    assert!(is_told, "no permission is missing: {text}");
 }
 
 #[test]
