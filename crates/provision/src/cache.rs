@@ -776,9 +776,9 @@ mod tests {
         assert_eq!(found(&volume(names("gone", "gone"))), "a");
         take("a", Some("other"), ClaimPhase::Bound);
         assert_eq!(found(&volume(names("gone", "gone"))), "Unknown");
-        assert_eq!(store.0.index.read().bound.0.len(), 3);
+        assert_eq!(store.0.index.read().bound.keys().count(), 3);
         let gone = store.0.index.write().claims.get("web/a").cloned().unwrap();
         store.take_deletion(&*gone);
-        assert_eq!(store.0.index.read().bound.0.len(), 2);
+        assert_eq!(store.0.index.read().bound.keys().count(), 2);
     }
 }

@@ -55,7 +55,7 @@ fn record(drawn: Drawn, version: u64) -> Attachment {
     record.deleting = drawn.deleting.then(|| "2026-01-01T00:00:00Z".parse().unwrap());
     let finalizer = if drawn.ours { FINALIZER } else { "a/b" };
     record.finalizers = Finalizers::new([finalizer]);
-    record.detach_error = drawn.failed.then(volume_error);
+    record.detach_error = drawn.failed.then(|| volume_error().into());
     record
 }
 
