@@ -160,39 +160,6 @@ async fn a_claim_that_is_not_kept_is_told_on_the_attachment() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_claim_that_is_denied_is_told_on_the_attachment() -> Result<()> {
-    let world = World::shared().await?;
-    let driver = world.driver("policy-denied", settings()).await?;
-    let condition = format!("has(object.metadata.annotations) && '{NOTE}' in object.metadata.annotations");
-    let policy = denying(
-        "policy-denied",
-        "storage.k8s.io",
-        "volumeattachments",
-        "policy-denied-va",
-        &condition,
-    );
-    let policy = InEffect::of(&world, policy).await?;
-    let fixtures = &world.fixtures;
-    fixtures
-        .volume_attachment("policy-denied-va-probe", "nobody.test", "none", "none")
-        .await?;
-    let noted = json!({"metadata": {"annotations": {NOTE: "{}"}}});
-    let attachments: Api<VolumeAttachment> = Api::all(world.client.clone());
-    wait_effective(attachments, "policy-denied-va-probe", &noted, |answer| answer.is_err()).await?;
-    fixtures.delete::<VolumeAttachment>("policy-denied-va-probe").await?;
-
-    driver.claim("policy-denied-va").await?;
-    let error = fixtures.wait_for_attach_error("policy-denied-va").await?;
-    let message = error.message.unwrap_or_default();
-    assert!(message.starts_with("could not save VolumeAttachment: "), "{message}");
-    assert!(message.ends_with("denied request: not in this cluster"), "{message}");
-    assert!(driver.calls_for("policy-denied-va").is_empty());
-    policy.end().await?;
-    fixtures.wait_for_attached("policy-denied-va").await?;
-    Ok(())
-}
-
-#[tokio::test]
 async fn a_volume_whose_finalizer_is_put_back_says_so() -> Result<()> {
     let world = World::shared().await?;
     let driver = world.driver("putback", settings()).await?;

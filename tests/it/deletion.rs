@@ -68,25 +68,6 @@ async fn a_config_that_waits_is_served_until_the_last_volume_is_detached() -> Re
 }
 
 #[tokio::test]
-async fn a_config_changes_its_mind_about_waiting() -> Result<()> {
-    let world = World::shared().await?;
-    let driver = world
-        .driver("undecided", json!({ "deletionPolicy": "WaitForDetach" }))
-        .await?;
-    let fixtures = &world.fixtures;
-    driver.attach("undecided-va").await?;
-    wait_for_finalizer(&world, "undecided").await?;
-    fixtures.delete::<AttacherConfig>("undecided").await?;
-    driver.wait("Reconciling", "True", Some("WaitingForDetach")).await?;
-    // What is being deleted can still be changed: a person who will not wait any longer says so.
-    driver.configure(&json!({ "deletionPolicy": "Orphan" })).await?;
-    wait_for_gone(&world, "undecided").await?;
-    let kept = fixtures.get_attachment("undecided-va").await?;
-    assert_eq!(kept.finalizers(), [driver.finalizer()], "no finalizer was touched");
-    Ok(())
-}
-
-#[tokio::test]
 async fn a_config_that_waits_attaches_nothing_new() -> Result<()> {
     let world = World::shared().await?;
     let settings = json!({ "deletionPolicy": "WaitForDetach", "backoff": { "initial": "20ms", "max": "50ms" } });

@@ -5,4 +5,3 @@ mod calls;
 mod drivers;
 mod memory;
 mod server;
-mod silent;

@@ -13,17 +13,17 @@ use tonic::Code;
 
 use crate::collectors::sends_to;
 use crate::rig::operator_options;
-use crate::support::otlp::{Attribute, OtlpReceiver, ReceivedSpan};
+use crate::support::otlp::OtlpReceiver;
 use crate::support::stage::{Driver, PUBLISH_SECRET, Stage, stop};
-use crate::support::{Operator, OperatorOptions, Result, Volume};
+use crate::support::{OperatorOptions, Result, Volume};
 
 const LIMIT: Duration = Duration::from_secs(30);
 const PUBLISH: Method = Method::ControllerPublishVolume;
 const UNPUBLISH: Method = Method::ControllerUnpublishVolume;
 
-/// An operator that traces to this receiver, which speaks the given `OTEL_EXPORTER_OTLP_PROTOCOL`.
-fn traced(receiver: &OtlpReceiver, protocol: &str) -> OperatorOptions {
-    sends_to(&receiver.endpoint(), protocol)
+/// An operator that traces to this receiver.
+fn traced(receiver: &OtlpReceiver) -> OperatorOptions {
+    sends_to(&receiver.endpoint(), "grpc")
 }
 
 /// The names of one test: each has a driver, an AttacherConfig, a node, volumes and attachments of its own.
@@ -126,7 +126,7 @@ async fn live(stage: &Stage, names: Names, options: OperatorOptions) -> Result<L
 async fn a_life_is_traced_over_grpc() -> Result<()> {
     let stage = Stage::enter().await?;
     let receiver = OtlpReceiver::grpc().await;
-    let life = live(&stage, Names { prefix: "trace-grpc" }, traced(&receiver, "grpc")).await?;
+    let life = live(&stage, Names { prefix: "trace-grpc" }, traced(&receiver)).await?;
     check::check(&life, &receiver);
     Ok(())
 }
@@ -154,45 +154,4 @@ async fn without_an_endpoint_nothing_is_traced() -> Result<()> {
     let log = running.log_text();
     assert!(!log.contains("OTEL_") && !log.contains("trace_id\":\""), "{log}");
     Ok(())
-}
-
-#[tokio::test]
-async fn an_unusable_setting_costs_a_warning_and_nothing_else() -> Result<()> {
-    let stage = Stage::enter().await?;
-    let receiver = OtlpReceiver::http().await;
-    let cases = [
-        ("trace-delay", "OTEL_BSP_SCHEDULE_DELAY", "soon", true),
-        ("trace-sampler", "OTEL_TRACES_SAMPLER", "sometimes", true),
-        ("trace-endpoint", "OTEL_EXPORTER_OTLP_ENDPOINT", "not a url", false),
-    ];
-    for (prefix, variable, value, is_traced) in cases {
-        let names = Names { prefix };
-        let options = traced(&receiver, "http/protobuf").variable(variable, value);
-        let mut running = stage.operator(options).await?;
-        let driver = names.start_driver(&stage).await?;
-        names.attach(&stage, "pv").await?;
-        stop(&mut running).await?;
-
-        assert_eq!(warnings(&running, variable), 1, "{}", running.log_text());
-        assert_eq!(warnings(&running, "OTEL_"), 1, "{}", running.log_text());
-        let calls = driver.handle.calls_of(PUBLISH);
-        assert_eq!(calls.len(), 1);
-        assert_eq!(calls[0].traceparent.is_some(), is_traced);
-        let of_this_driver = |span: &ReceivedSpan| {
-            span.attributes.get("container.csi.plugin.name") == Some(&Attribute::Str(names.driver()))
-        };
-        assert_eq!(receiver.spans().iter().any(of_this_driver), is_traced);
-    }
-    for headers in receiver.requests() {
-        assert_eq!(headers["content-type"], "application/x-protobuf");
-    }
-    Ok(())
-}
-
-/// How many records of level WARN contain this text.
-fn warnings(operator: &Operator, text: &str) -> usize {
-    let log = operator.log_text();
-    log.lines()
-        .filter(|line| line.contains("\"level\":\"WARN\"") && line.contains(text))
-        .count()
 }

@@ -1,4 +1,4 @@
-//! AttacherConfigs that get in each other's way, that are suspended and deleted. Other changes are in `reload`.
+//! AttacherConfigs that are suspended and deleted. Other changes are in `reload`, and two that claim the same in `replicas::claims`.
 
 use std::time::Duration;
 
@@ -9,42 +9,11 @@ use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt;
 use serde_json::json;
 
-use crate::rig::{World, merge, merge_status, strip};
+use crate::rig::{World, merge_status};
 use crate::support::Result;
-use crate::support::operator::{apply_config, wait_condition};
 use crate::support::wait::wait_for;
 
 const LIMIT: Duration = Duration::from_secs(30);
-
-#[tokio::test]
-async fn of_two_configs_for_one_endpoint_the_older_works() -> Result<()> {
-    let world = World::shared().await?;
-    let driver = world.driver("twin-a", json!({})).await?;
-    apply_config(&world.client, "twin-b", world.spec("twin-a", &json!({}))).await?;
-    let conflict = Some("EndpointConflict");
-    let newer = wait_condition(&world.client, "twin-b", "Stalled", "True", conflict).await?;
-    let shown = format!("{:?}", newer.status);
-    assert!(shown.contains("already belongs to AttacherConfig twin-a;"), "{shown}");
-    wait_condition(&world.client, "twin-b", "Ready", "False", conflict).await?;
-    driver.wait("Ready", "True", Some("Running")).await?;
-    driver.attach("twin-1").await?;
-
-    // While the older one still finishes a call, the newer one must wait; then it takes over at once.
-    let slow = Rule::on(Method::ControllerPublishVolume).volume("twin-2");
-    driver.mock.script(slow.delay(Duration::from_secs(2)));
-    driver.claim("twin-2").await?;
-    driver.call(Method::ControllerPublishVolume, "twin-2", |_| true).await?;
-    world.fixtures.delete::<AttacherConfig>("twin-a").await?;
-    world.fixtures.wait_for_attached("twin-2").await?;
-    assert_eq!(driver.calls_for("twin-2").len(), 1);
-    // One that is stalled looks again after half a minute anyway.
-    let impatient = world.fixtures.clone().with_limit(Duration::from_secs(20));
-    driver.claim("twin-3").await?;
-    impatient.wait_for_attached("twin-3").await?;
-    wait_condition(&world.client, "twin-b", "Ready", "True", Some("Running"))
-        .await
-        .map(drop)
-}
 
 #[tokio::test]
 async fn a_suspended_driver_finishes_what_runs_and_starts_nothing() -> Result<()> {
@@ -122,25 +91,4 @@ async fn what_another_client_writes_into_the_status_does_not_stay() -> Result<()
         status.is_some_and(|status| status.holder.is_none())
     });
     gone.await.map(drop)
-}
-
-/// As long as a finalizer of somebody else keeps the object, it says so, and stands in the way of no other one.
-#[tokio::test]
-async fn a_deleted_config_that_others_keep_is_served_by_nobody() -> Result<()> {
-    let world = World::shared().await?;
-    let driver = world.driver("clung", json!({})).await?;
-    driver.attach("clung-1").await?;
-    let configs = world.fixtures.cluster::<AttacherConfig>();
-    let keep = json!({"metadata": {"finalizers": ["example.com/keep"]}});
-    merge(&configs, "clung", &keep).await?;
-    world.fixtures.delete::<AttacherConfig>("clung").await?;
-    let kept = wait_condition(&world.client, "clung", "Ready", "False", Some("Stopped")).await?;
-    let shown = format!("{:?}", kept.status);
-    assert!(shown.contains("held by finalizer example.com/keep"), "{shown}");
-
-    apply_config(&world.client, "clung-next", world.spec("clung", &json!({}))).await?;
-    wait_condition(&world.client, "clung-next", "Ready", "True", Some("Running")).await?;
-    driver.claim("clung-2").await?;
-    world.fixtures.wait_for_attached("clung-2").await?;
-    strip(&configs, "clung").await.map(drop)
 }

@@ -252,27 +252,6 @@ async fn an_answer_that_says_nothing_is_small() -> Result<()> {
     Ok(())
 }
 
-/// What a driver really says keeps its code, whatever the text is.
-#[tokio::test]
-async fn a_status_of_any_size_keeps_its_code() -> Result<()> {
-    let wild = "%00%07%1B[2J%0A%FF".repeat(2000) + &"x".repeat(40 << 10);
-    // A number that gRPC does not define is an answer as well.
-    for (status, code) in [(9, Code::FailedPrecondition), (77, Code::Unknown)] {
-        let (scratch, wild) = (scratch(), wild.clone());
-        let refuse = move |method: &str, _| {
-            method
-                .starts_with("ControllerPublish")
-                .then(|| Answer::Status(status, wild.clone()))
-        };
-        let _server = Server::start(&scratch.socket, "wild", refuse)?;
-        let client = client(&scratch.socket);
-        let error = within("Publish", publish(&client, LONG)).await?.unwrap_err();
-        assert_eq!((error.code, error.transport), (code, false));
-        assert!(error.message.len() <= 4096 && !error.message.chars().any(char::is_control));
-    }
-    Ok(())
-}
-
 /// Details that are no Base64, and a message in Latin-1: both are nothing that the library reads.
 #[tokio::test]
 async fn a_status_that_is_not_well_encoded_keeps_its_code_and_words() -> Result<()> {
@@ -325,41 +304,6 @@ async fn a_goodbye_is_a_loss() -> Result<()> {
             .unwrap()
     );
     within("the end", client.connection().lost()).await
-}
-
-/// Until the calls that still run have ended, only another call shows that the driver takes no more.
-#[tokio::test]
-async fn a_goodbye_with_calls_in_flight_is_a_loss_at_the_next_call() -> Result<()> {
-    let scratch = scratch();
-    let leave = |method: &str, _| match method {
-        "Probe" => Some(Answer::GoAway),
-        "ControllerPublishVolume" => Some(Answer::Hang),
-        _ => None,
-    };
-    let server = Server::start(&scratch.socket, "goodbye", leave)?;
-    let client = client(&scratch.socket);
-    let mut running = std::pin::pin!(publish(&client, LONG));
-    let arrived = server.called("ControllerPublishVolume", 1);
-    tokio::select! {
-        answer = &mut running => panic!("{answer:?}"),
-        arrived = within("Publish", arrived) => arrived?,
-    }
-    assert!(
-        within("Probe", client.call(&Probe, LONG, &Span::disabled()))
-            .await?
-            .unwrap()
-    );
-    let error = loop {
-        // The goodbye may still be on its way.
-        match within("GetPluginInfo", client.call(&GetPluginInfo, LONG, &Span::disabled())).await? {
-            Ok(_) => {}
-            Err(error) => break error,
-        }
-    };
-    assert_eq!((error.code, error.transport), (Code::Unavailable, true), "{error}");
-    within("the end", client.connection().lost()).await?;
-    assert!(futures::poll!(running).is_pending(), "what runs is not cut off");
-    Ok(())
 }
 
 /// Type and flags of each frame of HTTP/2 that a client has sent.

@@ -99,7 +99,7 @@ async fn provisioned(stage: &Stage, names: &Names, receiver: &OtlpReceiver) -> R
     grant(stage.cluster).await?;
     grant_nodes(stage.cluster).await?;
     release_provisioner_lease(&stage.client, IDENTITY, &names.driver()).await?;
-    let mut operator = stage.operator(traced(receiver, "grpc")).await?;
+    let mut operator = stage.operator(traced(receiver)).await?;
     let driver = names.start_driver(stage).await?;
     driver
         .handle
@@ -189,7 +189,7 @@ async fn deleted(stage: &Stage, names: &Names, receiver: &OtlpReceiver) -> Resul
 
 /// Comparisons that find something and that fail, attaches that fail for want of a Secret, settings that cannot be used.
 async fn trouble(stage: &Stage, names: &Names, receiver: &OtlpReceiver) -> Result<()> {
-    let mut operator = stage.operator(traced(receiver, "grpc")).await?;
+    let mut operator = stage.operator(traced(receiver)).await?;
     let driver = names.start_driver(stage).await?;
     stage.wait_working(names.prefix).await?;
     names.attach(stage, "here").await?;
@@ -246,7 +246,7 @@ async fn t1_every_span_and_attribute_of_the_registry_is_seen() -> Result<()> {
     let stage = Stage::enter().await?;
     let receiver = OtlpReceiver::grpc().await;
     let life = Names { prefix: "trace-all" };
-    live(&stage, life, traced(&receiver, "grpc")).await?;
+    live(&stage, life, traced(&receiver)).await?;
     trouble(
         &stage,
         &Names {
