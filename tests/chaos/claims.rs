@@ -7,14 +7,14 @@ use csi_attacher_model::api::names::RETRY_NOW_ANNOTATION;
 use csi_mock_driver::Method;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 use tonic::Code;
 
 use super::history::{Place, Step};
-use super::workers::{Done, FREE_WITHIN, Interrupted, Order, PAUSE, Worker};
+use super::workers::{Done, FREE_WITHIN, Interrupted, Order, PAUSE, Worker, if_uid};
 use super::world::{Driver, NAMESPACE, World};
 
 /// After a refusal that is final the operator waits for minutes, unless somebody asks for a retry; it counts once in 10 s.
@@ -86,16 +86,6 @@ fn short(metadata: &kube::core::ObjectMeta) -> Value {
         "name": metadata.name, "uid": metadata.uid, "deletionTimestamp": metadata.deletion_timestamp, "finalizers": metadata.finalizers,
         "annotations": metadata.annotations,
     })
-}
-
-fn if_uid(uid: &str) -> DeleteParams {
-    DeleteParams {
-        preconditions: Some(Preconditions {
-            uid: Some(uid.to_owned()),
-            resource_version: None,
-        }),
-        ..DeleteParams::default()
-    }
 }
 
 impl Driver {
@@ -199,22 +189,9 @@ impl Worker {
         let Ok(object) = serde_json::from_value::<PersistentVolumeClaim>(object) else {
             return Err(Interrupted);
         };
-        let uid = loop {
-            self.forgotten()?;
-            match claim.api.create(&PostParams::default(), &object).await {
-                Ok(made) => break made.uid(),
-                // The answer to an earlier try was lost: before the first one it was gone.
-                Err(kube::Error::Api(status)) if status.is_already_exists() => {
-                    if let Ok(made) = claim.api.get(&claim.name).await {
-                        break made.uid();
-                    }
-                }
-                Err(_) => {}
-            }
-            sleep(PAUSE).await;
-        };
+        let uid = self.create(&claim.api, &object).await?;
         let Some(claim) = &mut self.claim else { return Ok(()) };
-        (claim.uid, claim.retain) = (uid.unwrap_or_default(), retain);
+        (claim.uid, claim.retain) = (uid, retain);
         if let Some(claim) = &self.claim {
             self.claim_step(claim, Step::Create);
         }
@@ -293,26 +270,14 @@ impl Worker {
         if !claim.retain {
             self.claim_step(claim, Step::Delete);
         }
-        loop {
-            self.forgotten()?;
-            match claim.api.delete(&claim.name, &if_uid(&claim.uid)).await {
-                Ok(_) => return Ok(()),
-                Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(()),
-                Err(_) => sleep(PAUSE).await,
-            }
-        }
+        let answer = self.delete(&claim.api, &claim.name, &if_uid(&claim.uid)).await;
+        answer.map(drop)
     }
 
     async fn delete_volume(&self, name: &str) -> Done {
         let Some(claim) = &self.claim else { return Ok(()) };
-        loop {
-            self.forgotten()?;
-            match claim.volumes.delete(name, &DeleteParams::default()).await {
-                Ok(_) => return Ok(()),
-                Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(()),
-                Err(_) => sleep(PAUSE).await,
-            }
-        }
+        let answer = self.delete(&claim.volumes, name, &DeleteParams::default()).await;
+        answer.map(drop)
     }
 
     async fn wait_claim_gone(&self) -> Done {

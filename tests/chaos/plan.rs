@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-/// A kind of fault; [`KINDS`] has its name and what it does.
+/// A kind of fault; [`KINDS`] has its name and what it does. Those up to `Untrue` strike replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     Stop,
@@ -213,30 +213,10 @@ impl fmt::Display for Planned {
             choice,
         } = self;
         let whom = match kind {
-            Kind::Stop
-            | Kind::Kill
-            | Kind::Term
-            | Kind::Hole
-            | Kind::Swallow
-            | Kind::Reset
-            | Kind::Slow
-            | Kind::Untrue
-                if choice % 4 != 0 =>
-            {
-                format!(" who works for driver {driver}")
-            }
-            Kind::Stop
-            | Kind::Kill
-            | Kind::Term
-            | Kind::Hole
-            | Kind::Swallow
-            | Kind::Reset
-            | Kind::Slow
-            | Kind::Untrue => {
-                format!(" replica {replica}")
-            }
             Kind::Api | Kind::Etcd | Kind::Restore | Kind::Denied => String::new(),
-            _ => format!(" driver {driver}"),
+            _ if *kind > Kind::Untrue => format!(" driver {driver}"),
+            _ if choice % 4 != 0 => format!(" who works for driver {driver}"),
+            _ => format!(" replica {replica}"),
         };
         let (at, lasts) = (at.as_secs_f64(), lasts.as_secs_f64());
         write!(

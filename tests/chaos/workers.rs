@@ -21,6 +21,7 @@ use super::claims::{self, Claim};
 use super::history::{Place, Step, name_of};
 use super::world::{World, claim_name, is_shared, node, volume};
 use crate::support::Result;
+use crate::support::fixtures::Object;
 
 /// What was wanted has come about so long after the last fault, at the latest. What the operator itself may wait for comes first: 30 s before
 /// a PersistentVolume that was refused is saved again, and up to a minute before a watch that failed begins again.
@@ -243,6 +244,14 @@ pub fn brief(object: &VolumeAttachment) -> String {
     .to_string()
 }
 
+/// Deletes the object of this UID only.
+pub fn if_uid(uid: &str) -> DeleteParams {
+    DeleteParams::default().preconditions(Preconditions {
+        uid: Some(uid.to_owned()),
+        resource_version: None,
+    })
+}
+
 impl Worker {
     fn place(&self, node: &str) -> Place {
         let driver = self.world.drivers[self.driver].name.clone();
@@ -332,7 +341,7 @@ impl Worker {
         };
         // Somebody changes his mind.
         if let Some(node) = target.clone().filter(|_| self.random.u8(..6) == 0) {
-            if self.reach(None).await.is_ok() && self.create(&node).await.is_ok() {
+            if self.reach(None).await.is_ok() && self.attach(&node).await.is_ok() {
                 sleep(Duration::from_millis(self.random.u64(..600))).await;
                 // It is at rest only when it is detached again.
                 drop(self.reach(None).await);
@@ -371,7 +380,7 @@ impl Worker {
         if let Some(node) = target {
             self.says(&node, "attached", None);
             if self.last.is_none() {
-                self.create(&node).await?;
+                self.attach(&node).await?;
             }
             self.wait_attached().await?;
         }
@@ -379,7 +388,7 @@ impl Worker {
     }
 
     /// Makes the VolumeAttachment.
-    async fn create(&mut self, node: &str) -> Done {
+    async fn attach(&mut self, node: &str) -> Done {
         let name = attachment_name(&self.volume, node);
         let driver = &self.world.drivers[self.driver].name;
         let object = json!({
@@ -391,25 +400,47 @@ impl Worker {
             return Err(Interrupted);
         };
         self.step(node, Step::Create);
-        let made = loop {
+        let uid = self.create(&self.api, &object).await?;
+        self.last = Some(Held {
+            node: node.to_owned(),
+            uid,
+        });
+        Ok(())
+    }
+
+    /// Makes an object as soon as the API server takes it; answers its UID.
+    pub async fn create<K: Object>(&self, api: &Api<K>, object: &K) -> std::result::Result<String, Interrupted> {
+        loop {
             self.forgotten()?;
-            match self.api.create(&PostParams::default(), &object).await {
-                Ok(made) => break made,
+            match api.create(&PostParams::default(), object).await {
+                Ok(made) => return Ok(made.uid().unwrap_or_default()),
                 // The answer to an earlier try was lost: before the first one it was gone.
                 Err(kube::Error::Api(status)) if status.is_already_exists() => {
-                    if let Ok(made) = self.api.get(&name).await {
-                        break made;
+                    if let Ok(made) = api.get(&object.name_any()).await {
+                        return Ok(made.uid().unwrap_or_default());
                     }
                 }
                 Err(_) => {}
             }
             sleep(PAUSE).await;
-        };
-        self.last = Some(Held {
-            node: node.to_owned(),
-            uid: made.uid().unwrap_or_default(),
-        });
-        Ok(())
+        }
+    }
+
+    /// Deletes an object as soon as the API server takes that; answers what that answers, which is nothing where there is no such object.
+    pub async fn delete<K: Object>(
+        &self,
+        api: &Api<K>,
+        name: &str,
+        how: &DeleteParams,
+    ) -> std::result::Result<Option<K>, Interrupted> {
+        loop {
+            self.forgotten()?;
+            match api.delete(name, how).await {
+                Ok(answer) => return Ok(answer.left()),
+                Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(None),
+                Err(_) => sleep(PAUSE).await,
+            }
+        }
     }
 
     async fn wait_attached(&self) -> Done {
@@ -438,28 +469,13 @@ impl Worker {
         let Held { node, uid } = held;
         let name = attachment_name(&self.volume, node);
         let finalizer = finalizer_name(&self.world.drivers[self.driver].name);
-        let ours = DeleteParams {
-            preconditions: Some(Preconditions {
-                uid: Some(uid.clone()),
-                resource_version: None,
-            }),
-            ..DeleteParams::default()
-        };
         self.step(node, Step::Delete);
-        let carried = loop {
-            self.forgotten()?;
-            match self.api.delete(&name, &ours).await {
-                // Without a time of deletion the object was gone at once, and is shown as it was last: with a finalizer that was
-                // added during the deletion, and lost.
-                Ok(answer) => {
-                    break answer.left().is_some_and(|object| {
-                        object.metadata.deletion_timestamp.is_some() && object.finalizers().contains(&finalizer)
-                    });
-                }
-                Err(kube::Error::Api(status)) if status.is_not_found() => break false,
-                Err(_) => sleep(PAUSE).await,
-            }
-        };
+        // Without a time of deletion the object was gone at once, and is shown as it was last: with a finalizer that was added during the
+        // deletion, and lost.
+        let answer = self.delete(&self.api, &name, &if_uid(uid)).await?;
+        let carried = answer.is_some_and(|object| {
+            object.metadata.deletion_timestamp.is_some() && object.finalizers().contains(&finalizer)
+        });
         self.step(node, Step::DeleteAnswered { finalizer: carried });
         self.wait_gone(&name, uid).await?;
         self.step(node, Step::Gone);

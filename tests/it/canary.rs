@@ -1,7 +1,5 @@
 //! The values of a publish secret come out nowhere, not even when the driver puts them into its error messages.
 
-use std::time::Duration;
-
 use csi_attacher_model::api::AttacherConfig;
 use csi_mock_driver::{Method, MockDriver, MockDriverBuilder, Rule, ScriptAction, ScriptedFailure};
 use k8s_openapi::ByteString;
@@ -13,6 +11,7 @@ use serde_json::Value;
 use tonic::Code;
 
 use crate::collectors::sends_to;
+use crate::rig::LIMIT;
 use crate::support::otlp::OtlpReceiver;
 use crate::support::stage::{PUBLISH_SECRET, Stage, stop};
 use crate::support::wait::wait_for;
@@ -36,7 +35,6 @@ const DRIVER_MESSAGE: &str = "whistle-03fd66 refused for";
 pub const LOG_LEVEL: &str = "trace,h2=trace,hyper=trace,hyper_util=trace,tonic=trace,tower=trace,rustls=trace,kube_client=trace,kube_runtime=trace";
 /// What comes out of the driver's message, after one mask for each of the forms that are put before it.
 const MASKED: &str = "***stripped*** refused for ***stripped*** ***stripped***  ***stripped*** ***stripped***";
-const LIMIT: Duration = Duration::from_secs(30);
 
 /// Parts of the secret in every shape in which they could leak.
 pub struct Needles(Vec<String>);

@@ -6,18 +6,16 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt;
 use serde_json::json;
-use std::time::Duration;
 use tonic::Code;
 
 use crate::error_texts::attachments::LEAVING;
 use crate::error_texts::index::assert_indexed;
 use crate::events::event;
 use crate::insight::told;
-use crate::rig::{World, detach};
+use crate::rig::{LIMIT, World, detach};
 use crate::support::Result;
 use crate::support::wait::wait_for;
 
-const LIMIT: Duration = Duration::from_secs(30);
 const FINALIZER: &str = "attacher.csi.dev/wait-for-detach";
 
 async fn wait_for_finalizer(world: &World, name: &str) -> Result<()> {

@@ -1,12 +1,10 @@
 //! T5: a collector that accepts connections and never answers: no attach waits for it, and what cannot be exported is counted.
 
-use std::time::Duration;
-
 use futures::future::try_join_all;
 use serde_json::json;
 
 use crate::collectors::{sends_to, spans, until_spans};
-use crate::rig::{Driver, World};
+use crate::rig::{Driver, LIMIT, World};
 use crate::support::otlp::OtlpReceiver;
 use crate::support::stage::stop;
 use crate::support::{OperatorOptions, Result};
@@ -15,8 +13,6 @@ use crate::support::{OperatorOptions, Result};
 const VOLUMES: usize = 100;
 /// How long one export may take, in milliseconds: longer than any wait of a test. Whatever waits for the end of one never ends.
 const EXPORT_TIMEOUT: &str = "3600000";
-/// The end of the operator is waited for no longer than this.
-const LIMIT: Duration = Duration::from_secs(30);
 
 /// An operator that gives up no export while the test runs.
 fn patient(receiver: &OtlpReceiver, protocol: &str) -> OperatorOptions {

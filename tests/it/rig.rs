@@ -21,7 +21,7 @@ use crate::provision_topology::grant_nodes;
 use crate::support::operator::{Operator, OperatorOptions, grant_provisioning};
 use crate::support::{ControlPlane, Error, Fixtures, Options, Refusals, Result};
 
-pub use driver::Driver;
+pub use driver::{Driver, condition};
 pub use edit::{delete_volume, detach, merge, merge_status, strip};
 pub use leases::{held, host, leads, renewals, stands_by};
 pub use record::{VERSION, VOLUME_UID, assert_steps};

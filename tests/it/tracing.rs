@@ -4,8 +4,6 @@ mod all;
 mod check;
 mod tree;
 
-use std::time::Duration;
-
 use csi_attacher_model::api::names::finalizer_name;
 use csi_mock_driver::{CallRecord, Method, MockDriver, Rule};
 use k8s_openapi::api::core::v1::PersistentVolume;
@@ -17,7 +15,6 @@ use crate::support::otlp::OtlpReceiver;
 use crate::support::stage::{Driver, PUBLISH_SECRET, Stage, stop};
 use crate::support::{OperatorOptions, Result, Volume};
 
-const LIMIT: Duration = Duration::from_secs(30);
 const PUBLISH: Method = Method::ControllerPublishVolume;
 const UNPUBLISH: Method = Method::ControllerUnpublishVolume;
 

@@ -9,11 +9,9 @@ use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt;
 use serde_json::json;
 
-use crate::rig::{World, merge_status};
+use crate::rig::{LIMIT, World, merge_status};
 use crate::support::Result;
 use crate::support::wait::wait_for;
-
-const LIMIT: Duration = Duration::from_secs(30);
 
 #[tokio::test]
 async fn a_suspended_driver_finishes_what_runs_and_starts_nothing() -> Result<()> {

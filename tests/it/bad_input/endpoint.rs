@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::time::Duration;
 
-use csi_attacher_model::api::AttacherConfig;
 use csi_mock_driver::{Method, Rule};
 use futures::future::try_join_all;
 use serde_json::json;
@@ -13,8 +12,8 @@ use tokio::task::JoinHandle;
 
 use crate::error_texts::configs::{NAME_MISMATCH, REFUSED, SOCKET_MISSING};
 use crate::error_texts::index::assert_indexed;
-use crate::rig::{World, within};
-use crate::support::operator::{apply_config, wait_condition};
+use crate::rig::{World, condition, within};
+use crate::support::operator::apply_config;
 use crate::support::{Result, Volume};
 
 /// What something that is no driver does with a connection.
@@ -40,15 +39,6 @@ fn listen(socket: &Path, answer: Answer) -> Result<JoinHandle<()>> {
     }))
 }
 
-fn message(config: &AttacherConfig, kind: &str) -> String {
-    let conditions = config.status.as_ref().map(|status| status.conditions.as_slice());
-    let found = conditions
-        .unwrap_or_default()
-        .iter()
-        .find(|condition| condition.type_ == kind);
-    found.map(|condition| condition.message.clone()).unwrap_or_default()
-}
-
 #[tokio::test]
 async fn each_kind_of_wrong_endpoint_is_told_and_the_others_work_meanwhile() -> Result<()> {
     let world = World::shared().await?;
@@ -72,8 +62,7 @@ async fn each_kind_of_wrong_endpoint_is_told_and_the_others_work_meanwhile() -> 
     let told = cases.map(async |(short, reason)| {
         let spec = world.spec(short, &json!({ "timeouts": { "probe": "400ms" } }));
         apply_config(&world.client, short, spec).await?;
-        let config = wait_condition(&world.client, short, "DriverReachable", "False", Some(reason)).await?;
-        let text = message(&config, "DriverReachable");
+        let text = condition(&world, short, "DriverReachable", "False", reason).await?;
         assert!(text.ends_with("; retrying every 1 s"), "{short}: {text}");
         if reason != "Timeout" {
             let path = world.socket(short).display().to_string();
@@ -84,7 +73,7 @@ async fn each_kind_of_wrong_endpoint_is_told_and_the_others_work_meanwhile() -> 
             "ConnectionRefused" => assert_indexed(REFUSED, &text),
             _ => {}
         }
-        wait_condition(&world.client, short, "Ready", "False", Some("DriverUnreachable")).await
+        condition(&world, short, "Ready", "False", "DriverUnreachable").await
     });
     try_join_all(told).await?;
     good.attach("ep-good-va").await?;
@@ -98,8 +87,7 @@ async fn each_kind_of_wrong_endpoint_is_told_and_the_others_work_meanwhile() -> 
 async fn a_socket_that_appears_later_is_taken_up_with_what_waits() -> Result<()> {
     let world = World::shared().await?;
     apply_config(&world.client, "late", world.spec("late", &json!({}))).await?;
-    let missing = Some("SocketMissing");
-    wait_condition(&world.client, "late", "DriverReachable", "False", missing).await?;
+    condition(&world, "late", "DriverReachable", "False", "SocketMissing").await?;
     let fixtures = &world.fixtures;
     let volume = Volume::new("late-pv", "late.csi.test", "late-pv");
     fixtures.persistent_volume(&volume).await?;
@@ -139,8 +127,7 @@ async fn a_driver_of_another_name_is_not_worked_with_until_it_is_mended() -> Res
         .await?;
     driver.claim("named-va").await?;
     driver.configure(&json!({ "driverName": driver.name })).await?;
-    let config = wait_condition(&world.client, "named", "Stalled", "True", Some("DriverNameMismatch")).await?;
-    let text = message(&config, "Stalled");
+    let text = condition(&world, "named", "Stalled", "True", "DriverNameMismatch").await?;
     for part in ["\"wrong.csi.test\"", "\"named.csi.test\"", "spec.driverName"] {
         assert!(text.contains(part), "{text}");
     }

@@ -85,19 +85,13 @@ async fn what_is_wrong_with_volume_node_and_secret_is_on_the_attachment() -> Res
     driver.shows("text-dying", VOLUME_DELETING).await?;
     strip(&volumes, "text-dying").await?;
 
-    fixtures.persistent_volume(&driver.volume("text-no-node")).await?;
-    let name = "text-no-node";
-    fixtures
-        .volume_attachment(name, &driver.name, name, "text-no-such-node")
-        .await?;
-    driver.shows(name, NODE_NOT_FOUND).await?;
+    driver.claim_at("text-no-node", "text-no-such-node").await?;
+    driver.shows("text-no-node", NODE_NOT_FOUND).await?;
 
     let node = "text-other-node";
     fixtures.csi_node(node, "text-other.csi.test", "id").await?;
-    fixtures.persistent_volume(&driver.volume("text-no-plugin")).await?;
-    let name = "text-no-plugin";
-    fixtures.volume_attachment(name, &driver.name, name, node).await?;
-    driver.shows(name, DRIVER_NOT_ON_NODE).await?;
+    driver.claim_at("text-no-plugin", node).await?;
+    driver.shows("text-no-plugin", DRIVER_NOT_ON_NODE).await?;
 
     let volume = Volume::new("text-foreign", "text-other.csi.test", "text-foreign");
     fixtures.persistent_volume(&volume).await?;

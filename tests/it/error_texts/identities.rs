@@ -64,10 +64,8 @@ async fn what_is_blank_is_not_sent() -> Result<()> {
     let fixtures = &world.fixtures;
     let node = "text-blank-id";
     fixtures.csi_node(node, &driver.name, " ").await?;
-    fixtures.persistent_volume(&driver.volume("text-blank-node")).await?;
-    let name = "text-blank-node";
-    fixtures.volume_attachment(name, &driver.name, name, node).await?;
-    let error = fixtures.wait_for_attach_error(name).await?;
+    driver.claim_at("text-blank-node", node).await?;
+    let error = fixtures.wait_for_attach_error("text-blank-node").await?;
     assert_indexed(BLANK_NODE_ID, &error.message.unwrap_or_default());
 
     let volume = Volume::new("text-blank-handle", &driver.name, " ");

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use csi_attacher_csi::{
-    CallError, ControllerPublishVolume, ControllerUnpublishVolume, CsiClient, DriverConnection, GetPluginInfo, Probe,
+    Call, CallError, ControllerPublishVolume, ControllerUnpublishVolume, CsiClient, DriverConnection, GetPluginInfo,
+    Probe,
 };
 use csi_attacher_model::api::validated::Endpoint;
 use csi_attacher_model::decide::{AccessMode, Capability, PublishRequest, VolumeAccessType, VolumeOnNode, is_final};
@@ -30,23 +31,35 @@ use crate::support::{Result, http2};
 const SHORT: Duration = Duration::from_millis(400);
 const LONG: Duration = Duration::from_secs(20);
 
-fn client(socket: &std::path::Path) -> CsiClient {
-    let connection = DriverConnection::new(&Endpoint::Unix(socket.to_owned()));
-    CsiClient::new(connection, Metrics::default())
-}
-
+/// Where a driver may listen, in a folder of its own.
 struct Scratch {
     _folder: tempfile::TempDir,
     socket: PathBuf,
 }
 
-fn scratch() -> Scratch {
-    let folder = tempfile::tempdir().unwrap();
-    let socket = folder.path().join("csi.sock");
-    Scratch {
-        _folder: folder,
-        socket,
+impl Scratch {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("csi.sock");
+        Self {
+            _folder: folder,
+            socket,
+        }
     }
+
+    fn client(&self) -> CsiClient {
+        let connection = DriverConnection::new(&Endpoint::Unix(self.socket.clone()));
+        CsiClient::new(connection, Metrics::default())
+    }
+}
+
+/// What a call comes to, which ends in time.
+async fn ask<C: Call>(
+    client: &CsiClient,
+    call: &C,
+    deadline: Duration,
+) -> Result<std::result::Result<C::Answer, CallError>> {
+    within(C::PATH, client.call(call, deadline, &Span::disabled())).await
 }
 
 async fn publish(client: &CsiClient, deadline: Duration) -> std::result::Result<StringMap, CallError> {
@@ -81,23 +94,21 @@ fn assert_deadline(started: Instant, error: &CallError) {
 
 #[tokio::test]
 async fn the_deadline_covers_an_answer_that_drips() -> Result<()> {
-    let scratch = scratch();
+    let scratch = Scratch::new();
     let drip = |method: &str, _| (method == "Probe").then(|| Answer::Http(dripping(Duration::from_millis(20))));
     let _server = Server::start(&scratch.socket, "drip", drip)?;
-    let client = client(&scratch.socket);
+    let client = scratch.client();
     let started = Instant::now();
-    let error = within("Probe", client.call(&Probe, SHORT, &Span::disabled()))
-        .await?
-        .unwrap_err();
+    let error = ask(&client, &Probe, SHORT).await?.unwrap_err();
     assert_deadline(started, &error);
     // The call is over; the connection is not.
-    let info = within("GetPluginInfo", client.call(&GetPluginInfo, LONG, &Span::disabled())).await?;
+    let info = ask(&client, &GetPluginInfo, LONG).await?;
     assert_eq!(info.unwrap().name, "drip");
     Ok(())
 }
 
 /// SETTINGS, then the beginning of an answer's headers, then their continuation without end.
-async fn headers_without_end(mut io: tokio::net::UnixStream, pause: Duration) {
+async fn headers_without_end(mut io: UnixStream, pause: Duration) {
     let frame = |kind: u8, flags: u8, stream: u8, payload: &[u8]| {
         let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
         [&length[1..], &[kind, flags, 0, 0, 0, stream], payload].concat()
@@ -123,25 +134,21 @@ async fn headers_without_end(mut io: tokio::net::UnixStream, pause: Duration) {
 
 #[tokio::test]
 async fn the_deadline_covers_headers_that_do_not_end() -> Result<()> {
-    let scratch = scratch();
+    let scratch = Scratch::new();
     let _server = by_hand(&scratch.socket, |io| headers_without_end(io, Duration::from_millis(50)))?;
-    let client = client(&scratch.socket);
+    let client = scratch.client();
     let started = Instant::now();
-    let error = within("Probe", client.call(&Probe, SHORT, &Span::disabled()))
-        .await?
-        .unwrap_err();
+    let error = ask(&client, &Probe, SHORT).await?.unwrap_err();
     assert_deadline(started, &error);
     Ok(())
 }
 
 #[tokio::test]
 async fn headers_that_flood_end_the_connection() -> Result<()> {
-    let scratch = scratch();
+    let scratch = Scratch::new();
     let _server = by_hand(&scratch.socket, |io| headers_without_end(io, Duration::ZERO))?;
-    let client = client(&scratch.socket);
-    let error = within("Probe", client.call(&Probe, LONG, &Span::disabled()))
-        .await?
-        .unwrap_err();
+    let client = scratch.client();
+    let error = ask(&client, &Probe, LONG).await?.unwrap_err();
     assert_eq!((error.code, error.transport), (Code::Unavailable, true), "{error}");
     Ok(())
 }
@@ -149,7 +156,7 @@ async fn headers_that_flood_end_the_connection() -> Result<()> {
 /// A driver with one call at a time makes the others queue; their time runs.
 #[tokio::test]
 async fn the_deadline_covers_waiting_for_ones_turn() -> Result<()> {
-    let scratch = scratch();
+    let scratch = Scratch::new();
     // SETTINGS with MAX_CONCURRENT_STREAMS = 1, and never an answer.
     let one_at_a_time = [0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 1];
     let _server = by_hand(&scratch.socket, move |mut io| async move {
@@ -157,14 +164,29 @@ async fn the_deadline_covers_waiting_for_ones_turn() -> Result<()> {
         let mut sink = tokio::io::sink();
         drop(tokio::io::copy(&mut io, &mut sink).await);
     })?;
-    let client = client(&scratch.socket);
+    let client = scratch.client();
     let started = Instant::now();
-    let quiet = Span::disabled();
-    let calls = (0..3).map(|_| client.call(&Probe, SHORT, &quiet));
-    for answer in within("three calls", futures::future::join_all(calls)).await? {
-        assert_deadline(started, &answer.unwrap_err());
+    let calls = (0..3).map(|_| ask(&client, &Probe, SHORT));
+    for answer in futures::future::join_all(calls).await {
+        assert_deadline(started, &answer?.unwrap_err());
     }
     Ok(())
+}
+
+fn many_elements() -> Answer {
+    let context = (0..70_000).map(|key| (key.to_string(), String::new()));
+    let publish_context = context.collect();
+    Answer::Bytes(v1::ControllerPublishVolumeResponse { publish_context }.encode_to_vec())
+}
+
+fn page() -> Answer {
+    let page = Frame::data(Bytes::from_static(b"<html>"));
+    Answer::Http(answer("text/html", stream::iter([page])))
+}
+
+fn unpublish() -> ControllerUnpublishVolume<'static> {
+    let place = VolumeOnNode::new("v", "n").unwrap();
+    ControllerUnpublishVolume { place, secrets: None }
 }
 
 #[tokio::test]
@@ -173,15 +195,7 @@ async fn what_cannot_be_read_leaves_the_outcome_open() -> Result<()> {
     let cases: [(&str, Make, bool); 7] = [
         ("garbage", || Answer::Bytes(vec![0xff; 64]), false),
         ("larger than what is read", || Answer::Http(large(5 << 20)), false),
-        (
-            "more elements than are decoded",
-            || {
-                let context = (0..70_000).map(|key| (key.to_string(), String::new()));
-                let publish_context = context.collect();
-                Answer::Bytes(v1::ControllerPublishVolumeResponse { publish_context }.encode_to_vec())
-            },
-            false,
-        ),
+        ("more elements than are decoded", many_elements, false),
         ("no message", || Answer::Status(0, String::new()), false),
         (
             "no status",
@@ -193,22 +207,13 @@ async fn what_cannot_be_read_leaves_the_outcome_open() -> Result<()> {
             || Answer::Http(grpc(stream::iter([Frame::data(framed(&[1; 9]).slice(..8))]))),
             false,
         ),
-        (
-            "does not speak gRPC",
-            || {
-                Answer::Http(answer(
-                    "text/html",
-                    stream::iter([Frame::data(Bytes::from_static(b"<html>"))]),
-                ))
-            },
-            true,
-        ),
+        ("does not speak gRPC", page, true),
     ];
     for (name, make, transport) in cases {
-        let scratch = scratch();
+        let scratch = Scratch::new();
         let publishes = move |method: &str, _| method.starts_with("ControllerPublish").then(make);
         let _server = Server::start(&scratch.socket, "unreadable", publishes)?;
-        let client = client(&scratch.socket);
+        let client = scratch.client();
         let error = within(name, publish(&client, LONG)).await?.unwrap_err();
         assert_eq!(
             (error.code, error.transport),
@@ -216,12 +221,9 @@ async fn what_cannot_be_read_leaves_the_outcome_open() -> Result<()> {
             "{name}: {error}"
         );
         assert!(!is_final(error.code.into()), "{name}: the volume may be at the node");
-        let info = within(name, client.call(&GetPluginInfo, LONG, &Span::disabled())).await?;
+        let info = ask(&client, &GetPluginInfo, LONG).await?;
         assert_eq!(info.unwrap().name, "unreadable", "{name}: the connection stands");
-        let place = VolumeOnNode::new("v", "n").unwrap();
-        let quiet = Span::disabled();
-        let call = ControllerUnpublishVolume { place, secrets: None };
-        within(name, client.call(&call, LONG, &quiet)).await?.unwrap();
+        ask(&client, &unpublish(), LONG).await?.unwrap();
     }
     Ok(())
 }
@@ -229,7 +231,7 @@ async fn what_cannot_be_read_leaves_the_outcome_open() -> Result<()> {
 /// An answer that says nothing may be small only, whatever is in it.
 #[tokio::test]
 async fn an_answer_that_says_nothing_is_small() -> Result<()> {
-    let scratch = scratch();
+    let scratch = Scratch::new();
     // One text in a field that no answer has.
     let padded = |bytes: usize| v1::DeleteVolumeRequest {
         volume_id: "x".repeat(bytes),
@@ -240,13 +242,9 @@ async fn an_answer_that_says_nothing_is_small() -> Result<()> {
         (method == "ControllerUnpublishVolume").then(|| Answer::Bytes(padded(bytes).encode_to_vec()))
     };
     let _server = Server::start(&scratch.socket, "padded", unpublishes)?;
-    let client = client(&scratch.socket);
-    let place = VolumeOnNode::new("v", "n").unwrap();
-    let (call, quiet) = (ControllerUnpublishVolume { place, secrets: None }, Span::disabled());
-    let small = within("a small answer", client.call(&call, LONG, &quiet)).await?;
-    small.unwrap();
-    let large = within("a large one", client.call(&call, LONG, &quiet)).await?;
-    let error = large.unwrap_err();
+    let client = scratch.client();
+    ask(&client, &unpublish(), LONG).await?.expect("it is small");
+    let error = ask(&client, &unpublish(), LONG).await?.unwrap_err();
     assert!(error.message.contains("too large"), "{error}");
     assert!(!is_final(error.code.into()), "{error}");
     Ok(())
@@ -266,7 +264,7 @@ async fn a_status_that_is_not_well_encoded_keeps_its_code_and_words() -> Result<
         headers
     };
     for with_headers in [false, true] {
-        let scratch = scratch();
+        let scratch = Scratch::new();
         let refuse = move |method: &str, _| {
             let is_refused = method.starts_with("ControllerPublish") || method == "Probe";
             is_refused.then(|| {
@@ -281,11 +279,11 @@ async fn a_status_that_is_not_well_encoded_keeps_its_code_and_words() -> Result<
             })
         };
         let _server = Server::start(&scratch.socket, "wrong", refuse)?;
-        let client = client(&scratch.socket);
+        let client = scratch.client();
         let error = within("Publish", publish(&client, LONG)).await?.unwrap_err();
         assert_eq!((error.code, error.transport), (Code::FailedPrecondition, false));
         assert!(error.message.contains("d\u{FFFD}tach\u{FFFD}: volume busy"), "{error}");
-        let probe = within("Probe", client.call(&Probe, LONG, &Span::disabled())).await?;
+        let probe = ask(&client, &Probe, LONG).await?;
         assert_eq!(probe.unwrap_err().code, Code::FailedPrecondition);
     }
     Ok(())
@@ -294,15 +292,11 @@ async fn a_status_that_is_not_well_encoded_keeps_its_code_and_words() -> Result<
 /// A driver that says goodbye is left, and what it answers before it goes counts.
 #[tokio::test]
 async fn a_goodbye_is_a_loss() -> Result<()> {
-    let scratch = scratch();
+    let scratch = Scratch::new();
     let leave = |method: &str, _| (method == "Probe").then_some(Answer::GoAway);
     let _server = Server::start(&scratch.socket, "goodbye", leave)?;
-    let client = client(&scratch.socket);
-    assert!(
-        within("Probe", client.call(&Probe, LONG, &Span::disabled()))
-            .await?
-            .unwrap()
-    );
+    let client = scratch.client();
+    assert!(ask(&client, &Probe, LONG).await?.unwrap());
     within("the end", client.connection().lost()).await
 }
 
@@ -333,18 +327,14 @@ async fn relay(listener: UnixListener, driver: PathBuf, frames: Frames) -> std::
 #[tokio::test]
 async fn an_idle_connection_stays() -> Result<()> {
     use csi_mock_driver::MockDriver;
-    let scratch = scratch();
+    let scratch = Scratch::new();
     let own = scratch.socket.with_extension("driver");
     let driver = MockDriver::builder("idle").start(&own).await.unwrap();
     let frames = Frames::default();
     let listener = UnixListener::bind(&scratch.socket).unwrap();
     let _relay = AbortOnDropHandle::new(tokio::spawn(relay(listener, own, frames.clone())));
-    let client = client(&scratch.socket);
-    assert!(
-        within("Probe", client.call(&Probe, LONG, &Span::disabled()))
-            .await?
-            .unwrap()
-    );
+    let client = scratch.client();
+    assert!(ask(&client, &Probe, LONG).await?.unwrap());
     let first = std::mem::take(&mut *frames.lock());
     assert!(
         first.iter().any(|(kind, _)| *kind == http2::HEADERS),
@@ -355,11 +345,7 @@ async fn an_idle_connection_stays() -> Result<()> {
     tokio::time::advance(Duration::from_hours(2)).await;
     tokio::time::resume();
     // What was sent for the time before the call comes before it.
-    assert!(
-        within("Probe", client.call(&Probe, LONG, &Span::disabled()))
-            .await?
-            .unwrap()
-    );
+    assert!(ask(&client, &Probe, LONG).await?.unwrap());
     let since = frames.lock().clone();
     let pings = since
         .iter()

@@ -17,8 +17,8 @@ use tonic::Code;
 
 use super::server::{Answer, Server};
 use crate::events::event;
-use crate::rig::{LIMIT, World, operator_options, within};
-use crate::support::operator::{IDENTITY, apply_config, release_lease, wait_condition};
+use crate::rig::{LIMIT, World, condition, operator_options, within};
+use crate::support::operator::{IDENTITY, apply_config, release_lease};
 use crate::support::wait::wait_for;
 use crate::support::{Error, Result, Volume};
 
@@ -79,14 +79,6 @@ async fn claim(world: &World, short: &str, name: &str) -> Result<VolumeAttachmen
         .await
 }
 
-/// Waits for a condition, and answers its message.
-async fn message(world: &World, short: &str, kind: &str, status: &str, reason: &str) -> Result<String> {
-    let config = wait_condition(&world.client, short, kind, status, Some(reason)).await?;
-    let conditions = config.status.map(|status| status.conditions).unwrap_or_default();
-    let found = conditions.into_iter().find(|condition| condition.type_ == kind);
-    Ok(found.map(|condition| condition.message).unwrap_or_default())
-}
-
 /// Waits until the last comparison with ListVolumes failed, and answers over what.
 async fn sync_error(world: &World, short: &str) -> Result<String> {
     let error = |config: &AttacherConfig| config.status.as_ref()?.last_reconcile_sync.as_ref()?.error.clone();
@@ -115,7 +107,7 @@ async fn who_hangs_is_told_and_alone() -> Result<()> {
             (called == method).then_some(Answer::Hang)
         })
         .await?;
-        let text = message(&world, short, "DriverReachable", "False", "Timeout").await?;
+        let text = condition(&world, short, "DriverReachable", "False", "Timeout").await?;
         assert!(text.contains("no answer from the driver within 0.4 s"), "{text}");
         good.attach(&format!("{short}-beside")).await?;
     }
@@ -129,7 +121,7 @@ async fn who_hangs_is_told_and_alone() -> Result<()> {
     claim(&world, "hang-work", "hang-work-va").await?;
     let error = world.fixtures.wait_for_attach_error("hang-work-va").await?;
     assert_eq!(error.error_code, Some(Code::DeadlineExceeded as i32), "{error:?}");
-    let text = message(&world, "hang-work", "AttachmentsHealthy", "False", "AttachmentsFailing").await?;
+    let text = condition(&world, "hang-work", "AttachmentsHealthy", "False", "AttachmentsFailing").await?;
     assert!(
         text.contains("hang-work-va") && text.contains("DeadlineExceeded"),
         "{text}"
@@ -156,7 +148,7 @@ async fn a_flood_of_errors_stays_with_its_driver() -> Result<()> {
         .script(Rule::on(Method::ControllerPublishVolume).fail(Code::Internal, "no\tno\u{7}no"));
     let names: Vec<String> = (0..20).map(|index| format!("flood-{index}")).collect();
     try_join_all(names.iter().map(|name| flood.claim(name))).await?;
-    let text = message(&world, "flood", "AttachmentsHealthy", "False", "AttachmentsFailing").await?;
+    let text = condition(&world, "flood", "AttachmentsHealthy", "False", "AttachmentsFailing").await?;
     assert!(text.contains("code = Internal desc = no no"), "{text}");
     for index in 0..5 {
         good.attach(&format!("flood-beside-{index}")).await?;
@@ -190,12 +182,7 @@ async fn a_driver_that_comes_back_under_another_name_is_another() -> Result<()> 
     })
     .await?;
     // What the old name has is not the business of the new one.
-    fixtures
-        .persistent_volume(&Volume::new("renamed-old", &driver.name, "renamed-old"))
-        .await?;
-    fixtures
-        .volume_attachment("renamed-old", &driver.name, "renamed-old", "renamed-both")
-        .await?;
+    driver.claim_at("renamed-old", "renamed-both").await?;
     fixtures
         .persistent_volume(&Volume::new("renamed-new", next, "renamed-new"))
         .await?;
@@ -243,7 +230,7 @@ async fn a_driver_of_many_names_gets_few_leases_and_series() -> Result<()> {
     })
     .await?;
     within("a fourth name", server.called("GetPluginInfo", 4)).await?;
-    let text = message(&world, "names", "Stalled", "True", "DriverNameMismatch").await?;
+    let text = condition(&world, "names", "Stalled", "True", "DriverNameMismatch").await?;
     assert!(
         text.contains("spec.driverName") && text.contains("after it had 3 other names"),
         "{text}"

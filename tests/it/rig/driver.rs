@@ -87,6 +87,14 @@ impl World {
     }
 }
 
+/// Waits for a condition of an AttacherConfig, and answers its message.
+pub async fn condition(world: &World, config: &str, kind: &str, status: &str, reason: &str) -> Result<String> {
+    let config = wait_condition(&world.client, config, kind, status, Some(reason)).await?;
+    let conditions = config.status.map(|status| status.conditions).unwrap_or_default();
+    let found = conditions.into_iter().find(|condition| condition.type_ == kind);
+    Ok(found.map(|condition| condition.message).unwrap_or_default())
+}
+
 impl Driver<'_> {
     /// The finalizer of the driver, as the protocol of the external-attacher derives it.
     pub fn finalizer(&self) -> String {
@@ -148,8 +156,14 @@ impl Driver<'_> {
 
     /// Makes a volume and a VolumeAttachment, both of that name; does not wait until it is attached.
     pub async fn claim(&self, name: &str) -> Result<VolumeAttachment> {
-        self.world.fixtures.persistent_volume(&self.volume(name)).await?;
-        self.attachment(name, name).await
+        self.claim_at(name, &self.node()).await
+    }
+
+    /// The same on another node.
+    pub async fn claim_at(&self, name: &str, node: &str) -> Result<VolumeAttachment> {
+        let fixtures = &self.world.fixtures;
+        fixtures.persistent_volume(&self.volume(name)).await?;
+        fixtures.volume_attachment(name, &self.name, name, node).await
     }
 
     /// Makes a volume and a VolumeAttachment, both of that name, and waits until it is attached.

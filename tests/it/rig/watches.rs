@@ -61,8 +61,7 @@ impl Driver<'_> {
     async fn attached_as(&self, node: &str, number: usize) -> Result<String> {
         let fixtures = &self.world.fixtures;
         let name = format!("{node}-{number}");
-        fixtures.persistent_volume(&self.volume(&name)).await?;
-        fixtures.volume_attachment(&name, &self.name, &name, node).await?;
+        self.claim_at(&name, node).await?;
         fixtures.wait_for_attached(&name).await?;
         let called = self
             .call(Method::ControllerPublishVolume, &name, |call| call.code.is_some())

@@ -7,11 +7,11 @@ use kube::Api;
 use serde_json::{Value, json};
 use tonic::Code;
 
-use super::{LIMIT, Names, live, traced};
+use super::{Names, live, traced};
 use crate::provision::grant;
 use crate::provision_topology::grant_nodes;
 use crate::registry::{assert_conform, unseen};
-use crate::rig::merge_status;
+use crate::rig::{LIMIT, merge_status};
 use crate::support::operator::{IDENTITY, apply_config, release_provisioner_lease, wait_condition};
 use crate::support::otlp::{Attribute, OtlpReceiver, ReceivedSpan};
 use crate::support::stage::{PUBLISH_SECRET, Stage, stop};

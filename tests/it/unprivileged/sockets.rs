@@ -8,9 +8,8 @@ use serde_json::json;
 
 use super::{Rig, USER, mode};
 use crate::events::event;
-use crate::rig::Driver;
+use crate::rig::{Driver, condition};
 use crate::support::Result;
-use crate::support::operator::wait_condition;
 
 /// Configures a driver whose socket cannot be opened, and looks what is told of it, in the condition, the event and the log.
 async fn refused(rig: &Rig, driver: &Driver<'_>, parts: &[&str]) -> Result<()> {
@@ -26,10 +25,7 @@ async fn refused(rig: &Rig, driver: &Driver<'_>, parts: &[&str]) -> Result<()> {
 }
 
 async fn told(rig: &Rig, name: &str, socket: &Path, reason: &str, parts: &[&str]) -> Result<()> {
-    let config = wait_condition(&rig.world.client, name, "DriverReachable", "False", Some(reason)).await?;
-    let conditions = config.status.map(|status| status.conditions).unwrap_or_default();
-    let reachable = conditions.iter().find(|condition| condition.type_ == "DriverReachable");
-    let message = reachable.map(|condition| condition.message.clone()).unwrap_or_default();
+    let message = condition(&rig.world, name, "DriverReachable", "False", reason).await?;
     let event = event(&rig.world, "AttacherConfig", name, "DriverUnreachable", reason).await?;
     let event = event.message.unwrap_or_default();
     let log = rig.operator.log_text();
@@ -138,8 +134,7 @@ async fn behind_a_directory(rig: &Rig) -> Result<()> {
     }
     mode(&closed, 0o755)?;
     // Another reason is told at once, though the same kind of event was written a moment ago.
-    let missing = Some("SocketMissing");
-    wait_condition(&rig.world.client, "behind", "DriverReachable", "False", missing).await?;
+    condition(&rig.world, "behind", "DriverReachable", "False", "SocketMissing").await?;
     event(
         &rig.world,
         "AttacherConfig",

@@ -286,24 +286,15 @@ impl Core {
     }
 
     fn check_publish(&mut self, state: &State, at: At, place: u8, read_only: bool) {
-        let place = self.universe.at(place);
-        let here = (place.volume_id.to_owned(), place.node_id.to_owned());
-        let attachments = self.setting.slots_of(Kind::Attachment);
-        let claimed: Vec<u8> = attachments
-            .filter(|slot| {
-                let object = state.objects[usize::from(*slot)];
-                object != NONE && {
-                    let facts = &self.universe.object(object).facts;
-                    facts.ours && (facts.claim.as_ref() == Some(&here) || facts.former.contains(&here))
-                }
-            })
-            .collect();
+        let here = self.universe.here(place);
+        let claimed = self.attachments(state).filter(|(_, facts)| facts.holds(&here));
+        let claimed: Vec<u8> = claimed.map(|(slot, _)| slot).collect();
         if claimed.is_empty() {
             self.violated(CLAIMED_FIRST);
         }
         let protected = |slot: &u8| {
-            let volume = state.objects[usize::from(self.setting.needs(*slot, Kind::Volume))];
-            volume != NONE && self.universe.object(volume).facts.ours
+            let volume = self.facts(state, self.setting.needs(*slot, Kind::Volume));
+            volume.is_some_and(|volume| volume.ours)
         };
         if !claimed.is_empty() && !claimed.iter().all(protected) && !self.is_unprotected() {
             self.violated(PROTECTED_FIRST);
@@ -326,8 +317,7 @@ impl Core {
     }
 
     fn check_unpublish(&mut self, state: &State, at: At, place: u8) {
-        let here = self.universe.at(place);
-        let here = (here.volume_id.to_owned(), here.node_id.to_owned());
+        let here = self.universe.here(place);
         let cache = state.replicas[at.replica].cache;
         let slots: Vec<u8> = self.setting.slots_of(Kind::Attachment).collect();
         let claims = |core: &Self, slot: u8| {

@@ -11,13 +11,14 @@ use super::state::{NONE, Phase, State};
 use super::world::{Fault, User};
 
 impl Core {
-    fn facts(&self, state: &State, slot: u8) -> Option<&Facts> {
+    /// The facts of the object in a slot, if there is one.
+    pub(super) fn facts(&self, state: &State, slot: u8) -> Option<&Facts> {
         let object = state.objects[usize::from(slot)];
         (object != NONE).then(|| &self.universe.object(object).facts)
     }
 
     /// The facts of the attachments that are there.
-    fn attachments<'a>(&'a self, state: &'a State) -> impl Iterator<Item = (u8, &'a Facts)> {
+    pub(super) fn attachments<'a>(&'a self, state: &'a State) -> impl Iterator<Item = (u8, &'a Facts)> {
         let slots = self.setting.slots_of(Kind::Attachment);
         slots.filter_map(move |slot| Some((slot, self.facts(state, slot)?)))
     }
@@ -47,7 +48,7 @@ impl Core {
             return;
         };
         let after = self.universe.object(object).facts.clone();
-        if before.foreign && !after.foreign && !self.is_let_go() {
+        if before.foreign && !after.foreign {
             self.violated(FOREIGN_PARTS);
         }
         match self.universe.kind(slot) {
@@ -63,13 +64,6 @@ impl Core {
             }
             Kind::Node => {}
         }
-    }
-
-    fn is_let_go(&self) -> bool {
-        self.setting
-            .users
-            .iter()
-            .any(|(user, _)| matches!(user, User::LetGo(_)))
     }
 
     pub(super) fn is_unprotected(&self) -> bool {
@@ -117,11 +111,8 @@ impl Core {
     pub(super) fn check_state(&mut self, state: &State) {
         let possible = self.may_be_published(state);
         for place in (0..16_u8).filter(|place| possible & (1 << place) != 0) {
-            let at = self.universe.at(place);
-            let here = (at.volume_id.to_owned(), at.node_id.to_owned());
-            let holds =
-                |facts: &Facts| facts.ours && (facts.claim.as_ref() == Some(&here) || facts.former.contains(&here));
-            let held = self.attachments(state).any(|(_, facts)| holds(facts));
+            let here = self.universe.here(place);
+            let held = self.attachments(state).any(|(_, facts)| facts.holds(&here));
             let mut volumes = self.setting.slots_of(Kind::Volume);
             let protected = volumes.any(|slot| {
                 let facts = self.facts(state, slot);
@@ -210,11 +201,8 @@ impl Core {
         (0..16_u8)
             .filter(|place| state.published & (1 << place) != 0)
             .find_map(|place| {
-                let at = self.universe.at(place);
-                let here = (at.volume_id.to_owned(), at.node_id.to_owned());
-                let claimed = self.attachments(state).any(|(_, facts)| {
-                    facts.ours && (facts.claim.as_ref() == Some(&here) || facts.former.contains(&here))
-                });
+                let here = self.universe.here(place);
+                let claimed = self.attachments(state).any(|(_, facts)| facts.holds(&here));
                 (!claimed).then(|| {
                     (
                         NOTHING_LEFT,

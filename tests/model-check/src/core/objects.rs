@@ -74,6 +74,13 @@ pub struct Facts {
     pub handle: Option<String>,
 }
 
+impl Facts {
+    /// Whether our finalizer stands for a volume at this place.
+    pub fn holds(&self, place: &(String, String)) -> bool {
+        self.ours && (self.claim.as_ref() == Some(place) || self.former.contains(place))
+    }
+}
+
 /// The finalizer of the driver.
 pub fn finalizer() -> String {
     finalizer_name(DRIVER)
@@ -113,14 +120,11 @@ pub fn deleted(value: &Value) -> Value {
     value
 }
 
-/// The same object with or without somebody else's finalizer.
-pub fn with_foreign(value: &Value, present: bool) -> Value {
+/// The same object with somebody else's finalizer.
+pub fn held(value: &Value) -> Value {
     let mut value = value.clone();
-    let list = value["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
-    let mut list: Vec<Value> = list.into_iter().filter(|entry| entry != FOREIGN).collect();
-    if present {
-        list.insert(0, FOREIGN.into());
-    }
+    let mut list = value["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
+    list.insert(0, FOREIGN.into());
     value["metadata"]["finalizers"] = list.into();
     value
 }

@@ -267,10 +267,7 @@ impl Core {
     }
 
     fn may(&self, state: &State, user: User) -> bool {
-        let there = |slot: u8| {
-            let object = state.objects[usize::from(slot)];
-            (object != NONE).then(|| &self.universe.object(object).facts)
-        };
+        let there = |slot: u8| self.facts(state, slot);
         match user {
             User::Attach(number) => {
                 let slot = self.setting.attachment(number);
@@ -285,7 +282,6 @@ impl Core {
             User::Hold(number) => {
                 there(self.setting.attachment(number)).is_some_and(|facts| !facts.deleting && !facts.foreign)
             }
-            User::LetGo(number) => there(self.setting.attachment(number)).is_some_and(|facts| facts.foreign),
             User::HoldVolume(number) => there(number).is_some_and(|facts| !facts.deleting && !facts.foreign),
             User::Reborn(_) => true,
             User::Unprotect(number) => there(number).is_some_and(|facts| facts.ours && !facts.deleting),
@@ -305,13 +301,9 @@ impl Core {
             User::DeleteVolume(number) => self.edit(state, number, objects::deleted),
             User::Hold(number) => {
                 let slot = self.setting.attachment(number);
-                self.edit(state, slot, |value| objects::with_foreign(value, true));
+                self.edit(state, slot, objects::held);
             }
-            User::LetGo(number) => {
-                let slot = self.setting.attachment(number);
-                self.edit(state, slot, |value| objects::with_foreign(value, false));
-            }
-            User::HoldVolume(number) => self.edit(state, number, |value| objects::with_foreign(value, true)),
+            User::HoldVolume(number) => self.edit(state, number, objects::held),
             User::Reborn(number) => {
                 let slot = self.setting.node(number);
                 let (name, id) = (format!("node{number}"), format!("id{number}b"));

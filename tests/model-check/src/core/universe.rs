@@ -210,6 +210,12 @@ impl Universe {
         self.places[usize::from(place)].borrow()
     }
 
+    /// The same, as facts have them.
+    pub fn here(&self, place: u8) -> (String, String) {
+        let at = self.at(place);
+        (at.volume_id.to_owned(), at.node_id.to_owned())
+    }
+
     /// The cache of a process that knows nothing.
     pub fn empty_cache(&mut self) -> u32 {
         let empty = Index::default();

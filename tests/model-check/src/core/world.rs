@@ -70,8 +70,6 @@ pub enum User {
     DeleteVolume(u8),
     /// Puts a finalizer on the VolumeAttachment of this number.
     Hold(u8),
-    /// Takes it off again.
-    LetGo(u8),
     /// Puts a finalizer on the PersistentVolume of this number.
     HoldVolume(u8),
     /// The node of this number comes back under another ID.

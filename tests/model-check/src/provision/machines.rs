@@ -58,38 +58,28 @@ impl Universe {
             _ => None,
         });
         let told = told.unwrap_or(0);
-        let memory = self.claim_memories.number(attempt.memory().clone());
+        let remembered = self.claim_memories.number(attempt.memory().clone());
+        let is_done = matches!(step, ClaimStep::End(Verdict::Done));
         let doing = match step {
-            ClaimStep::End(verdict) => {
-                let memory = if verdict == Verdict::Done { 0 } else { memory };
-                let advance = Advance {
-                    next: None,
-                    memory,
-                    violation,
-                    told,
-                };
-                self.asked_of_claims.insert(glance, advance);
-                return advance;
-            }
-            ClaimStep::Create(_) if self.flaw == Flaw::UnmarksUncertain => self.unmark_instead(&attempt),
+            ClaimStep::End(_) => None,
+            ClaimStep::Create(_) if self.flaw == Flaw::UnmarksUncertain => Some(self.unmark_instead(&attempt)),
             ClaimStep::Create(_)
                 if self.flaw == Flaw::ReschedulesUncertain && before.as_ref().is_some_and(Creation::is_uncertain) =>
             {
-                self.reschedule_instead(&attempt, &glance, step)
+                Some(self.reschedule_instead(&attempt, &glance, step))
             }
-            ClaimStep::Create(_) if self.flaw == Flaw::FollowsNode => match self.doing_of_claim(step) {
+            ClaimStep::Create(_) if self.flaw == Flaw::FollowsNode => Some(match self.doing_of_claim(step) {
                 Doing::Create { of, .. } => Doing::Create {
                     of,
                     zone: self.zone_of_selected(&glance),
                 },
                 doing => doing,
-            },
-            step => self.doing_of_claim(step),
+            }),
+            step => Some(self.doing_of_claim(step)),
         };
-        let number = self.claim_attempts.number(attempt);
         let advance = Advance {
-            next: Some((number, doing)),
-            memory,
+            next: doing.map(|doing| (self.claim_attempts.number(attempt), doing)),
+            memory: if is_done { 0 } else { remembered },
             violation,
             told,
         };
@@ -196,32 +186,20 @@ impl Universe {
             }
         }
         attempt.take_notes();
-        let memory = self.volume_memories.number(attempt.memory().clone());
+        let remembered = self.volume_memories.number(attempt.memory().clone());
+        let is_done = matches!(step, VolumeStep::End(Verdict::Done));
         let doing = match step {
-            VolumeStep::End(verdict) => {
-                let memory = if verdict == Verdict::Done { 0 } else { memory };
-                let advance = Advance {
-                    next: None,
-                    memory,
-                    violation: None,
-                    told: 0,
-                };
-                self.asked_of_volumes.insert(glance, advance);
-                return advance;
-            }
+            VolumeStep::End(_) => None,
             VolumeStep::Delete(_) if self.flaw == Flaw::FinalizerBeforeOk => {
                 let volume = attempt.volume().expect("it was looked at").clone();
-                match patch::release_volume(&volume) {
-                    Some(write) => self.doing_of_volume(VolumeStep::Patch(write), &glance),
-                    None => self.doing_of_volume(step, &glance),
-                }
+                let release = patch::release_volume(&volume).map(VolumeStep::Patch);
+                Some(self.doing_of_volume(release.unwrap_or(step), &glance))
             }
-            step => self.doing_of_volume(step, &glance),
+            step => Some(self.doing_of_volume(step, &glance)),
         };
-        let number = self.volume_attempts.number(attempt);
         let advance = Advance {
-            next: Some((number, doing)),
-            memory,
+            next: doing.map(|doing| (self.volume_attempts.number(attempt), doing)),
+            memory: if is_done { 0 } else { remembered },
             violation: None,
             told: 0,
         };

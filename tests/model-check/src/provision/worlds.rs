@@ -78,9 +78,14 @@ const fn world(
     }
 }
 
+/// A world in which a claim waits.
+const fn waiting(name: &'static str, faults: u8, wishes: &'static [Wish]) -> ProvisionSetting {
+    world(name, Beginning::Waiting, faults, ALL, wishes)
+}
+
 /// W1: a claim waits; class policy Delete.
 pub const fn one_claim(faults: u8) -> ProvisionSetting {
-    world("one claim", Beginning::Waiting, faults, ALL, &[Wish::DeleteClaim])
+    waiting("one claim", faults, &[Wish::DeleteClaim])
 }
 
 /// W1, with lists that are not complete when a process begins.
@@ -100,25 +105,13 @@ pub const fn lists(faults: u8) -> ProvisionSetting {
 /// W1, with somebody who takes the name of the PersistentVolume.
 pub const fn name_taken(faults: u8) -> ProvisionSetting {
     let wishes = &[Wish::DeleteClaim, Wish::TakeName];
-    world(
-        "claim, name of its volume taken",
-        Beginning::Waiting,
-        faults,
-        ALL,
-        wishes,
-    )
+    waiting("claim, name of its volume taken", faults, wishes)
 }
 
 /// W1, with a VolumeAttachment that names the PersistentVolume before that is saved.
 pub const fn attached_unsaved(faults: u8) -> ProvisionSetting {
     let wishes = &[Wish::DeleteClaim, Wish::AttachUnsaved];
-    world(
-        "claim, attached before it is saved",
-        Beginning::Waiting,
-        faults,
-        ALL,
-        wishes,
-    )
+    waiting("claim, attached before it is saved", faults, wishes)
 }
 
 /// W2: the class goes, comes back for another driver, or as it was.
@@ -129,19 +122,19 @@ pub const fn class_gone(faults: u8) -> ProvisionSetting {
         Wish::RemakeClass,
         Wish::RestoreClass,
     ];
-    world("claim, class gone and back", Beginning::Waiting, faults, ALL, wishes)
+    waiting("claim, class gone and back", faults, wishes)
 }
 
 /// W3: the claim is bound to a PersistentVolume that a person made.
 pub const fn bound_elsewhere(faults: u8) -> ProvisionSetting {
     let wishes = &[Wish::DeleteClaim, Wish::BindElsewhere, Wish::AnnotateClaim];
-    world("claim, bound elsewhere", Beginning::Waiting, faults, ALL, wishes)
+    waiting("claim, bound elsewhere", faults, wishes)
 }
 
 /// W3: the claim is deleted and made anew.
 pub const fn made_anew(faults: u8) -> ProvisionSetting {
     let wishes = &[Wish::DeleteClaim, Wish::RemakeClaim, Wish::DeleteSecond];
-    world("claim, deleted and made again", Beginning::Waiting, faults, ALL, wishes)
+    waiting("claim, deleted and made again", faults, wishes)
 }
 
 /// W4: a bound claim, attached; its PersistentVolume is Released one day, or deleted by a person before.
@@ -220,42 +213,41 @@ pub const fn three_writers(faults: u8) -> ProvisionSetting {
     }
 }
 
-const fn in_zones(topology: Topology, world: ProvisionSetting) -> ProvisionSetting {
-    ProvisionSetting { topology, ..world }
+/// The same, of a driver that knows places.
+const fn in_zones(topology: Topology, name: &'static str, faults: u8, wishes: &'static [Wish]) -> ProvisionSetting {
+    ProvisionSetting {
+        topology,
+        ..waiting(name, faults, wishes)
+    }
 }
 
 /// W6: a claim waits for a node; the Node goes and comes back in another zone.
 pub const fn node_gone(faults: u8) -> ProvisionSetting {
     let wishes = &[Wish::DeleteClaim, Wish::DeleteNode, Wish::RemakeNode];
-    let world = world("zones, Node gone and back", Beginning::Waiting, faults, ALL, wishes);
-    in_zones(Topology::Delayed, world)
+    in_zones(Topology::Delayed, "zones, Node gone and back", faults, wishes)
 }
 
 /// W6: the driver is not registered on the node for a while.
 pub const fn not_registered(faults: u8) -> ProvisionSetting {
     let wishes = &[Wish::DeleteClaim, Wish::DeleteCsiNode, Wish::RemakeCsiNode];
-    let world = world("zones, CSINode gone and back", Beginning::Waiting, faults, ALL, wishes);
-    in_zones(Topology::Strict, world)
+    in_zones(Topology::Strict, "zones, CSINode gone and back", faults, wishes)
 }
 
 /// W6: the Node is in another zone one day, and another node is selected.
 pub const fn moved(faults: u8) -> ProvisionSetting {
     let wishes = &[Wish::DeleteClaim, Wish::Relabel, Wish::MoveClaim];
-    let world = world(
+    in_zones(
+        Topology::Delayed,
         "zones, labels and selected node change",
-        Beginning::Waiting,
         faults,
-        ALL,
         wishes,
-    );
-    in_zones(Topology::Delayed, world)
+    )
 }
 
 /// W6: a class that binds at once, of all zones that there are.
 pub const fn any_zone(faults: u8) -> ProvisionSetting {
     let wishes = &[Wish::DeleteClaim, Wish::Relabel, Wish::DeleteNode];
-    let world = world("zones, bound at once", Beginning::Waiting, faults, ALL, wishes);
-    in_zones(Topology::Immediate, world)
+    in_zones(Topology::Immediate, "zones, bound at once", faults, wishes)
 }
 
 /// A claim of another driver, which has marked it.
