@@ -62,7 +62,7 @@ async fn names<K: Object + kube::Resource<Scope = ClusterResourceScope>>(fixture
 
 #[tokio::test]
 async fn leaves_a_foreign_cluster_as_it_was_and_overwrites_nothing() -> Result<()> {
-    let _permit = crate::rig::own_control_planes(1).await;
+    let _permit = crate::rig::own_control_plane().await;
     let cluster = ControlPlane::start(Options {
         controller_manager: true,
         ..Options::default()

@@ -127,7 +127,7 @@ async fn a_detach_tells_what_holds_it_up() -> Result<()> {
     let driver = driver(&world, "leave").await?;
     driver.attach("leave-va").await?;
     world.fixtures.delete::<CSINode>(&driver.node()).await?;
-    driver.nodes_are_seen("once").await?;
+    driver.nodes_are_seen().await?;
     let unpublish = Rule::on(Method::ControllerUnpublishVolume).volume("leave-va").times(1);
     driver.mock.script(unpublish.fail(Code::Internal, "still mounted"));
     detach(&world.fixtures, "leave-va").await?;

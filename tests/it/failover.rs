@@ -8,7 +8,7 @@ use harness::{End, Mode, Plan};
 use crate::support::Result;
 
 async fn lose_nothing_and_do_nothing_twice(mode: Mode) -> Result<()> {
-    let _permit = crate::rig::own_control_planes(1).await;
+    let _permit = crate::rig::own_control_plane().await;
     let plan = Plan {
         binary: env!("CARGO_BIN_EXE_csi-attacher-operator").into(),
         mode,

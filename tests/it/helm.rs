@@ -13,7 +13,7 @@ use kube::ResourceExt;
 use serde_json::json;
 use tokio::sync::SemaphorePermit;
 
-use crate::rig::{own_control_planes, within};
+use crate::rig::{own_control_plane, within};
 use crate::support::prometheus::of_repository;
 use crate::support::{ControlPlane, Error, Kubectl, Options, Result};
 
@@ -107,7 +107,7 @@ async fn found(kubectl: &Kubectl, definition: &str) -> Result<()> {
 async fn an_api_server_takes_what_it_renders() -> Result<()> {
     let folder = tempfile::tempdir()?;
     check(&["--render", &folder.path().display().to_string()]).await?;
-    let _permit = own_control_planes(1).await;
+    let _permit = own_control_plane().await;
     let cluster = ControlPlane::start(Options::default()).await?;
     let kubectl = Kubectl::of(&cluster).await?;
     prepare(&cluster, &kubectl).await?;
@@ -264,7 +264,7 @@ async fn attacherconfigs_live_with_the_release() -> Result<()> {
 
 /// A cluster with the namespace of the release and these, and the programs for it.
 async fn cluster(namespaces: &[&str]) -> Result<(SemaphorePermit<'static>, ControlPlane, Kubectl, Helm)> {
-    let permit = own_control_planes(1).await;
+    let permit = own_control_plane().await;
     let cluster = ControlPlane::start(Options::default()).await?;
     let kubectl = Kubectl::of(&cluster).await?;
     for namespace in [&[NAMESPACE], namespaces].concat() {

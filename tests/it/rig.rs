@@ -32,9 +32,9 @@ pub const LIMIT: Duration = Duration::from_secs(30);
 /// Control planes besides the shared ones that may run at a time.
 static OWN: Semaphore = Semaphore::const_new(3);
 
-/// Waits for the right to start this many control planes of one's own (two at most); held until it is dropped.
-pub async fn own_control_planes(count: u32) -> SemaphorePermit<'static> {
-    OWN.acquire_many(count).await.expect("the semaphore is never closed")
+/// Waits for the right to start a control plane of one's own; held until it is dropped.
+pub async fn own_control_plane() -> SemaphorePermit<'static> {
+    OWN.acquire().await.expect("the semaphore is never closed")
 }
 
 /// An error of these words.
@@ -139,14 +139,14 @@ impl World {
 
     /// A cluster for one test alone, in which no operator runs yet.
     pub async fn own() -> Result<Self> {
-        let permit = own_control_planes(1).await;
+        let permit = own_control_plane().await;
         let cluster = Box::pin(ControlPlane::start(audited())).await?;
         Self::around(Arc::new(cluster), Some(permit)).await
     }
 
     /// As [`World::own`], with kube-controller-manager.
     pub async fn own_managed() -> Result<Self> {
-        let permit = own_control_planes(1).await;
+        let permit = own_control_plane().await;
         let cluster = Box::pin(ControlPlane::start(managed())).await?;
         Self::around(Arc::new(cluster), Some(permit)).await
     }

@@ -19,7 +19,7 @@ async fn a_node_is_deleted_under_a_pod() -> Result<()> {
     let attachment = driver.run_pod("lost-pod", &node, "lost-pv").await?;
     world.fixtures.delete::<Node>(&node).await?;
     world.fixtures.delete::<CSINode>(&node).await?;
-    driver.nodes_are_seen("once").await?;
+    driver.nodes_are_seen().await?;
     world.fixtures.delete_pod("default", "lost-pod").await?;
     let name = attachment.metadata.name.unwrap_or_default();
     world.fixtures.wait_for_attachment_gone(&name).await?;
@@ -44,7 +44,7 @@ async fn a_node_comes_back_with_another_id() -> Result<()> {
     world.fixtures.csi_node(&node, &driver.name, "another-id").await?;
     world.fixtures.node(&node).await?;
     node_is_seen(&world.fixtures, &node).await?;
-    driver.nodes_are_seen("once").await?;
+    driver.nodes_are_seen().await?;
     world.fixtures.delete_pod("default", "again-1").await?;
     let name = attachment.metadata.name.unwrap_or_default();
     world.fixtures.wait_for_attachment_gone(&name).await?;

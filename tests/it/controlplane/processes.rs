@@ -9,7 +9,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, interval};
 
-use crate::rig::own_control_planes;
+use crate::rig::own_control_plane;
 use crate::support::{ControlPlane, Options, Result};
 
 const HOLDER: &str = "controlplane::processes::holds_a_control_plane_until_it_is_killed";
@@ -37,7 +37,7 @@ async fn holds_a_control_plane_until_it_is_killed() -> Result<()> {
 
 #[tokio::test]
 async fn sigkill_of_the_test_process_ends_all_components() {
-    let _permit = own_control_planes(1).await;
+    let _permit = own_control_plane().await;
     let mut holder = start_holder();
     let held = read_held(&mut holder).await.expect("the holder starts a control plane");
     assert_eq!(held.groups.len(), 3, "etcd, kube-apiserver and kube-controller-manager");

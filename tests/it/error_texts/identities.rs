@@ -85,7 +85,7 @@ async fn a_detach_without_a_node_id_is_not_sent() -> Result<()> {
     let driver = world.driver("text-nowhere", settings()).await?;
     driver.attach("text-nowhere-pv").await?;
     world.fixtures.delete::<CSINode>(&driver.node()).await?;
-    driver.nodes_are_seen("once").await?;
+    driver.nodes_are_seen().await?;
     let blank = json!({ "annotations": { "csi.alpha.kubernetes.io/node-id": "" } });
     driver.change_attachment("text-nowhere-pv", &blank).await?;
     driver.refuses_to_detach("text-nowhere-pv", BLANK_ANNOTATION).await?;

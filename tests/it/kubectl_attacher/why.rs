@@ -568,7 +568,7 @@ async fn a_volume_that_is_being_deleted() -> Result<()> {
 /// Without the operator the objects are still explained, and with its CRD alone nobody leads.
 #[tokio::test]
 async fn clusters_without_an_operator() -> Result<()> {
-    let _permit = crate::rig::own_control_planes(1).await;
+    let _permit = crate::rig::own_control_plane().await;
     let cluster = Box::pin(ControlPlane::start(Options::default())).await?;
     let client = cluster.admin_client().await?;
     let fixtures = Fixtures::new(client.clone());

@@ -8,7 +8,7 @@ use serde_json::json;
 use tokio::process::Command;
 
 use super::{names, read};
-use crate::rig::own_control_planes;
+use crate::rig::own_control_plane;
 use crate::support::{ControlPlane, Error, Kubectl, Options, Result};
 
 const NAMESPACE: &str = "csi-attacher-operator";
@@ -101,7 +101,7 @@ async fn typed(line: &str, kubectl: &Path, kubeconfig: &Path, home: &Path) -> Re
 
 #[tokio::test]
 async fn each_runbook_begins_with_commands_that_work_as_they_are() -> Result<()> {
-    let _permit = own_control_planes(1).await;
+    let _permit = own_control_plane().await;
     let cluster = ControlPlane::start(Options::default()).await?;
     let kubectl = Kubectl::of(&cluster).await?;
     prepare(&cluster, &kubectl).await?;

@@ -14,9 +14,9 @@ const TRIES: usize = 100;
 
 impl Driver<'_> {
     /// Waits until the operator has seen all that happened to CSINodes before: until it uses a node ID that was changed
-    /// afterwards, which comes by the same watch. `when` keeps what is made for it apart from that of other calls.
-    pub async fn nodes_are_seen(&self, when: &str) -> Result<()> {
-        let node = format!("{}-seen-{when}", self.short);
+    /// afterwards, which comes by the same watch. A driver can be asked for this once.
+    pub async fn nodes_are_seen(&self) -> Result<()> {
+        let node = format!("{}-seen", self.short);
         let fixtures = &self.world.fixtures;
         fixtures.csi_node(&node, &self.name, "before").await?;
         // Only what is not in its cache does the operator ask for.

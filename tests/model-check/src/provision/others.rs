@@ -10,20 +10,15 @@ use super::zones::{ZONE_OF_OTHER, node};
 use super::{Found, Provisioner, Wish};
 
 impl Provisioner {
-    fn edits(&mut self, state: &State, slot: usize, edit: Edit, calm: Calm, found: &mut Found) {
+    fn edits(&mut self, state: &State, slot: usize, edit: Edit, found: &mut Found) {
         let after = self.universe.edit(state.now(slot), edit);
         if after == state.now(slot) {
             return;
         }
         let mut next = state.clone();
         happen(&mut next, slot, after);
-        let who = if calm == Calm::No {
-            "somebody"
-        } else {
-            "kube-controller-manager"
-        };
-        self.push(found, next, calm, None, || {
-            format!("{who}: {edit:?} of {}", words(slot))
+        self.push(found, next, Calm::Acts, None, || {
+            format!("kube-controller-manager: {edit:?} of {}", words(slot))
         });
     }
 
@@ -37,19 +32,19 @@ impl Provisioner {
                 .facts(state.now(own))
                 .filter(|volume| volume.claim == claim.uid);
             if claim.deleting && claim.protected {
-                self.edits(state, CLAIM, Edit::UnprotectClaim, Calm::Acts, found);
+                self.edits(state, CLAIM, Edit::UnprotectClaim, found);
             }
             if let Some(saved) = saved.filter(|saved| !claim.deleting && claim.names.is_none() && !saved.deleting) {
                 if saved.is_bound {
-                    self.edits(state, CLAIM, Edit::Bind(own as u8), Calm::Acts, found);
+                    self.edits(state, CLAIM, Edit::Bind(own as u8), found);
                 } else if !saved.released {
-                    self.edits(state, own, Edit::Phase(Phase::Bound), Calm::Acts, found);
+                    self.edits(state, own, Edit::Phase(Phase::Bound), found);
                 }
             }
             if let Some(named) = claim.names.filter(|_| !claim.is_bound) {
                 let named = self.universe.facts(state.now(named.into()));
                 if named.is_some_and(|named| named.is_bound) {
-                    self.edits(state, CLAIM, Edit::Phase(Phase::Bound), Calm::Acts, found);
+                    self.edits(state, CLAIM, Edit::Phase(Phase::Bound), found);
                 }
             }
         }
@@ -61,10 +56,10 @@ impl Provisioner {
             let is_elsewhere = claim.is_some_and(|claim| claim.names.is_some_and(|named| usize::from(named) != slot));
             let is_over = !is_its_own || (is_elsewhere && volume.ours && volume.reclaims);
             if volume.claim != 0 && volume.claim != FOREIGN_CLAIM && is_over && !volume.released {
-                self.edits(state, slot, Edit::Phase(Phase::Released), Calm::Acts, found);
+                self.edits(state, slot, Edit::Phase(Phase::Released), found);
             }
             if volume.deleting && volume.protected && !volume.is_bound {
-                self.edits(state, slot, Edit::UnprotectVolume, Calm::Acts, found);
+                self.edits(state, slot, Edit::UnprotectVolume, found);
             }
         }
         if state.now(ATTACHMENT) != GONE && claim.is_none_or(|claim| claim.deleting) {
@@ -82,9 +77,9 @@ impl Provisioner {
             return;
         }
         if [NODE, CSI_NODE].into_iter().all(|slot| state.now(slot) != GONE) {
-            self.edits(state, CLAIM, Edit::Select(1), Calm::Acts, found);
+            self.edits(state, CLAIM, Edit::Select(1), found);
         }
-        self.edits(state, CLAIM, Edit::Select(2), Calm::Acts, found);
+        self.edits(state, CLAIM, Edit::Select(2), found);
     }
 
     /// The attach role puts its finalizer on a PersistentVolume that is not in deletion, and takes it off one that is. It writes from
