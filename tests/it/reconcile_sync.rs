@@ -1,5 +1,5 @@
-//! What is changed behind the operator's back at the driver is put right, and what is told of it. What a listing that fails may not do is in
-//! the suite (`reconcile`) and in the unit tests of the comparison.
+//! What is changed behind the operator's back at the driver is put right, and what is told of it. What a listing that fails may not do, and what
+//! becomes of a volume without an attachment, is in the suite (`reconcile`) and in the unit tests of the comparison.
 
 use csi_attacher_model::api::AttacherConfig;
 use csi_mock_driver::{CallRecord, CallResult, Method, Rule};
@@ -87,35 +87,6 @@ async fn a_volume_that_was_detached_by_hand_is_attached_again() -> Result<()> {
             .status
             .is_some_and(|status| status.attached && status.attach_error.is_none())
     );
-    Ok(())
-}
-
-/// As after a restore of etcd: nobody knows whether it is in use.
-#[tokio::test]
-async fn a_volume_without_an_attachment_is_reported_and_not_touched() -> Result<()> {
-    let world = World::shared().await?;
-    let driver = world.driver("restray", often()).await?;
-    driver.attach("restray-1").await?;
-    driver.mock.create_volume("restray-2");
-    driver.mock.drift_attach("restray-2", &driver.node_id());
-    let seen = status(&driver, |sync| sync["withoutAttachment"]["count"] == 1).await?;
-    let example = json!([{"volumeHandle": "restray-2", "nodeID": driver.node_id()}]);
-    assert_eq!(seen["withoutAttachment"]["examples"], example, "{seen}");
-    let words = "1 volume at nodes of this cluster without a VolumeAttachment, such as volume restray-2";
-    event(
-        &world,
-        "AttacherConfig",
-        &driver.short,
-        "VolumesWithoutAttachment",
-        words,
-    )
-    .await?;
-    pages(&driver, 9).await?;
-    assert!(driver.calls_for("restray-2").is_empty());
-    // It gets one, and is counted no more.
-    driver.attach("restray-2").await?;
-    status(&driver, |sync| sync["withoutAttachment"].is_null()).await?;
-    assert_eq!(driver.calls_for("restray-2").len(), 1);
     Ok(())
 }
 

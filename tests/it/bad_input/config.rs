@@ -9,9 +9,8 @@ use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt;
 use serde_json::json;
 
-use crate::rig::{LIMIT, World, merge_status};
+use crate::rig::World;
 use crate::support::Result;
-use crate::support::wait::wait_for;
 
 #[tokio::test]
 async fn a_suspended_driver_finishes_what_runs_and_starts_nothing() -> Result<()> {
@@ -72,21 +71,4 @@ async fn a_deleted_config_ends_the_driver_after_what_runs_and_touches_no_finaliz
     driver.configure(&json!({})).await?;
     fixtures.wait_for_attachment_gone("removed-running").await?;
     fixtures.wait_for_attached("removed-later").await.map(drop)
-}
-
-/// Server-side apply takes away what its own manager wrote, and nothing else.
-#[tokio::test]
-async fn what_another_client_writes_into_the_status_does_not_stay() -> Result<()> {
-    let world = World::shared().await?;
-    let driver = world.driver("haunted", json!({})).await?;
-    driver.configure(&json!({ "suspend": true })).await?;
-    driver.wait("Ready", "True", Some("Suspended")).await?;
-    let configs = world.fixtures.cluster::<AttacherConfig>();
-    let ghost = json!({"status": {"holder": "ghost", "driver": {"name": "haunted.csi.test", "vendorVersion": "13"}}});
-    merge_status(&configs, "haunted", &ghost).await?;
-    let gone = wait_for(configs, "haunted", "no holder", LIMIT, |config| {
-        let status = config.and_then(|config| config.status.as_ref());
-        status.is_some_and(|status| status.holder.is_none())
-    });
-    gone.await.map(drop)
 }
