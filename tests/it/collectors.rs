@@ -5,7 +5,11 @@ mod environment;
 
 use std::time::{Duration, Instant};
 
+use csi_attacher_model::api::AttacherConfig;
 use csi_mock_driver::Method;
+use kube::Api;
+use kube::api::PostParams;
+use kube::core::{ApiResource, DynamicObject};
 use serde_json::json;
 
 use crate::rig::{LIMIT, World, operator_options, wait_until, within};
@@ -71,6 +75,40 @@ pub fn sends_to(endpoint: &str, protocol: &str) -> OperatorOptions {
         .variable("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
         .variable("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
         .variable("OTEL_BSP_SCHEDULE_DELAY", "20")
+}
+
+/// The fields by which an AttacherConfig could name a collector are gone: nobody is shown credentials of the environment's. So is
+/// that of its log level.
+#[tokio::test]
+async fn an_attacherconfig_that_names_a_collector_is_served_without_it() -> Result<()> {
+    let world = World::shared().await?;
+    let receiver = OtlpReceiver::http().await;
+    let driver = world.unconfigured_driver("former", |builder| builder).await?;
+    let tracing =
+        json!({"endpoint": receiver.endpoint(), "protocol": "http/json", "samplingRatePerMillion": 1_000_000});
+    let spec = world.spec(
+        &driver.short,
+        &json!({"timeouts": {"publish": "7s"}, "tracing": tracing, "logLevel": "debug"}),
+    );
+    let resource = ApiResource::erase::<AttacherConfig>(&());
+    let configs = Api::<DynamicObject>::all_with(world.client.clone(), &resource);
+    let object = DynamicObject::new(&driver.short, &resource).data(json!({ "spec": spec }));
+    let stored = configs.create(&PostParams::default(), &object).await?;
+    let stored = &stored.data["spec"];
+    for gone in ["/tracing/endpoint", "/tracing/protocol", "/logLevel"] {
+        assert_eq!(stored.pointer(gone), None, "{gone}");
+    }
+    assert_eq!(
+        (
+            &stored["tracing"]["samplingRatePerMillion"],
+            &stored["timeouts"]["publish"]
+        ),
+        (&json!(1_000_000), &json!("7s"))
+    );
+    driver.wait("Ready", "True", Some("Running")).await?;
+    driver.attach("former-1").await?;
+    assert!(receiver.requests().is_empty());
+    Ok(())
 }
 
 /// T5 without its figures: 100 attaches while the collector holds its connections and answers nothing, then it comes back.

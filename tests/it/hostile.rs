@@ -5,3 +5,4 @@ mod calls;
 mod drivers;
 mod memory;
 mod server;
+mod silent;

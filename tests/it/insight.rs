@@ -2,7 +2,8 @@
 
 use csi_attacher_model::api::AttacherConfig;
 use csi_mock_driver::{Method, Rule};
-use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
+use k8s_openapi::api::core::v1::PersistentVolume;
+use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, VolumeAttachment};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
@@ -10,10 +11,21 @@ use std::time::Duration;
 use tonic::Code;
 
 use crate::events::event;
-use crate::rig::{Driver, LIMIT, World, operator_options};
+use crate::rig::{Driver, LIMIT, World, detach, merge_status, operator_options, strip};
 use crate::support::operator::apply_config;
 use crate::support::wait::wait_for;
-use crate::support::{Error, Operator, Result, Volume};
+use crate::support::{Error, Operator, OperatorOptions, Result, Volume};
+
+/// An operator that looks often and has little patience.
+async fn keen(world: &World) -> Result<Operator> {
+    world.operator(keen_options()).await
+}
+
+fn keen_options() -> OperatorOptions {
+    operator_options()
+        .argument("--stuck-after=2s")
+        .argument("--inspection-interval=300ms")
+}
 
 /// Waits until the gauge of a driver's findings of this kind has a value.
 async fn count(operator: &Operator, driver: &Driver<'_>, kind: &str, value: usize) -> Result<()> {
@@ -60,10 +72,9 @@ async fn known<'w>(world: &'w World, short: &str, attach_required: bool) -> Resu
 #[tokio::test]
 async fn what_is_wrong_is_told_while_it_is() -> Result<()> {
     let world = World::own().await?;
-    // It looks often and has little patience.
-    let keen = operator_options().argument("--stuck-after=2s");
-    let operator = world.operator(keen.argument("--inspection-interval=300ms")).await?;
+    let operator = keen(&world).await?;
     stuck(&world, &operator).await?;
+    surroundings(&world, &operator).await?;
     csi_drivers(&world, &operator).await?;
     another_attacher(&world, &operator).await?;
     nameless(&world, &operator).await?;
@@ -152,6 +163,74 @@ async fn stuck(world: &World, operator: &Operator) -> Result<()> {
     count(operator, &driver, "detach_stuck", 0).await
 }
 
+async fn surroundings(world: &World, operator: &Operator) -> Result<()> {
+    let driver = known(world, "astray", true).await?;
+    world
+        .fixtures
+        .csi_node("astray-other", &driver.name, "other-id")
+        .await?;
+    world
+        .fixtures
+        .csi_node("astray-third", &driver.name, "third-id")
+        .await?;
+    for (name, node) in [
+        ("astray-1", "astray-node"),
+        ("astray-2", "astray-other"),
+        ("astray-3", "astray-third"),
+    ] {
+        world.fixtures.persistent_volume(&driver.volume(name)).await?;
+        world.fixtures.volume_attachment(name, &driver.name, name, node).await?;
+        world.fixtures.wait_for_attached(name).await?;
+    }
+    disturb(world, &driver).await?;
+    for (kind, value) in [
+        ("attached_twice", 2),
+        ("volume_gone", 1),
+        ("node_gone", 1),
+        ("driver_not_on_node", 0),
+    ] {
+        count(operator, &driver, kind, value).await?;
+    }
+    // The worst is the reason, the message tells of all.
+    let parts = ["astray-1", "astray-2", "astray-3"];
+    told(&driver, "AttachmentsConsistent", "False", "AttachedTwice", &parts).await?;
+    event(
+        world,
+        "VolumeAttachment",
+        "astray-twin",
+        "AttachedTwice",
+        "node astray-node",
+    )
+    .await?;
+    event(world, "VolumeAttachment", "astray-2", "VolumeGone", "astray-2").await?;
+    event(world, "VolumeAttachment", "astray-3", "NodeGone", "node astray-third").await?;
+
+    for name in ["astray-twin", "astray-2", "astray-3"] {
+        detach(&world.fixtures, name).await?;
+    }
+    for kind in ["attached_twice", "volume_gone", "node_gone"] {
+        count(operator, &driver, kind, 0).await?;
+    }
+    message(&driver, "AttachmentsConsistent", "True", "Consistent")
+        .await
+        .map(drop)
+}
+
+/// Does by force what Kubernetes does not: a volume is attached twice, another one goes, and so does a node.
+async fn disturb(world: &World, driver: &Driver<'_>) -> Result<()> {
+    // The volume of the first is attached elsewhere too, as by hand.
+    world
+        .fixtures
+        .volume_attachment("astray-twin", &driver.name, "astray-1", "astray-other")
+        .await?;
+    let attachments = world.fixtures.cluster::<VolumeAttachment>();
+    merge_status(&attachments, "astray-twin", &json!({ "status": { "attached": true } })).await?;
+    // That of the second is removed by force, and the node of the third too.
+    world.fixtures.delete::<PersistentVolume>("astray-2").await?;
+    strip(&world.fixtures.cluster::<PersistentVolume>(), "astray-2").await?;
+    world.fixtures.delete::<CSINode>("astray-third").await
+}
+
 async fn csi_drivers(world: &World, operator: &Operator) -> Result<()> {
     let driver = world.driver("unknown", json!({})).await?;
     message(&driver, "AttachmentsConsistent", "False", "CSIDriverMissing").await?;
@@ -182,6 +261,31 @@ async fn csi_drivers(world: &World, operator: &Operator) -> Result<()> {
     message(&driver, "AttachmentsConsistent", "True", "Consistent")
         .await
         .map(drop)
+}
+
+/// An attachment that waits for a driver that another replica leads waits for no AttacherConfig.
+#[tokio::test]
+async fn a_standby_replica_takes_no_driver_of_another_for_unserved() -> Result<()> {
+    let world = World::own().await?;
+    let leader = keen(&world).await?;
+    let driver = known(&world, "led", true).await?;
+    driver
+        .mock
+        .script(Rule::on(Method::ControllerPublishVolume).fail(Code::Internal, "never"));
+    let name = "a-standby-replica";
+    let options = keen_options().argument(format!("--identity={name}"));
+    let standby = world.operator(options).await?;
+    driver.claim("led").await?;
+    count(&leader, &driver, "attach_stuck", 1).await?;
+    // The one that nobody serves says that the scan has come so far.
+    unserved(&world, &standby).await?;
+    let log = standby.log_text();
+    assert!(
+        !log.lines()
+            .any(|line| line.contains("have no AttacherConfig") && line.contains(&driver.name)),
+        "{log}"
+    );
+    Ok(())
 }
 
 async fn unserved(world: &World, operator: &Operator) -> Result<()> {

@@ -1,6 +1,7 @@
-//! The limits of a driver: work that waits for one shows in status and metrics.
+//! The limits of a driver: work that waits for one shows in status and metrics, and the requests to the API server.
 
 use csi_mock_driver::{Method, Rule};
+use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde_json::{Value, json};
 
 use crate::insight::told;
@@ -8,6 +9,7 @@ use crate::rig::{Driver, World};
 use crate::support::{Operator, Result};
 
 const PUBLISH: Method = Method::ControllerPublishVolume;
+const UNPUBLISH: Method = Method::ControllerUnpublishVolume;
 
 /// The value of the one series with this name and these labels.
 pub fn value(metrics: &str, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
@@ -36,16 +38,15 @@ async fn wait_for_value(
 /// Limits, a backoff that is short, and calls that do not end by themselves.
 fn settings(concurrency: &Value) -> Value {
     json!({
-        "concurrency": concurrency, "backoff": {"initial": "100ms"}, "timeouts": {"publish": "10m"},
+        "concurrency": concurrency, "backoff": {"initial": "100ms"}, "timeouts": {"publish": "10m", "unpublish": "10m"},
     })
 }
 
-/// A driver that answers no Publish.
+/// A driver that answers no call of these methods.
 async fn silent_driver<'w>(world: &'w World, short: &str, concurrency: Value) -> Result<Driver<'w>> {
-    let hangs = Rule::on(PUBLISH).hang();
-    world
-        .driver_with(short, settings(&concurrency), |mock| mock.rule(hangs))
-        .await
+    let build =
+        |mock: csi_mock_driver::MockDriverBuilder| mock.rule(Rule::on(PUBLISH).hang()).rule(Rule::on(UNPUBLISH).hang());
+    world.driver_with(short, settings(&concurrency), build).await
 }
 
 /// All at once: on a slow machine, one after the other would never reach a limit.
@@ -120,10 +121,90 @@ async fn each_limit_shows_as_itself(world: &World) -> Result<()> {
     recover(&rated, 6).await
 }
 
+/// A burst of detaches that hang fills their lane and not that of the attaches.
+async fn hanging_detaches_hold_up_no_attach(world: &World) -> Result<()> {
+    let driver = silent_driver(world, "lanes", json!({"attach": 1, "detach": 1})).await?;
+    driver.mock.clear_rules();
+    driver.mock.script(Rule::on(UNPUBLISH).hang());
+    for number in 0..10 {
+        driver.attach(&format!("lanes-{number}")).await?;
+    }
+    for number in 0..10 {
+        world
+            .fixtures
+            .delete::<VolumeAttachment>(&format!("lanes-{number}"))
+            .await?;
+    }
+    let part = "the detach lane is full: 1 in flight";
+    let message = told(&driver, "Saturated", "True", "LaneFull", &[part]).await?;
+    assert!(!message.contains("the attach lane"), "{message}");
+    for number in 10..13 {
+        driver.attach(&format!("lanes-{number}")).await?;
+    }
+    assert_eq!(driver.mock.in_flight_of(UNPUBLISH).peak, 1);
+    driver.mock.clear_rules();
+    driver.mock.drop_connections();
+    for number in 0..10 {
+        world
+            .fixtures
+            .wait_for_attachment_gone(&format!("lanes-{number}"))
+            .await?;
+    }
+    Ok(())
+}
+
+async fn requests_wait_for_the_limit_of_their_driver(world: &World, operator: &Operator) -> Result<()> {
+    let limited = world
+        .driver("slowapi", json!({"kubernetesAPI": {"qps": 5, "burst": 1}}))
+        .await?;
+    let free = world.driver("fastapi", json!({})).await?;
+    // All at once: on a slow machine, one after the other would never reach the limit.
+    for number in 0..8 {
+        limited.claim(&format!("slowapi-{number}")).await?;
+        free.claim(&format!("fastapi-{number}")).await?;
+    }
+    for number in 0..8 {
+        world.fixtures.wait_for_attached(&format!("slowapi-{number}")).await?;
+        world.fixtures.wait_for_attached(&format!("fastapi-{number}")).await?;
+    }
+    let name = "rest_client_rate_limiter_duration_seconds";
+    let count = |metrics: &str, driver: &Driver<'_>| {
+        value(
+            metrics,
+            &format!("{name}_count"),
+            &[("driver_name", &driver.name), ("verb", "PATCH")],
+        )
+        .unwrap_or_default()
+    };
+    let metrics = operator.metrics().await?;
+    let waited = value(
+        &metrics,
+        &format!("{name}_sum"),
+        &[("driver_name", &limited.name), ("verb", "PATCH")],
+    )
+    .unwrap_or_default();
+    // Three writes for each: the volume, the claim, the result.
+    assert!(
+        count(&metrics, &limited) > 23.5 && waited > 0.5,
+        "{waited} s\n{metrics}"
+    );
+    assert!(count(&metrics, &free) < 0.5, "the other driver has no limit\n{metrics}");
+
+    limited.configure(&json!({})).await?;
+    limited.wait("Ready", "True", Some("Running")).await?;
+    let before = count(&operator.metrics().await?, &limited);
+    limited.attach("slowapi-8").await?;
+    let after = count(&operator.metrics().await?, &limited);
+    assert!((before - after).abs() < 0.5, "no limit any more: {before} {after}");
+    Ok(())
+}
+
 #[tokio::test]
 async fn limits_are_kept_and_shown() -> Result<()> {
     let world = World::shared().await?;
     let operator = world.shared_operator();
     a_full_lane_shows_until_its_limit_is_raised(&world, operator).await?;
-    each_limit_shows_as_itself(&world).await
+    each_limit_shows_as_itself(&world).await?;
+    hanging_detaches_hold_up_no_attach(&world).await?;
+    requests_wait_for_the_limit_of_their_driver(&world, operator).await
 }

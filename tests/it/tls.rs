@@ -18,7 +18,7 @@ use crate::events::event;
 use crate::insight::told;
 use crate::rig::{Driver, LIMIT, World, other, within};
 use crate::support::controlplane::pki::{Authority, Identity};
-use crate::support::operator::{IDENTITY, apply_config, grant_secret, release_lease};
+use crate::support::operator::{IDENTITY, apply_config, grant_secret, release_lease, wait_condition};
 use crate::support::wait::wait_for;
 use crate::support::{ControlPlane, Error, Result};
 
@@ -77,11 +77,11 @@ fn port(driver: &Driver<'_>) -> u16 {
 }
 
 /// Applies the AttacherConfig of a driver, whose Secret is called as the driver.
-async fn configure(driver: &Driver<'_>) -> Result<()> {
+async fn configure(driver: &Driver<'_>, server_name: &str) -> Result<()> {
     let short = &driver.short;
     let spec = json!({
         "endpoint": format!("https://127.0.0.1:{}", port(driver)),
-        "tls": { "secretRef": { "namespace": NAMESPACE, "name": short }, "serverName": SERVER },
+        "tls": { "secretRef": { "namespace": NAMESPACE, "name": short }, "serverName": server_name },
     });
     apply_config(&driver.world.client, short, spec).await.map(drop)
 }
@@ -121,7 +121,7 @@ async fn each_fault_of_the_secret_is_told_and_mends_itself() -> Result<()> {
     let authority = Authority::new()?;
     let driver = driver(&world, "tls-mend", Some(served(&authority)?)).await?;
     driver.claim("tls-mend-va").await?;
-    configure(&driver).await?;
+    configure(&driver, SERVER).await?;
     let place = format!("{NAMESPACE}/tls-mend");
     let forbidden = [
         "has no permission to get",
@@ -163,7 +163,7 @@ async fn renewed_certificates_are_taken_over_without_losing_a_call() -> Result<(
     let driver = driver(&world, "tls-renew", Some(served(&old)?)).await?;
     grant(&world.cluster, "tls-renew").await?;
     put_secret(&world, "tls-renew", &material(&old)?).await?;
-    configure(&driver).await?;
+    configure(&driver, SERVER).await?;
     driver.wait("Ready", "True", Some("Running")).await?;
 
     // It runs over the first connection while the certificates change, which is seen after 5 s and more.
@@ -204,7 +204,7 @@ async fn the_last_good_certificates_stay_in_use() -> Result<()> {
     grant(&world.cluster, "tls-keep").await?;
     let good = material(&authority)?;
     put_secret(&world, "tls-keep", &good).await?;
-    configure(&driver).await?;
+    configure(&driver, SERVER).await?;
     driver.wait("Ready", "True", Some("Running")).await?;
 
     world
@@ -242,11 +242,35 @@ async fn the_last_good_certificates_stay_in_use() -> Result<()> {
 }
 
 #[tokio::test]
+async fn what_tls_fails_over_is_told_and_another_server_name_mends_it() -> Result<()> {
+    let world = World::shared().await?;
+    let (authority, stranger) = (Authority::new()?, Authority::new()?);
+    let driver = driver(&world, "tls-fail", Some(served(&authority)?)).await?;
+    grant(&world.cluster, "tls-fail").await?;
+    let [ca, _, _] = material(&authority)?;
+    put_secret(&world, "tls-fail", &[ca]).await?;
+    configure(&driver, "csi.other.example").await?;
+    let place = format!("127.0.0.1:{}", port(&driver));
+    let reach = async |parts: &[&str]| told(&driver, "DriverReachable", "False", "TlsFailed", parts).await;
+    reach(&[&place, "csi.other.example", SERVER, "spec.tls.serverName"]).await?;
+    configure(&driver, SERVER).await?;
+    reach(&[&place, "demands a client certificate"]).await?;
+    let mut mixed = material(&stranger)?;
+    mixed[0].1 = authority.certificate().to_owned();
+    put_secret(&world, "tls-fail", &mixed).await?;
+    reach(&[&place, "rejected the client certificate of the operator"]).await?;
+    told(&driver, "Ready", "False", "DriverUnreachable", &[]).await?;
+    put_secret(&world, "tls-fail", &material(&authority)?).await?;
+    driver.wait("Ready", "True", Some("Running")).await?;
+    driver.attach("tls-fail-va").await.map(drop)
+}
+
+#[tokio::test]
 async fn plain_http_on_the_loopback_interface_works() -> Result<()> {
     let world = World::shared().await?;
     let driver = driver(&world, "plain-http", None).await?;
     let spec: Value = json!({ "endpoint": format!("http://localhost:{}", port(&driver)) });
     apply_config(&world.client, &driver.short, spec).await?;
-    driver.wait("Ready", "True", Some("Running")).await?;
+    wait_condition(&world.client, &driver.short, "Ready", "True", Some("Running")).await?;
     driver.attach("plain-http-va").await.map(drop)
 }

@@ -1,6 +1,6 @@
 //! What the pods and clusters of vendors expect of their attacher beyond its flags.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use csi_attacher_model::api::names::lease_name;
 use csi_mock_driver::{Method, Rule};
@@ -11,7 +11,8 @@ use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::Api;
 
 use super::{ACCOUNT, DRIVER, Scene, end};
-use crate::support::{Error, Result};
+use crate::rig::{LIMIT, wait_until};
+use crate::support::{Error, Operator, Result};
 
 const PUBLISH: Method = Method::ControllerPublishVolume;
 const UNPUBLISH: Method = Method::ControllerUnpublishVolume;
@@ -78,4 +79,43 @@ async fn lease(scene: &Scene) -> Result<Lease> {
     let leases: Api<Lease> = Api::namespaced(scene.world.client.clone(), ACCOUNT.0);
     let lease = leases.get(&lease_name(DRIVER)).await;
     lease.map_err(Error::from)
+}
+
+async fn ends(scene: &Scene, operator: &mut Operator, code: i32, within: Duration) -> Result<()> {
+    let told = Instant::now();
+    operator.signal("TERM")?;
+    let status = operator.wait_ended(LIMIT).await?;
+    let (took, log) = (told.elapsed(), operator.log_text());
+    assert_eq!(status.code(), Some(code), "{log}");
+    assert!(took < within, "{took:?}: {log}");
+    let holder = lease(scene).await?.spec.and_then(|spec| spec.holder_identity);
+    assert!(holder.as_deref().unwrap_or_default().is_empty(), "{holder:?}: {log}");
+    Ok(())
+}
+
+/// A call that lasts longer than the pod has to end: it is cancelled in time for the Lease to be released, so that another
+/// replica goes on at once.
+#[tokio::test]
+async fn a_call_that_outlasts_the_grace_period_does_not_keep_the_lease() -> Result<()> {
+    let scene = Scene::new().await?;
+    let arguments = [
+        "--leader-election",
+        "--leader-election-namespace=csi-driver",
+        "--timeout=6m",
+        "--shutdown-grace-period=15s",
+        // A Lease that is kept would be waited for longer than the test waits.
+        "--leader-election-lease-duration=60s",
+        "--leader-election-renew-deadline=40s",
+    ];
+    let mut operator = scene.start(&arguments).await?;
+    operator.wait_ready().await?;
+    scene.mock.script(Rule::on(PUBLISH).times(1).hang());
+    scene.claim("outlasts").await?;
+    let asked = || scene.mock.calls().iter().any(|call| call.method == PUBLISH);
+    wait_until("the call", asked).await?;
+    ends(&scene, &mut operator, 1, Duration::from_secs(25)).await?;
+
+    let mut operator = scene.start(&arguments).await?;
+    scene.world.fixtures.wait_for_attached("outlasts").await?;
+    ends(&scene, &mut operator, 0, Duration::from_secs(15)).await
 }

@@ -1,5 +1,6 @@
 //! Each hostile driver beside a good one, in one operator.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -7,6 +8,8 @@ use csi_attacher_model::api::AttacherConfig;
 use csi_attacher_proto::v1::GetPluginInfoResponse;
 use csi_mock_driver::{CallRecord, Method, Rule};
 use futures::future::try_join_all;
+use futures::stream;
+use hyper::body::{Bytes, Frame};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::api::ListParams;
@@ -15,10 +18,10 @@ use prost::Message as _;
 use serde_json::{Value, json};
 use tonic::Code;
 
-use super::server::{Answer, Server};
+use super::server::{Answer, Server, answer, by_hand};
 use crate::events::event;
-use crate::rig::{LIMIT, World, condition, operator_options, within};
-use crate::support::operator::{IDENTITY, apply_config, release_lease};
+use crate::rig::{LIMIT, World, operator_options, within};
+use crate::support::operator::{IDENTITY, apply_config, release_lease, wait_condition};
 use crate::support::wait::wait_for;
 use crate::support::{Error, Result, Volume};
 
@@ -79,6 +82,14 @@ async fn claim(world: &World, short: &str, name: &str) -> Result<VolumeAttachmen
         .await
 }
 
+/// Waits for a condition, and answers its message.
+async fn message(world: &World, short: &str, kind: &str, status: &str, reason: &str) -> Result<String> {
+    let config = wait_condition(&world.client, short, kind, status, Some(reason)).await?;
+    let conditions = config.status.map(|status| status.conditions).unwrap_or_default();
+    let found = conditions.into_iter().find(|condition| condition.type_ == kind);
+    Ok(found.map(|condition| condition.message).unwrap_or_default())
+}
+
 /// Waits until the last comparison with ListVolumes failed, and answers over what.
 async fn sync_error(world: &World, short: &str) -> Result<String> {
     let error = |config: &AttacherConfig| config.status.as_ref()?.last_reconcile_sync.as_ref()?.error.clone();
@@ -107,7 +118,7 @@ async fn who_hangs_is_told_and_alone() -> Result<()> {
             (called == method).then_some(Answer::Hang)
         })
         .await?;
-        let text = condition(&world, short, "DriverReachable", "False", "Timeout").await?;
+        let text = message(&world, short, "DriverReachable", "False", "Timeout").await?;
         assert!(text.contains("no answer from the driver within 0.4 s"), "{text}");
         good.attach(&format!("{short}-beside")).await?;
     }
@@ -121,7 +132,7 @@ async fn who_hangs_is_told_and_alone() -> Result<()> {
     claim(&world, "hang-work", "hang-work-va").await?;
     let error = world.fixtures.wait_for_attach_error("hang-work-va").await?;
     assert_eq!(error.error_code, Some(Code::DeadlineExceeded as i32), "{error:?}");
-    let text = condition(&world, "hang-work", "AttachmentsHealthy", "False", "AttachmentsFailing").await?;
+    let text = message(&world, "hang-work", "AttachmentsHealthy", "False", "AttachmentsFailing").await?;
     assert!(
         text.contains("hang-work-va") && text.contains("DeadlineExceeded"),
         "{text}"
@@ -148,7 +159,7 @@ async fn a_flood_of_errors_stays_with_its_driver() -> Result<()> {
         .script(Rule::on(Method::ControllerPublishVolume).fail(Code::Internal, "no\tno\u{7}no"));
     let names: Vec<String> = (0..20).map(|index| format!("flood-{index}")).collect();
     try_join_all(names.iter().map(|name| flood.claim(name))).await?;
-    let text = condition(&world, "flood", "AttachmentsHealthy", "False", "AttachmentsFailing").await?;
+    let text = message(&world, "flood", "AttachmentsHealthy", "False", "AttachmentsFailing").await?;
     assert!(text.contains("code = Internal desc = no no"), "{text}");
     for index in 0..5 {
         good.attach(&format!("flood-beside-{index}")).await?;
@@ -161,6 +172,73 @@ async fn a_flood_of_errors_stays_with_its_driver() -> Result<()> {
         within(name, world.fixtures.wait_for_attached(name)).await??;
     }
     flood.wait("AttachmentsHealthy", "True", None).await
+}
+
+#[tokio::test]
+async fn answers_that_cannot_be_read_are_told_and_refuse_nothing() -> Result<()> {
+    let world = World::shared().await?;
+    let good = world.driver("garbage-good", json!({})).await?;
+    let garbage = || Answer::Bytes(vec![0xff; 100]);
+    for (short, method) in [
+        ("garbage-probe", "Probe"),
+        ("garbage-info", "GetPluginInfo"),
+        ("garbage-plugin", "GetPluginCapabilities"),
+        ("garbage-control", "ControllerGetCapabilities"),
+    ] {
+        let _server = hostile(&world, short, move |called, _| (called == method).then(garbage)).await?;
+        let text = message(&world, short, "DriverReachable", "False", "CallFailed").await?;
+        assert!(
+            text.contains("the driver's answer cannot be read: failed to decode"),
+            "{text}"
+        );
+    }
+    let spoilt = Arc::new(AtomicBool::new(true));
+    let still = spoilt.clone();
+    let server = hostile_with(&world, "garbage-work", &eager(), move |called, _| {
+        let work = ["ControllerPublishVolume", "ControllerUnpublishVolume", "ListVolumes"];
+        (work.contains(&called) && still.load(Ordering::Relaxed)).then(garbage)
+    })
+    .await?;
+    claim(&world, "garbage-work", "garbage-work-va").await?;
+    let error = world.fixtures.wait_for_attach_error("garbage-work-va").await?;
+    assert_eq!(error.error_code, Some(Code::Unavailable as i32), "{error:?}");
+    assert!(sync_error(&world, "garbage-work").await?.contains("cannot be read"));
+    good.attach("garbage-beside").await?;
+    // The driver has published the volume, as far as anybody knows.
+    world.fixtures.delete::<VolumeAttachment>("garbage-work-va").await?;
+    within("Unpublish", server.called("ControllerUnpublishVolume", 2)).await?;
+    let error = world.fixtures.wait_for_detach_error("garbage-work-va").await?;
+    assert!(error.message.is_some_and(|text| text.contains("cannot be read")));
+    spoilt.store(false, Ordering::Relaxed);
+    world.fixtures.wait_for_attachment_gone("garbage-work-va").await
+}
+
+#[tokio::test]
+async fn what_is_no_grpc_server_is_told() -> Result<()> {
+    let world = World::shared().await?;
+    let page = |_: &str, _| {
+        let body = stream::iter([Frame::data(Bytes::from_static(b"<html>"))]);
+        Some(Answer::Http(answer("text/html", body)))
+    };
+    let _page = hostile(&world, "nogrpc-page", page).await?;
+    let _old = by_hand(&world.socket("nogrpc-old"), |io| async move {
+        let service = hyper::service::service_fn(|_| async {
+            Ok::<_, std::convert::Infallible>(http::Response::new("HTTP/1.1 is enough".to_owned()))
+        });
+        let connection = hyper::server::conn::http1::Builder::new();
+        drop(
+            connection
+                .serve_connection(hyper_util::rt::TokioIo::new(io), service)
+                .await,
+        );
+    })?;
+    apply_config(&world.client, "nogrpc-old", world.spec("nogrpc-old", &hasty())).await?;
+    for short in ["nogrpc-page", "nogrpc-old"] {
+        let text = message(&world, short, "DriverReachable", "False", "NoGrpc").await?;
+        assert!(text.contains("does not speak gRPC"), "{short}: {text}");
+    }
+    let good = world.driver("nogrpc-good", json!({})).await?;
+    good.attach("nogrpc-beside").await.map(drop)
 }
 
 #[tokio::test]
@@ -182,7 +260,12 @@ async fn a_driver_that_comes_back_under_another_name_is_another() -> Result<()> 
     })
     .await?;
     // What the old name has is not the business of the new one.
-    driver.claim_at("renamed-old", "renamed-both").await?;
+    fixtures
+        .persistent_volume(&Volume::new("renamed-old", &driver.name, "renamed-old"))
+        .await?;
+    fixtures
+        .volume_attachment("renamed-old", &driver.name, "renamed-old", "renamed-both")
+        .await?;
     fixtures
         .persistent_volume(&Volume::new("renamed-new", next, "renamed-new"))
         .await?;
@@ -230,7 +313,7 @@ async fn a_driver_of_many_names_gets_few_leases_and_series() -> Result<()> {
     })
     .await?;
     within("a fourth name", server.called("GetPluginInfo", 4)).await?;
-    let text = condition(&world, "names", "Stalled", "True", "DriverNameMismatch").await?;
+    let text = message(&world, "names", "Stalled", "True", "DriverNameMismatch").await?;
     assert!(
         text.contains("spec.driverName") && text.contains("after it had 3 other names"),
         "{text}"
@@ -276,5 +359,77 @@ async fn a_driver_that_never_lists_what_it_attached_is_asked_more_and_more_rarel
         "{publishes} in {} comparisons",
         listings + 60
     );
+    Ok(())
+}
+
+#[tokio::test]
+async fn connections_cut_in_the_middle_of_calls_cost_nothing_but_time() -> Result<()> {
+    let world = World::shared().await?;
+    let good = world.driver("cut-good", json!({})).await?;
+    let cut = |called: &str, before| (called == "ControllerPublishVolume" && before < 4).then_some(Answer::Cut);
+    let server = hostile(&world, "cut", cut).await?;
+    claim(&world, "cut", "cut-va").await?;
+    within("Publish", server.called("ControllerPublishVolume", 2)).await?;
+    good.attach("cut-beside").await?;
+    world.fixtures.wait_for_attached("cut-va").await?;
+    assert_eq!(server.count("ControllerPublishVolume"), 5);
+    assert!(
+        server.count("ControllerGetCapabilities") >= 5,
+        "asked anew after each cut"
+    );
+    message(&world, "cut", "Ready", "True", "Running").await.map(drop)
+}
+
+#[tokio::test]
+async fn a_goodbye_loses_no_call() -> Result<()> {
+    let world = World::shared().await?;
+    let leave = |called: &str, _| (called == "ControllerPublishVolume").then_some(Answer::GoAway);
+    let server = hostile(&world, "goodbye", leave).await?;
+    for index in 0..3 {
+        let name = format!("goodbye-{index}");
+        claim(&world, "goodbye", &name).await?;
+        let stored = world.fixtures.wait_for_attached(&name).await?;
+        assert_eq!(stored.status.and_then(|status| status.attach_error), None);
+    }
+    assert_eq!(server.count("ControllerPublishVolume"), 3);
+    Ok(())
+}
+
+#[tokio::test]
+async fn words_and_contexts_without_measure_are_cut_and_refused() -> Result<()> {
+    let world = World::shared().await?;
+    let wild = "%1B[31m%07no%0A".repeat(200) + &"x".repeat(64 << 10);
+    let refuse = move |called: &str, _| (called == "ControllerPublishVolume").then(|| Answer::Status(9, wild.clone()));
+    let _server = hostile(&world, "wild", refuse).await?;
+    claim(&world, "wild", "wild-va").await?;
+    let error = world.fixtures.wait_for_attach_error("wild-va").await?;
+    assert_eq!(error.error_code, Some(Code::FailedPrecondition as i32));
+    let text = error.message.unwrap_or_default();
+    assert!(
+        text.contains("no") && text.len() < 5000 && !text.chars().any(char::is_control),
+        "{text}"
+    );
+    let text = message(&world, "wild", "AttachmentsHealthy", "False", "AttachmentsFailing").await?;
+    assert!(text.len() <= 1024 && !text.chars().any(char::is_control), "{text}");
+
+    for (name, bytes, words) in [
+        ("stuffed-small", 600 << 10, "publish"),
+        ("stuffed-large", 5 << 20, "cannot be read"),
+    ] {
+        let context = BTreeMap::from([("stuffing".to_owned(), "x".repeat(bytes))]);
+        let stuff = |settings: &mut csi_mock_driver::MockSettings| {
+            settings.publish_contexts.insert(name.to_owned(), context);
+        };
+        let driver = world.driver_with(name, json!({}), |mock| mock.settings(stuff)).await?;
+        driver.claim(name).await?;
+        let error = world.fixtures.wait_for_attach_error(name).await?;
+        let text = error.message.unwrap_or_default();
+        assert!(text.contains(words), "{name}: {text}");
+        // The driver has published it all the same.
+        world.fixtures.delete::<VolumeAttachment>(name).await?;
+        driver.call(Method::ControllerUnpublishVolume, name, |_| true).await?;
+        world.fixtures.wait_for_attachment_gone(name).await?;
+        assert!(driver.mock.published().is_empty(), "{name}");
+    }
     Ok(())
 }
