@@ -708,13 +708,12 @@ fn asked_to_be_let_go() -> Play {
 #[test]
 fn a_write_that_somebody_undoes_before_its_answer_was_kept() {
     let begins = || Play::of(Cluster::new());
-    let rows: [(&str, fn() -> Play, usize, &str); 3] = [
-        ("the marker", begins, 1, "patch patch create patch"),
-        ("its removal", begins, 2, "patch create patch patch"),
-        ("the release", asked_to_be_let_go, 1, "patch patch"),
-    ];
-    for (what, play, undone, done) in rows {
-        let (mut play, mut writes) = (play(), 0);
+    for (what, mut play, undone, done) in [
+        ("the marker", begins(), 1, "patch patch create patch"),
+        ("its removal", begins(), 2, "patch create patch patch"),
+        ("the release", asked_to_be_let_go(), 1, "patch patch"),
+    ] {
+        let mut writes = 0;
         play.attempt(|step, cluster| {
             let ClaimStep::Patch(write) = step else {
                 return matches!(step, ClaimStep::Create(_)).then(|| failed(3));
