@@ -422,7 +422,7 @@ impl Store {
     /// Wakes the claim that waited for a PersistentVolume, and tells the drivers of it. It does not keep the cache alive.
     pub fn volume_listener(&self) -> Listener<Arc<Volume>> {
         weak_listener(&self.0, |inner, volume: &Arc<Volume>| {
-            Self(inner).volume_changed(volume)
+            Self(inner).volume_changed(volume);
         })
     }
 
