@@ -325,7 +325,8 @@ The namespaces with Leases as YAML: a map from their names to `any`, whether dri
 {{- end }}
 {{- end }}
 {{- if .headersSecret.name }}
-{{- $key := dict "name" .headersSecret.name "key" (.headersSecret.key | default "headers") }}
+{{- /* Optional: the kubelet starts no container whose Secret is not there, and no attach waits for a collector. */}}
+{{- $key := dict "name" .headersSecret.name "key" (.headersSecret.key | default "headers") "optional" true }}
 {{- $variables = append $variables (dict "of" "otel.headersSecret" "name" "OTEL_EXPORTER_OTLP_HEADERS" "valueFrom" (dict "secretKeyRef" $key)) }}
 {{- end }}
 {{- end }}
