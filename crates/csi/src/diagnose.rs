@@ -10,6 +10,12 @@ const GROUP: u32 = 0o070;
 const OTHERS: u32 = 0o007;
 /// As many symlinks as the kernel follows.
 const MAX_LINKS: usize = 40;
+/// How many entries of a directory are looked at for sockets.
+const MAX_ENTRIES: usize = 256;
+/// Sockets beside one that is missing are named up to this many. A directory with more is that of many drivers, and says nothing about this one.
+const MAX_SOCKETS: usize = 3;
+/// Longest name of a socket that is shown.
+const MAX_NAME_BYTES: usize = 64;
 
 /// Whom a file belongs to, and who may do what with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -227,13 +233,41 @@ pub(super) fn missing(path: &Path) -> String {
     }
     let parent = path.parent().unwrap_or(path);
     if found == parent || parent.exists() {
-        return RUNNING.to_owned();
+        let Some(sockets) = beside(parent) else {
+            return RUNNING.to_owned();
+        };
+        return format!(
+            "its directory has {sockets}: if the driver's is among these, name it in spec.endpoint; \
+             else: {RUNNING}"
+        );
     }
     format!(
         "not even its directory {} is there; mount the driver's socket directory into this pod (drivers.NAME.hostPath or \
          drivers.NAME.container in the chart, else volumes and volumeMounts)",
         parent.display()
     )
+}
+
+/// The sockets in a directory; `None` where there are none, or too many for a hint.
+fn beside(directory: &Path) -> Option<String> {
+    let entries = fs::read_dir(directory).ok()?.take(MAX_ENTRIES).flatten();
+    let sockets = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_socket()));
+    // Whoever writes into the directory chooses the names.
+    let names = sockets.filter_map(|entry| entry.file_name().into_string().ok());
+    let mut names: Vec<String> = names.filter(|name| is_plain(name)).collect();
+    names.sort_unstable();
+    (1..=MAX_SOCKETS).contains(&names.len()).then(|| names.join(", "))
+}
+
+fn is_plain(name: &str) -> bool {
+    let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    name.len() <= MAX_NAME_BYTES && name.bytes().all(is_usual)
+}
+
+/// A path in messages: in quotes where it begins or ends with a blank, which nobody would see.
+pub(super) fn shown(path: &Path) -> String {
+    let text = path.display().to_string();
+    if text.trim() == text { text } else { format!("{text:?}") }
 }
 
 /// What is at a path, or on the way to it, where there should be a socket; `None` when it is one.

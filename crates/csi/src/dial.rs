@@ -153,10 +153,10 @@ pub(super) struct DialTarget {
 }
 
 impl DialTarget {
-    /// In the words of `server.address`: the socket's path, or host and port.
+    /// For messages: the socket's path, or host and port.
     pub fn address(&self) -> String {
         match &self.endpoint {
-            Endpoint::Unix(path) => path.display().to_string(),
+            Endpoint::Unix(path) => diagnose::shown(path),
             Endpoint::Http { host, port } => format!("{}:{port}", host.as_str()),
             Endpoint::Https { host, port } => format!("{host}:{port}"),
         }

@@ -129,6 +129,45 @@ async fn what_is_at_the_path_is_told_with_the_mend() {
     assert_eq!(datagrams.reason(), ConditionReason::DialFailed, "{datagrams}");
 }
 
+/// What the directory has beside a socket that is missing.
+#[tokio::test]
+async fn sockets_beside_a_missing_one_are_named() {
+    const RUNNING: &str = "no such socket; is the driver running";
+    let long = "x".repeat(65);
+    for (sockets, words) in [
+        (
+            vec!["csi-provisioner.sock"],
+            "its directory has csi-provisioner.sock: if the driver's is among these, name it in spec.endpoint; else:",
+        ),
+        (vec!["c.sock", "a", "b.sock"], "its directory has a, b.sock, c.sock: if"),
+        (vec![], RUNNING),
+        (vec!["a", "b", "c", "d"], RUNNING),
+        // Whoever makes such names says nothing in a status.
+        (vec!["a b", "`c`", "d\n", long.as_str()], RUNNING),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("file"), "").unwrap();
+        std::fs::create_dir(folder.path().join("directory")).unwrap();
+        for name in &sockets {
+            // Short enough also where the folder of temporary files is deep.
+            drop(UnixListener::bind(folder.path().join("s")).unwrap());
+            std::fs::rename(folder.path().join("s"), folder.path().join(name)).unwrap();
+        }
+        let text = dial(&folder.path().join("csi.sock")).await.to_string();
+        assert!(text.contains(words), "{sockets:?}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn a_path_that_ends_with_a_blank_is_quoted() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(UnixListener::bind(folder.path().join("csi.sock")).unwrap());
+    let text = dial(&folder.path().join("csi.sock ")).await.to_string();
+    let path = folder.path().display();
+    let words = format!("\"{path}/csi.sock \": no such socket; its directory has csi.sock: if");
+    assert!(text.starts_with(&words), "{text}");
+}
+
 #[tokio::test]
 async fn a_driver_that_accepts_nobody_any_more_is_told() {
     let folder = tempfile::tempdir().unwrap();
