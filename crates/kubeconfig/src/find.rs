@@ -10,6 +10,7 @@ use kube::config::{AuthInfo, Cluster, Config, KubeConfigOptions, Kubeconfig, Kub
 use tracing::warn;
 
 use crate::load_error::LoadError;
+use crate::proxy::choose_proxy;
 use crate::server;
 use crate::settle::settle;
 use crate::token::TokenFile;
@@ -124,19 +125,33 @@ impl Found {
         cluster.cluster.as_mut()
     }
 
-    /// The configuration of the context.
-    pub async fn config(mut self) -> Result<Config, LoadError> {
+    /// The configuration of the context, with the proxy on the way to its server.
+    pub async fn config(self) -> Result<Config, LoadError> {
+        self.config_in(|name| env::var(name).ok()).await
+    }
+
+    /// The same with the variables of an environment.
+    async fn config_in(mut self, variable: impl Fn(&str) -> Option<String>) -> Result<Config, LoadError> {
         let url = self.cluster().and_then(|cluster| cluster.server.as_mut());
         let is_guessed = match url.map(server::complete).transpose() {
             Ok(is_added) => is_added.unwrap_or_default(),
             Err(source) => return Err(LoadError::Server(self.files, source)),
         };
+        // kube would take that of the environment, for whatever server.
+        let chosen_below = "http://chosen-below".to_owned();
+        let proxy = self
+            .cluster()
+            .and_then(|cluster| cluster.proxy_url.replace(chosen_below));
         let options = KubeConfigOptions {
             context: self.context,
             ..KubeConfigOptions::default()
         };
         let config = Config::from_custom_kubeconfig(self.kubeconfig, &options).await;
         let mut config = config.map_err(|source| LoadError::new(self.files, source))?;
+        if let Some(cluster) = config.auth_info.exec.as_mut().and_then(|exec| exec.cluster.as_mut()) {
+            cluster.proxy_url.clone_from(&proxy);
+        }
+        config.proxy_url = choose_proxy(&config.cluster_url, proxy.as_deref(), variable)?;
         if is_guessed {
             warn!("server of the kubeconfig has no scheme: taking http without credentials; put https:// before it");
             config.auth_info = without_credentials(config.auth_info);
@@ -299,6 +314,34 @@ mod tests {
                 "{server}: {error}"
             );
             assert!(!error.contains("s3cret"), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_environment_names_a_proxy_for_servers_that_it_does_not_except() {
+        for (server, own, excepted, wanted) in [
+            ("https://api:6443", "", "", Some("http://proxy:3128/")),
+            ("https://api:6443", "", "api", None),
+            ("https://10.0.0.7:6443", "", "10.0.0.0/8", None),
+            // As kind has it.
+            ("https://127.0.0.1:6443", "", "", None),
+            ("https://127.0.0.1:6443", "http://own:1", "*", Some("http://own:1/")),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            let file = folder.path().join("kubeconfig");
+            let mut text: serde_json::Value = serde_json::from_str(&text("c", "c")).unwrap();
+            let cluster = json!({ "server": server, "proxy-url": own, "certificate-authority-data": "Cg==" });
+            text["clusters"][0]["cluster"] = cluster;
+            std::fs::write(&file, text.to_string()).unwrap();
+            let variable = |name: &str| match name {
+                "HTTPS_PROXY" => Some("http://proxy:3128".to_owned()),
+                "NO_PROXY" => Some(excepted.to_owned()),
+                _ => None,
+            };
+            let found = find(Some(&file), None).unwrap().unwrap();
+            let config = found.config_in(variable).await.unwrap();
+            let chosen = config.proxy_url.map(|url| url.to_string());
+            assert_eq!(chosen.as_deref(), wanted, "{server} {own:?} {excepted:?}");
         }
     }
 

@@ -1,11 +1,12 @@
 //! Kubeconfigs as client-go reads them, for whoever comes with one: which files count, which of their values, and tokens in
 //! files; and what stands around a pod in their place.
 //!
-//! Must not know who asks: it makes no connection, and what is trusted or sent over which proxy is up to the caller.
+//! Must not know who asks: it makes no connection, and what is trusted, and how a proxy is spoken to, is up to the caller.
 
 mod find;
 mod load_error;
 mod pod;
+mod proxy;
 mod server;
 mod settle;
 mod token;
@@ -13,5 +14,6 @@ mod token;
 pub use find::{Found, find};
 pub use load_error::{LoadError, ValueError};
 pub use pod::{PodError, pod_config, pod_namespace};
+pub use proxy::{choose_proxy, port_of};
 pub use server::{ServerError, check_server};
 pub use token::{LastToken, TokenError, TokenFile};

@@ -27,6 +27,10 @@ pub enum LoadError {
     Twice(String, &'static str, String),
     #[error("server in kubeconfig {0} {1}")]
     Server(String, #[source] ServerError),
+    #[error("{0} is not the URL of a proxy: write it as http://HOST:PORT")]
+    ProxyUrl(&'static str),
+    #[error("{0} has an unsupported scheme: must be http, https or socks5")]
+    ProxyScheme(&'static str),
     #[error("tokenFile {path} of the kubeconfig: {1}", path = .0.display())]
     TokenFile(PathBuf, #[source] std::io::Error),
 }
@@ -57,7 +61,11 @@ pub enum ValueError {
     Command(ExitStatus),
     #[error("the command that gives credentials printed none that can be read")]
     Printed,
-    #[error("proxy-url of the kubeconfig, or HTTPS_PROXY, names a proxy, and none of its kind is supported")]
+    #[error(
+        "proxy-url of the kubeconfig, or HTTPS_PROXY (for http: HTTP_PROXY), names a proxy, and none of its kind is \
+         supported; if the API server can be reached without it, remove proxy-url, or list the host of the API server \
+         in NO_PROXY"
+    )]
     Proxy,
 }
 
@@ -249,7 +257,7 @@ mod tests {
             (
                 json!({ "proxy-url": format!("http://me:{CANARY}@proxy") }),
                 json!({}),
-                "names a proxy",
+                "list the host of the API server in NO_PROXY",
             ),
         ] {
             let mut cluster = cluster;

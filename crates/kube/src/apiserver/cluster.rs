@@ -1,14 +1,14 @@
 //! Which cluster to talk to: a kubeconfig, or what stands around the pod.
 //!
 //! Which files and values count, of a kubeconfig or around a pod, is the matter of `csi_attacher_kubeconfig`. What kube reads
-//! and does not keep, or takes from elsewhere, is settled here: where the CA data is, so that it is read again; and the proxy.
+//! and does not keep is settled here: where the CA data is, so that it is read again.
 //!
 //! The URL of the cluster is shown in logs, metrics, spans and the answers of `/readyz`: user and password are taken out of it here.
 
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
-use csi_attacher_kubeconfig::{Found, check_server, find, pod_config};
+use csi_attacher_kubeconfig::{Found, check_server, choose_proxy, find, pod_config};
 use http::Uri;
 use http::uri::Authority;
 use kube::config::{Cluster, Config};
@@ -43,7 +43,8 @@ pub fn load_pod_config() -> Result<Config, ConnectError> {
 
 fn from_pod(mut config: Config) -> Result<Config, ConnectError> {
     settle_pod_authorities(&mut config);
-    with_proxy(config, None)
+    config.proxy_url = choose_proxy(&config.cluster_url, None, |name| std::env::var(name).ok())?;
+    Ok(config)
 }
 
 /// Reads the CA data of the service account. As client-go does, a pod goes on with the public CAs where there is none.
@@ -58,24 +59,9 @@ fn settle_pod_authorities(config: &mut Config) {
 }
 
 async fn from_kubeconfig(mut found: Found) -> Result<Config, ConnectError> {
-    let (mut authorities, mut proxy) = (None, None);
-    if let Some(cluster) = found.cluster() {
-        authorities = settle_authorities(cluster)?;
-        proxy = cluster.proxy_url.take();
-        // kube would take that of the environment, for whatever server.
-        cluster.proxy_url = Some("http://chosen-below".to_owned());
-    }
+    let authorities = found.cluster().map(settle_authorities).transpose()?.flatten();
     let mut config = found.config().await?;
     config.root_cert_file = authorities;
-    if let Some(cluster) = config.auth_info.exec.as_mut().and_then(|exec| exec.cluster.as_mut()) {
-        cluster.proxy_url.clone_from(&proxy);
-    }
-    with_proxy(config, proxy.as_deref())
-}
-
-fn with_proxy(mut config: Config, configured: Option<&str>) -> Result<Config, ConnectError> {
-    let variable = |name: &str| std::env::var(name).ok();
-    config.proxy_url = proxy::choose(&config.cluster_url, configured, variable)?;
     Ok(config)
 }
 

@@ -44,10 +44,6 @@ pub enum ConnectError {
     Plugin(String, PluginProblem),
     #[error("cannot set up TLS: {0}")]
     Protocol(rustls::Error),
-    #[error("{0} is not the URL of a proxy: write it as http://HOST:PORT")]
-    ProxyUrl(&'static str),
-    #[error("{0} has an unsupported scheme: must be http, https or socks5")]
-    ProxyScheme(&'static str),
     #[error("tls-server-name of the kubeconfig is neither a host name nor an IP address")]
     ServerName,
     #[error("cannot set up the connection to {0}: {1}")]

@@ -1,49 +1,21 @@
 //! Proxies on the way to the API server.
 
-use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use serde::Deserialize;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
 use super::server::{Authority, Kubeconfig, Server, acceptor, ask, base64};
 use super::{HOST, P256};
-use crate::apiserver::proxy;
 
 /// Nobody but the proxy knows where this is.
 const API: &str = "https://api.example.com:6443";
 const USER: &str = "me";
 const PASSWORD: &str = "p@ss:canary";
 const IN_URL: &str = "me:p%40ss%3Acanary";
-
-#[derive(Deserialize)]
-struct Row {
-    server: String,
-    environment: BTreeMap<String, String>,
-    proxy: String,
-}
-
-/// `tests/server-certificates` has what Go takes.
-#[test]
-fn the_environment_is_read_as_by_go() {
-    let rows: Vec<Row> =
-        serde_json::from_str(include_str!("../../../../../../tests/server-certificates/proxies.json")).unwrap();
-    assert!(rows.len() > 40);
-    for row in rows {
-        let server = row.server.parse().unwrap();
-        let chosen = proxy::choose(&server, None, |name| row.environment.get(name).cloned()).unwrap();
-        let chosen = chosen.map(|uri| uri.to_string().trim_end_matches('/').to_owned());
-        let what = format!("{} {:?}", row.server, row.environment);
-        assert_eq!(chosen.unwrap_or_default(), row.proxy, "{what}");
-        // What stands in the kubeconfig holds whatever the environment says.
-        let own = proxy::choose(&server, Some("http://own:1"), |name| row.environment.get(name).cloned());
-        assert_eq!(own.unwrap().unwrap().to_string(), "http://own:1/");
-    }
-}
 
 /// Passes everything on to one server, and keeps what it was asked for.
 #[derive(Clone)]
