@@ -135,7 +135,7 @@ impl OtlpSink {
             Ok(exporter) => {
                 if (self.exporter.is_some() && is_changed) || self.logged.take().is_some() {
                     tracing::info!(
-                        collector = self.name(),
+                        collector = %self.settings,
                         "the certificates for the collector of traces were read"
                     );
                 }
@@ -145,13 +145,12 @@ impl OtlpSink {
             Err(error) => {
                 let text = error.to_string();
                 if self.logged.as_ref() != Some(&text) {
-                    let collector = self.name();
                     let consequence = match self.exporter {
                         Some(_) => "what was read before stays in use",
                         None => "no spans are sent until that is fixed; attaching is not affected",
                     };
                     tracing::warn!(
-                        collector,
+                        collector = %self.settings,
                         error = text,
                         "cannot use the settings for the collector of traces: {consequence}"
                     );
@@ -175,23 +174,9 @@ impl OtlpSink {
         result.map_err(|error| {
             let cause = self.last_error.lock().take();
             let cause = cause.map(|cause| format!(": {cause}")).unwrap_or_default();
-            ExportError::Failed(format!("{}: {error}{cause}", self.name()))
+            let hint = self.settings.port_hint();
+            ExportError::Failed(format!("{}: {error}{cause}{hint}", self.settings))
         })
-    }
-
-    /// The collector without user information and path.
-    fn name(&self) -> String {
-        let uri: Option<http::Uri> = self.settings.endpoint.parse().ok();
-        let named = uri.and_then(|uri| {
-            let port = uri.port_u16().map(|port| format!(":{port}")).unwrap_or_default();
-            Some(format!("{}://{}{port}", uri.scheme_str()?, uri.host()?))
-        });
-        named.unwrap_or_else(|| "collector".to_owned())
-    }
-
-    fn is_encrypted(&self) -> bool {
-        let uri = self.settings.endpoint.parse::<http::Uri>();
-        uri.is_ok_and(|uri| uri.scheme() == Some(&http::uri::Scheme::HTTPS))
     }
 
     /// Another value when a TLS file has other contents, appeared or went away.
@@ -204,7 +189,7 @@ impl OtlpSink {
             ..
         } = &self.transport;
         for path in [certificate, client_certificate, client_key].into_iter().flatten() {
-            if self.is_encrypted() {
+            if self.settings.is_encrypted() {
                 let contents = std::fs::read(path).map_err(|error| error.kind());
                 contents.hash(&mut hasher);
             }
@@ -251,7 +236,7 @@ impl OtlpSink {
                 .timeout(self.transport.timeout)
                 .connect_timeout(self.transport.timeout)
         };
-        if !self.is_encrypted() {
+        if !self.settings.is_encrypted() {
             return Ok(with_timeouts(endpoint).connect_with_connector_lazy(self.connector()));
         }
         let https = HttpsConnectorBuilder::new()
@@ -301,7 +286,7 @@ impl OtlpSink {
         }
         let headers = self.transport.headers.clone();
         // The SDK's own client for the `hyper-client` feature knows no TLS.
-        let client: Arc<dyn HttpClient> = if self.is_encrypted() {
+        let client: Arc<dyn HttpClient> = if self.settings.is_encrypted() {
             let connector = HttpsConnectorBuilder::new()
                 .with_tls_config(tls_config(&self.transport)?)
                 .https_only()

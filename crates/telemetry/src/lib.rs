@@ -68,6 +68,13 @@ impl Telemetry {
         for warning in &parsed.warnings {
             tracing::warn!("{warning}");
         }
+        let exporters = parsed.settings.exporters.iter().map(ToString::to_string);
+        let exporters: Vec<String> = exporters.collect();
+        if exporters.is_empty() {
+            tracing::info!("tracing is off: the environment names no collector, or turns it off");
+        } else {
+            tracing::info!(exporters = exporters.join(", "), "tracing is on");
+        }
         let (tracer, metrics, guard) = start(&parsed.settings);
         Ok((Self { tracer, metrics }, guard))
     }

@@ -39,6 +39,9 @@ async fn what_cannot_be_used_is_said_once_and_no_attach_is_affected() -> Result<
     driver.wait("Ready", "True", Some("Running")).await?;
     driver.attach("env-2").await?;
     arrives(&named, "env-2").await;
+    let collector = format!("{endpoint} over grpc");
+    let told = records(&operator, &["INFO", "tracing is on", &collector]);
+    assert_eq!(told, 1, "{}", operator.log_text());
     stop(&mut operator).await?;
 
     // OTEL_SDK_DISABLED comes before all.
@@ -48,6 +51,8 @@ async fn what_cannot_be_used_is_said_once_and_no_attach_is_affected() -> Result<
     driver.attach("env-3").await?;
     let publish = driver.call(Method::ControllerPublishVolume, "env-3", |_| true).await?;
     assert_eq!(publish.traceparent, None);
+    let told = records(&operator, &["INFO", "tracing is off"]);
+    assert_eq!(told, 1, "{}", operator.log_text());
     stop(&mut operator).await?;
     assert!(!has(&named, "env-3"));
     a_certificate_that_is_not_there_yet_costs_one_warning_and_works_when_it_is(&world).await

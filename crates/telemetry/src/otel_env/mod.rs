@@ -19,6 +19,7 @@ use opentelemetry_sdk::trace::{Sampler, SpanLimits};
 use super::attribute::DEFAULT_VALUE_LENGTH_LIMIT;
 use super::metrics::ExemplarFilter;
 use super::names::{SERVICE_NAME, attr};
+use settings::PROTOCOLS;
 pub use settings::TraceSettings;
 pub(crate) use settings::{BatchSettings, ExporterSettings, OtlpSettings, TransportSettings};
 
@@ -76,6 +77,8 @@ pub const VARIABLES: &[&str] = &[
 /// Longest time a variable may ask for; anything longer is a mistake in the unit.
 const MAX_MILLISECONDS: u64 = 24 * 60 * 60 * 1000;
 const MAX_QUEUE_SIZE: usize = 1 << 20;
+/// Where a collector takes traces over HTTP.
+const SIGNAL_PATH: &str = "/v1/traces";
 
 /// Environment variables by name.
 pub type Environment = BTreeMap<String, String>;
@@ -92,7 +95,7 @@ pub fn process_environment() -> Environment {
 pub struct ParsedEnvironment {
     /// What to do.
     pub settings: TraceSettings,
-    /// What was ignored and why, for the log.
+    /// What was ignored, or is most likely a mistake, and why; for the log.
     pub warnings: Vec<String>,
 }
 
@@ -104,7 +107,9 @@ pub fn parse(environment: &Environment, service_version: &str) -> ParsedEnvironm
     };
     reader.warn_about_other_signals();
     // Warnings stand in this order.
-    let (exporters, transport) = (reader.exporters(), reader.transport());
+    let exporters = reader.exporters();
+    reader.warn_about_collectors(&exporters);
+    let transport = reader.transport();
     let (sampler, propagates) = (reader.sampler(), reader.propagates());
     let (limits, value_length) = reader.limits();
     let settings = TraceSettings {
@@ -378,13 +383,8 @@ impl<'a> EnvironmentReader<'a> {
 
     /// The collector that the environment names.
     fn otlp(&mut self) -> Option<OtlpSettings> {
-        let choices = [
-            ("grpc", Protocol::Grpc),
-            ("http/protobuf", Protocol::HttpBinary),
-            ("http/json", Protocol::HttpJson),
-        ];
         let names = ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"];
-        let protocol = self.choice(&names, &choices).unwrap_or(Protocol::HttpBinary);
+        let protocol = self.choice(&names, &PROTOCOLS).unwrap_or(Protocol::HttpBinary);
         let endpoint = self.endpoint(protocol)?;
         Some(OtlpSettings { protocol, endpoint })
     }
@@ -410,10 +410,49 @@ impl<'a> EnvironmentReader<'a> {
             let with_path = |value: &str| {
                 let (base, rest) = value.split_at(value.find(['?', '#']).unwrap_or(value.len()));
                 let query = rest.split('#').next().unwrap_or_default();
-                collector_url(&format!("{}/v1/traces{query}", base.trim_end_matches('/')))
+                collector_url(&format!("{}{SIGNAL_PATH}{query}", base.trim_end_matches('/')))
             };
             self.first(&[GENERAL], EXPECTED, with_path)
         })
+    }
+
+    /// Settings that are taken as they are, and most likely are not what was meant.
+    fn warn_about_collectors(&mut self, exporters: &[ExporterSettings]) {
+        for exporter in exporters {
+            let ExporterSettings::Otlp(otlp) = exporter else {
+                continue;
+            };
+            self.warn_about_path(otlp);
+            if !otlp.is_encrypted() {
+                self.warn_about_unused_certificates();
+            }
+        }
+    }
+
+    fn warn_about_path(&mut self, otlp: &OtlpSettings) {
+        let url = otlp.endpoint.split(['?', '#']).next().unwrap_or_default();
+        let before = url.trim_end_matches('/').strip_suffix(SIGNAL_PATH);
+        let problem = match before {
+            Some(_) if otlp.protocol == Protocol::Grpc => {
+                "the URL of the collector ends with /v1/traces, which is for HTTP, and OTEL_EXPORTER_OTLP_PROTOCOL is \
+                 grpc: set http/protobuf, or the URL for gRPC, which has no path and usually port 4317"
+            }
+            Some(before) if before.ends_with(SIGNAL_PATH) => {
+                "the URL of the collector ends with /v1/traces twice: to that of OTEL_EXPORTER_OTLP_ENDPOINT it is \
+                 appended, so leave it out there; that of OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is used as it is"
+            }
+            _ => return,
+        };
+        self.warnings.push(problem.to_owned());
+    }
+
+    fn warn_about_unused_certificates(&mut self) {
+        let of_tls = |name: &str| name.ends_with("_CERTIFICATE") || name.ends_with("_CLIENT_KEY");
+        for name in VARIABLES.iter().filter(|name| of_tls(name)) {
+            if self.text(name).is_some() {
+                self.warn(name, "the URL of the collector begins with http://; TLS needs https://");
+            }
+        }
     }
 
     /// What holds for every collector.

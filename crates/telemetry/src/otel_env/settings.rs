@@ -1,10 +1,12 @@
 //! What the environment says, in types.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use http::HeaderMap;
+use http::uri::Scheme;
+use http::{HeaderMap, Uri};
 use opentelemetry_otlp::{Compression, Protocol};
 use opentelemetry_sdk::trace::{Sampler, SpanLimits};
 
@@ -46,6 +48,59 @@ pub(crate) struct OtlpSettings {
     pub(crate) protocol: Protocol,
     /// Full URL; for HTTP it ends with the signal path.
     pub(crate) endpoint: String,
+}
+
+/// The protocols by their words in `OTEL_EXPORTER_OTLP_PROTOCOL`.
+pub(super) const PROTOCOLS: [(&str, Protocol); 3] = [
+    ("grpc", Protocol::Grpc),
+    ("http/protobuf", Protocol::HttpBinary),
+    ("http/json", Protocol::HttpJson),
+];
+
+impl OtlpSettings {
+    pub(crate) fn is_encrypted(&self) -> bool {
+        let uri = self.endpoint.parse::<Uri>();
+        uri.is_ok_and(|uri| uri.scheme() == Some(&Scheme::HTTPS))
+    }
+
+    /// Which ports are usual, for errors; nothing where the collector's is the one, or may be that of a load balancer with TLS.
+    pub(crate) fn port_hint(&self) -> &'static str {
+        let usual = if self.protocol == Protocol::Grpc { 4317 } else { 4318 };
+        let port = self.endpoint.parse::<Uri>().ok().and_then(|uri| uri.port_u16());
+        let is_public = self.is_encrypted() && port.is_none_or(|port| port == 443);
+        if port == Some(usual) || is_public {
+            ""
+        } else {
+            "; gRPC is usually at port 4317, HTTP at 4318"
+        }
+    }
+}
+
+/// For logs: neither user information nor the query, and no other part of the path than OTLP's own, as some vendors have a token there.
+impl fmt::Display for OtlpSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let uri = self.endpoint.parse::<Uri>().unwrap_or_default();
+        let scheme = uri.scheme_str().unwrap_or_default();
+        write!(f, "{scheme}://{}", uri.host().unwrap_or_default())?;
+        if let Some(port) = uri.port_u16() {
+            write!(f, ":{port}")?;
+        }
+        for part in uri.path().split('/').filter(|part| !part.is_empty()) {
+            let shown = if ["v1", "traces"].contains(&part) { part } else { "…" };
+            write!(f, "/{shown}")?;
+        }
+        let protocol = PROTOCOLS.iter().find(|(_, protocol)| *protocol == self.protocol);
+        write!(f, " over {}", protocol.map_or("OTLP", |(word, _)| *word))
+    }
+}
+
+impl fmt::Display for ExporterSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Otlp(otlp) => otlp.fmt(f),
+            Self::Console => f.write_str("standard output"),
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -99,6 +99,15 @@ fn endpoint_and_protocol_table() {
             0,
         ),
         ("S=http://c/x;G=http://d", HttpProtobuf, "http://c/x", 0),
+        ("S=http://c/v1/traces", HttpProtobuf, "http://c/v1/traces", 0),
+        ("G=http://c/v1/traces", HttpProtobuf, "http://c/v1/traces/v1/traces", 1),
+        (
+            "G=http://c/v1/traces/?a",
+            HttpProtobuf,
+            "http://c/v1/traces/v1/traces?a",
+            1,
+        ),
+        ("G=http://c/v1/traces;P=grpc", Grpc, "http://c/v1/traces", 1),
         ("G=http://c/?a=b#x", HttpProtobuf, "http://c/v1/traces?a=b", 0),
         ("S=;G=http://d", HttpProtobuf, "http://d/v1/traces", 0),
         ("S=not a url;G=http://d", HttpProtobuf, "http://d/v1/traces", 1),
@@ -131,6 +140,51 @@ fn endpoint_and_protocol_table() {
             (parsed.settings.exporters.len(), parsed.warnings.len()),
             (0, 1),
             "{unusable}"
+        );
+    }
+}
+
+/// What logs and errors say of a collector: where it is, and nothing that may be a credential.
+#[test]
+fn a_collector_is_shown_without_what_may_be_secret() {
+    let hint = "; gRPC is usually at port 4317, HTTP at 4318";
+    for (protocol, endpoint, shown, is_encrypted, wanted) in [
+        ("grpc", "http://c:4317", "http://c:4317 over grpc", false, ""),
+        ("grpc", "http://c:4318", "http://c:4318 over grpc", false, hint),
+        ("grpc", "HTTPS://c", "https://c over grpc", true, ""),
+        ("grpc", "https://c:443", "https://c:443 over grpc", true, ""),
+        (
+            "http/protobuf",
+            "http://me:s3cret@c/v1/traces/v1/traces?key=s3cret",
+            "http://c/v1/traces/v1/traces over http/protobuf",
+            false,
+            hint,
+        ),
+        (
+            "http/json",
+            "https://c:4317/receiver/s3cret/v1/traces",
+            "https://c:4317/…/…/v1/traces over http/json",
+            true,
+            hint,
+        ),
+        (
+            "http/json",
+            "http://[::1]:4318/v1/traces",
+            "http://[::1]:4318/v1/traces over http/json",
+            false,
+            "",
+        ),
+    ] {
+        let parsed = settings(&[
+            ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", endpoint),
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol),
+        ]);
+        let otlp = otlp(&parsed);
+        assert_eq!(otlp.to_string(), shown);
+        assert_eq!(
+            (otlp.is_encrypted(), otlp.port_hint()),
+            (is_encrypted, wanted),
+            "{endpoint}"
         );
     }
 }
@@ -440,6 +494,20 @@ fn transport_details_are_read() {
     assert_eq!(otlp.certificate.as_deref(), Some("/traces-ca".as_ref()));
     assert_eq!(otlp.client_certificate.as_deref(), Some("/cert".as_ref()));
     assert_eq!(otlp.client_key.as_deref(), Some("/key".as_ref()));
+}
+
+#[test]
+fn certificates_beside_a_url_without_tls_cost_a_warning_each() {
+    let files = [
+        ("OTEL_EXPORTER_OTLP_CERTIFICATE", "/ca"),
+        ("OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY", "/key"),
+    ];
+    for (endpoint, warnings) in [("http://c:4318", 2), ("https://c:4318", 0), ("", 0)] {
+        let parsed = settings(&[files[0], files[1], ("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)]);
+        assert_eq!(parsed.warnings.len(), warnings, "{endpoint}: {:?}", parsed.warnings);
+        let mut named = parsed.warnings.iter().zip(files);
+        assert!(named.all(|(warning, (name, _))| warning.starts_with(name)));
+    }
 }
 
 #[test]
