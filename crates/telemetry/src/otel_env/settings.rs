@@ -97,7 +97,7 @@ impl fmt::Display for OtlpSettings {
 impl fmt::Display for ExporterSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Otlp(otlp) => otlp.fmt(f),
+            Self::Otlp(otlp) => write!(f, "{otlp}"),
             Self::Console => f.write_str("standard output"),
         }
     }
