@@ -7,7 +7,7 @@ use crate::apiserver::{ApiError, ApiErrorKind, CsiDriver};
 
 /// How often a CSIDriver without a finding is read.
 const HEALTHY_INTERVAL: Duration = Duration::from_mins(10);
-/// How often one is read that is missing or says that attaching is not required, so that people see soon that it is fixed.
+/// How often one is read of which a finding may be, so that people see soon that it is fixed.
 pub(super) const FINDING_INTERVAL: Duration = Duration::from_mins(1);
 /// How often one is read while reading is forbidden.
 const FORBIDDEN_INTERVAL: Duration = Duration::from_hours(1);
@@ -19,6 +19,8 @@ pub(super) const JITTER: f64 = 0.1;
 #[derive(Debug, Default)]
 pub(super) struct CsiDriverCache {
     pub state: CsiDriverLookup,
+    /// Whether the driver has calls by which volumes are attached.
+    pub publishes: bool,
     /// When it is read next; at once when absent.
     due: Option<Instant>,
 }
@@ -50,7 +52,8 @@ impl CsiDriverCache {
     pub fn update(&mut self, answer: Result<CsiDriver, ApiError>, soon: Duration, now: Instant) -> bool {
         let (state, pause) = match answer {
             Ok(driver) => {
-                let pause = if driver.attach_required { HEALTHY_INTERVAL } else { soon };
+                let is_right = driver.attach_required && self.publishes;
+                let pause = if is_right { HEALTHY_INTERVAL } else { soon };
                 (CsiDriverLookup::Found(driver), pause)
             }
             Err(error) => match error.kind {

@@ -167,9 +167,7 @@ impl FindingsScanner {
             self.insights.0.lock().summaries.remove(name);
             self.context.metrics.forget_findings(name);
         }
-        for name in led.keys() {
-            self.drivers.entry(name.clone()).or_default();
-        }
+        self.keep(&led);
         let learned = self.read_csi_drivers().await;
         let state = (self.context.store.generation(), self.insights.0.lock().changes);
         if !arrived && gone.is_empty() && !learned && self.quiet_at == Some(state) {
@@ -177,6 +175,14 @@ impl FindingsScanner {
         }
         let lasting = self.pass(&led, clock::now()).await;
         self.quiet_at = lasting.then_some(state);
+    }
+
+    /// Begins to keep something of each driver that is led.
+    fn keep(&mut self, led: &Led) {
+        for (name, facts) in led {
+            let kept = self.drivers.entry(name.clone()).or_default();
+            kept.known.publishes = facts.capabilities.publish_unpublish;
+        }
     }
 
     /// Reads the CSIDrivers that are due, one after the other, until one is not answered; true when one has changed.
@@ -219,7 +225,7 @@ impl FindingsScanner {
         let surveys = self.drivers.iter_mut().map(|(name, driver)| {
             let scan = DriverScan {
                 pass: FindingsPass::begin(&mut driver.ledger, stuck_after, now),
-                csi_driver: &driver.known.state,
+                csi_driver: &driver.known,
                 written_before: now,
                 leads_since: &mut driver.leads_since,
             };

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::csi_driver::CsiDriverLookup;
+use super::csi_driver::{CsiDriverCache, CsiDriverLookup};
 use super::unserved;
 use crate::cache::{AttachmentView, Store};
 use crate::decide::{DriverFacts, is_in_use};
@@ -33,7 +33,7 @@ type HandleUsers = HashMap<(Arc<str>, Box<str>), Vec<HandleUser>>;
 /// What is found about a driver, and what is known of it.
 pub(super) struct DriverScan<'l> {
     pub pass: FindingsPass<'l>,
-    pub csi_driver: &'l CsiDriverLookup,
+    pub csi_driver: &'l CsiDriverCache,
     /// The last write of another client that was seen in this scan; when that was begun, if that is later.
     pub written_before: Timestamp,
     pub leads_since: &'l mut Option<Timestamp>,
@@ -66,7 +66,7 @@ impl Scan<'_> {
             attached_at: around.attached_at(others),
             wanted_at,
             driver: facts,
-            attach_required: scan.csi_driver.attach_required(),
+            attach_required: scan.csi_driver.state.attach_required(),
             leads_since: *scan.leads_since,
         });
     }
@@ -105,8 +105,23 @@ impl Scan<'_> {
 }
 
 /// Adds what is wrong with the driver itself. One whose volumes need no attach may be provisioned for.
-pub(super) fn of_driver(survey: &mut FindingsPass<'_>, name: &str, csi_driver: &CsiDriverLookup, provisions: bool) {
-    match csi_driver {
+pub(super) fn of_driver(survey: &mut FindingsPass<'_>, name: &str, csi_driver: &CsiDriverCache, provisions: bool) {
+    let is_asked_to_attach = match &csi_driver.state {
+        CsiDriverLookup::Missing => true,
+        CsiDriverLookup::Found(object) => object.attach_required,
+        CsiDriverLookup::Unknown => false,
+    };
+    if is_asked_to_attach && !csi_driver.publishes {
+        let text = || {
+            format!(
+                "driver {name} announces no PUBLISH_UNPUBLISH_VOLUME, so that its VolumeAttachments are marked attached without a call: if \
+                 the driver attaches volumes, spec.endpoint may be its node plugin, or its controller plugin runs without its attach \
+                 option; if it does not, make its CSIDriver again with attachRequired: false (the field is immutable)"
+            )
+        };
+        survey.found(FindingKind::AttachedWithoutCall, name, None, text);
+    }
+    match &csi_driver.state {
         CsiDriverLookup::Missing => {
             let text = || {
                 format!(

@@ -77,8 +77,16 @@ impl Scene {
     }
 
     fn lead(&self, driver: &str) -> Registration {
+        self.lead_with(driver, true)
+    }
+
+    fn lead_with(&self, driver: &str, publish_unpublish: bool) -> Registration {
+        let capabilities = Capabilities {
+            publish_unpublish,
+            ..Capabilities::default()
+        };
         let route = Route {
-            facts: Arc::new(DriverFacts::new(driver, Capabilities::default())),
+            facts: Arc::new(DriverFacts::new(driver, capabilities)),
             config: "config".into(),
             queue: Builder::new(Backoff::default()).build(),
             settled: Arc::new(|_, _, _| {}),
@@ -119,9 +127,7 @@ impl Scene {
 
     async fn pass(&mut self, now: i64) -> bool {
         let led = self.store.drivers();
-        for name in led.keys() {
-            self.inspector.drivers.entry(name.clone()).or_default();
-        }
+        self.inspector.keep(&led);
         self.inspector.read_csi_drivers().await;
         self.inspector.pass(&led, at(now)).await
     }
@@ -347,6 +353,41 @@ async fn a_csidriver_is_read_now_and_then() {
     tokio::time::advance(Duration::from_secs(70)).await;
     assert!(scene.pass(2004).await);
     assert_eq!(scene.counts([AttachNotRequired, LeftOver]), ["0", "0"]);
+}
+
+/// The endpoint may be the node plugin of a driver that attaches. Where the CSIDriver says that it does not attach, or cannot be read, nothing
+/// is wrong.
+#[tokio::test(start_paused = true)]
+async fn a_driver_without_calls_whose_volumes_are_to_be_attached_is_told() {
+    use FindingKind::{AttachedWithoutCall, CSIDriverMissing};
+    for (publishes, attach_required, counts) in [
+        (true, Some(true), ["0", "0"]),
+        (false, Some(true), ["1", "0"]),
+        (false, None, ["1", "1"]),
+        (true, None, ["0", "1"]),
+        (false, Some(false), ["0", "0"]),
+    ] {
+        let row = format!("publishes: {publishes}, attachRequired: {attach_required:?}");
+        let mut scene = Scene::new();
+        let _leads = scene.lead_with(DRIVER, publishes);
+        scene.drivers.lock().clear();
+        let made = attach_required.map(|required| (DRIVER.to_owned(), required));
+        scene.drivers.lock().extend(made);
+        for now in [0, 1000] {
+            scene.pass(now).await;
+        }
+        assert_eq!(scene.counts([AttachedWithoutCall, CSIDriverMissing]), counts, "{row}");
+        let summary = scene.inspector.insights.summary(DRIVER).unwrap();
+        let words = summary.example(AttachedWithoutCall).unwrap_or_default();
+        for part in ["spec.endpoint", "node plugin", "attachRequired: false"] {
+            assert_eq!(words.contains(part), counts[0] == "1", "{row}: {words}");
+        }
+        // It is made as it should be, which is seen soon.
+        scene.drivers.lock().insert(DRIVER.to_owned(), publishes);
+        tokio::time::advance(Duration::from_secs(70)).await;
+        scene.pass(1001).await;
+        assert_eq!(scene.counts([AttachedWithoutCall, CSIDriverMissing]), ["0", "0"], "{row}");
+    }
 }
 
 /// Led by another replica, or not connected yet.

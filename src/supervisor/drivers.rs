@@ -233,6 +233,7 @@ impl Drivers {
             problem: entry.problem.as_ref(),
             deletion,
             watch_failure: store.lists().failure(),
+            lease_warning: running.and_then(RunningTask::lease_warning),
             is_of_one_state: store.lists().is_of_one_state(),
             counts,
             failing: failing.map(|(operations, _)| operations),

@@ -151,12 +151,16 @@ fn of_phase(state: &ProvisioningState) -> Parts {
             );
             (True, ConditionReason::Running, text)
         }
-        DriverPhase::Standby { holder, namespace } => {
+        DriverPhase::Standby {
+            holder,
+            namespace,
+            new_lease,
+        } => {
             let place = namespace.as_ref();
             let place = place.map_or_else(String::new, |namespace| format!(" in namespace {namespace}"));
             let Some(holder) = holder else {
-                let text = format!("the Lease of provisioning{place} has no known holder; trying to acquire it");
-                return (False, ConditionReason::Standby, text);
+                let free = || format!("the Lease of provisioning{place} has no known holder; trying to acquire it");
+                return (False, ConditionReason::Standby, new_lease.clone().unwrap_or_else(free));
             };
             let text = format!("{holder} holds the Lease of provisioning{place}; this replica is ready to take over");
             (True, ConditionReason::Standby, text)

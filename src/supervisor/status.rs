@@ -43,6 +43,8 @@ pub(super) struct StatusInput<'a> {
     pub deletion: DeletionState,
     /// Why objects cannot be listed or watched.
     pub watch_failure: Option<String>,
+    /// What is wrong with the namespaces of the Leases.
+    pub lease_warning: Option<String>,
     /// Whether what is known is of one state of the API server: until then nothing is attached.
     pub is_of_one_state: bool,
     pub counts: Counts,
@@ -241,15 +243,16 @@ fn of_state(facts: &StatusInput<'_>) -> Vec<ConditionUpdate> {
         let text = format!("is being deleted and begins nothing any more; held by finalizer {finalizers}");
         return at_rest(ConditionStatus::False, ConditionReason::Stopped, &text);
     }
-    match facts.driver.map(|driver| &driver.phase) {
-        None => of_phase(&DriverPhase::Connecting, false),
+    let is_stale = !facts.is_of_one_state && facts.watch_failure.is_some();
+    match facts.driver {
+        None => of_phase(&DriverState::default()),
         // A round of lists takes a moment; one that fails lasts.
-        Some(DriverPhase::Running) if !facts.is_of_one_state && facts.watch_failure.is_some() => {
+        Some(driver) if driver.phase == DriverPhase::Running && is_stale => {
             let text =
                 "the API server went back to an older state: nothing is attached until everything is listed again";
             busy(ConditionReason::Syncing, text, CONNECTED)
         }
-        Some(phase) => of_phase(phase, facts.driver.is_some_and(|driver| driver.is_connected)),
+        Some(driver) => of_phase(driver),
     }
 }
 
@@ -290,6 +293,10 @@ fn conditions(facts: &StatusInput<'_>, known: &[Condition]) -> Vec<ConditionUpda
         }
     }
     explain_lists(facts, &mut updates);
+    let ready = updates.iter_mut().find(|update| update.type_ == ConditionType::Ready);
+    if let (Some(ready), Some(warning)) = (ready, &facts.lease_warning) {
+        ready.message = format!("{}; {warning}", ready.message);
+    }
     let of_volumes = facts
         .provisioning
         .and_then(|_| of_provisioning(ConditionType::DeletionHealthy));
@@ -410,21 +417,27 @@ const CONNECTION_LOST: ConditionParts<'_> = (
     "the connection to the driver is lost",
 );
 
+/// What a driver is served by that has ControllerPublishVolume, and one that has not.
+const WITH_CALLS: &str = "attaching and detaching volumes";
+const WITHOUT_CALLS: &str =
+    "the driver announces no PUBLISH_UNPUBLISH_VOLUME: VolumeAttachments are marked attached without a call to it";
+
 /// Not ready because of something that passes by itself.
 fn busy(reason: ConditionReason, text: &str, reachable: ConditionParts<'_>) -> Vec<ConditionUpdate> {
     use ConditionStatus::{False, True};
     four((False, reason, text), (True, reason, text), NOT_STALLED, reachable)
 }
 
-fn of_phase(phase: &DriverPhase, is_connected: bool) -> Vec<ConditionUpdate> {
+fn of_phase(driver: &DriverState) -> Vec<ConditionUpdate> {
     use ConditionStatus::{False, True, Unknown};
-    match phase {
-        DriverPhase::Running => four(
-            (True, ConditionReason::Running, "attaching and detaching volumes"),
-            UP_TO_DATE,
-            NOT_STALLED,
-            CONNECTED,
-        ),
+    let is_connected = driver.is_connected;
+    match &driver.phase {
+        DriverPhase::Running => {
+            let publishes = driver.plugin.as_ref().is_none_or(|plugin| plugin.publishes);
+            let text = if publishes { WITH_CALLS } else { WITHOUT_CALLS };
+            let ready = (True, ConditionReason::Running, text);
+            four(ready, UP_TO_DATE, NOT_STALLED, CONNECTED)
+        }
         DriverPhase::Syncing => busy(
             ConditionReason::Syncing,
             "waiting for the first complete list of objects from the API server",
@@ -438,15 +451,11 @@ fn of_phase(phase: &DriverPhase, is_connected: bool) -> Vec<ConditionUpdate> {
                 (Unknown, ConditionReason::Connecting, text),
             )
         }
-        DriverPhase::Standby { holder, namespace } => {
-            let namespace = namespace.as_ref();
-            let lease = namespace.map_or_else(String::new, |namespace| format!(" in namespace {namespace}"));
-            if let Some(holder) = holder {
-                return standby(holder, &lease);
-            }
-            let text = format!("the driver's Lease{lease} has no known holder; trying to acquire it");
-            busy(ConditionReason::Standby, &text, CONNECTED)
-        }
+        DriverPhase::Standby {
+            holder,
+            namespace,
+            new_lease,
+        } => standby(holder.as_deref(), namespace.as_deref(), new_lease.as_deref()),
         DriverPhase::AwaitingReservation { after } => {
             let text = format!("AttacherConfig {after} finishes its calls to the same driver");
             busy(ConditionReason::Draining, &text, CONNECTED)
@@ -476,9 +485,16 @@ fn of_phase(phase: &DriverPhase, is_connected: bool) -> Vec<ConditionUpdate> {
     }
 }
 
-/// Another serves the driver: a state that lasts, and kstatus would wait for the end of what is Reconciling, or not Ready.
-fn standby(holder: &str, lease: &str) -> Vec<ConditionUpdate> {
-    let text = format!("{holder} holds the driver's Lease{lease}; this replica is ready to take over");
+/// Another serves the driver: a state that lasts, and kstatus would wait for the end of what is Reconciling, or not Ready. Or nobody does
+/// yet, which passes.
+fn standby(holder: Option<&str>, namespace: Option<&str>, new_lease: Option<&str>) -> Vec<ConditionUpdate> {
+    let place = namespace.map_or_else(String::new, |namespace| format!(" in namespace {namespace}"));
+    let Some(holder) = holder else {
+        let free = || format!("the driver's Lease{place} has no known holder; trying to acquire it");
+        let text = new_lease.map_or_else(free, str::to_owned);
+        return busy(ConditionReason::Standby, &text, CONNECTED);
+    };
+    let text = format!("{holder} holds the driver's Lease{place}; this replica is ready to take over");
     let ready = (ConditionStatus::True, ConditionReason::Standby, text.as_str());
     four(ready, UP_TO_DATE, NOT_STALLED, CONNECTED)
 }

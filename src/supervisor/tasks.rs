@@ -323,6 +323,12 @@ impl<X> RunningTask<X> {
         }
     }
 
+    /// What is wrong with the namespaces of its Leases.
+    pub fn lease_warning(&self) -> Option<String> {
+        let status = self.lease_status.lock();
+        status.as_ref()?.borrow().warning.clone()
+    }
+
     /// What it is until it is started again after a pause, which is longer after each fault. What it reported stays known.
     fn after_fault(self) -> Self {
         let faults = if self.started.elapsed() >= MIN_HEALTHY_RUN {

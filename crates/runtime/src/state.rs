@@ -36,6 +36,8 @@ pub enum DriverPhase {
         holder: Option<String>,
         /// Namespace of the Lease, if that is not the operator's.
         namespace: Option<String>,
+        /// Until when nobody may hold it, while it is new.
+        new_lease: Option<String>,
     },
     /// Ready to work when an AttacherConfig for the same driver that goes after this one has finished.
     AwaitingReservation {

@@ -12,8 +12,9 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::api::condition::ConditionReason;
+use crate::api::condition::{ConditionReason, whole_seconds};
 use crate::api::validated::DriverConfig;
+use crate::clock;
 use crate::connect::handshake::{Handshake, HandshakeError, RETRY};
 use crate::connect::replacement::Replacement;
 use crate::connect::{ConnectFailure, ConnectedDriver, Connector, DriverConnector};
@@ -22,7 +23,7 @@ use crate::decide::DriverFacts;
 use crate::engine::{Engine, Work as _};
 use crate::fence::FencedClient;
 use crate::leadership::Leadership;
-use crate::lease::{CandidateStatus, LeaderElectionConfig, LeaderElectionHandle};
+use crate::lease::{CandidateStatus, LeaderElectionConfig, LeaderElectionHandle, NewLease};
 use crate::pending::or_never;
 use crate::reflect::Lists;
 use crate::reservation::{Reservation, ReservationState, Reservations};
@@ -650,20 +651,7 @@ impl<R: Role> DriverTask<R> {
             if held.term.is_some() {
                 return true;
             }
-            self.status.phase(match (seen.state.holder(), &seen.permission_error) {
-                (None, Some(message)) => DriverPhase::Stalled {
-                    reason: ConditionReason::LeaseForbidden,
-                    message: message.clone(),
-                },
-                (Some(holder), _) if holder.namesake => DriverPhase::Stalled {
-                    reason: ConditionReason::IdentityConflict,
-                    message: same_name(&holder.identity, candidate.lease()),
-                },
-                (holder, _) => DriverPhase::Standby {
-                    holder: holder.map(|holder| holder.identity.clone()),
-                    namespace: self.elsewhere(seen.state.namespace()),
-                },
-            });
+            self.status.phase(self.without_lease(&seen, candidate.lease()));
             let connection = reached.client.connection();
             let changed = async {
                 tokio::select! {
@@ -676,6 +664,25 @@ impl<R: Role> DriverTask<R> {
             if self.wait_or_interrupted(changed, &reached.client).await || held.has_lost_reservation() {
                 return false;
             }
+        }
+    }
+
+    /// What the driver is at while its Lease is not held.
+    fn without_lease(&self, seen: &CandidateStatus, lease: &str) -> DriverPhase {
+        match (seen.state.holder(), &seen.permission_error) {
+            (None, Some(message)) => DriverPhase::Stalled {
+                reason: ConditionReason::LeaseForbidden,
+                message: message.clone(),
+            },
+            (Some(holder), _) if holder.namesake => DriverPhase::Stalled {
+                reason: ConditionReason::IdentityConflict,
+                message: same_name(&holder.identity, lease),
+            },
+            (holder, _) => DriverPhase::Standby {
+                holder: holder.map(|holder| holder.identity.clone()),
+                namespace: self.elsewhere(seen.state.namespace()),
+                new_lease: seen.new_lease.as_ref().map(|new| waiting_for_new(new, lease)),
+            },
         }
     }
 
@@ -773,6 +780,17 @@ async fn reservation_changed(claim: &Reservation, seen: &ReservationState, clien
         () = claim.differs_from(seen) => {}
         () = client.connection().lost() => {}
     }
+}
+
+/// Until when a Lease that is new is waited for. How long that is says the Lease, whatever the settings say by now.
+fn waiting_for_new(new: &NewLease, lease: &str) -> String {
+    let (namespace, seconds) = (&new.namespace, new.duration.as_secs());
+    let until = clock::wall(new.since).checked_add(new.duration);
+    let until = until.map_or_else(|_| String::new(), |until| format!(", at {}", whole_seconds(until)));
+    format!(
+        "Lease {namespace}/{lease} is new: nobody works for the driver until its leaseDurationSeconds ({seconds} s) are \
+         over{until}"
+    )
 }
 
 /// What is wrong when another process has our name, and how to fix it.

@@ -64,6 +64,7 @@ pub(super) fn facts(driver: Option<&DriverState>) -> StatusInput<'_> {
         stuck: None,
         deletion: DeletionState::default(),
         watch_failure: None,
+        lease_warning: None,
         is_of_one_state: true,
     }
 }
@@ -130,6 +131,7 @@ pub(super) fn standby(holder: Option<&str>) -> DriverPhase {
     DriverPhase::Standby {
         holder: holder.map(str::to_owned),
         namespace: None,
+        new_lease: None,
     }
 }
 
@@ -424,7 +426,39 @@ fn what_the_driver_told_and_what_failed_last_stays_known() {
     assert_eq!(seen(&silent, 200), ahead.last_failure);
     told.plugin.as_mut().unwrap().publishes = false;
     let trivial = fresh(&facts(Some(&told)));
+    assert_eq!(condition(&first, "Ready").message, "attaching and detaching volumes");
+    let message = &condition(&trivial, "Ready").message;
+    assert!(message.contains("marked attached without a call"), "{message}");
     assert_eq!(trivial.driver.unwrap().mode, Some(DriverMode::Trivial));
+}
+
+/// It lasts for as long as the Lease says, which may be hours; and no replica is trying to acquire it.
+#[test]
+fn a_new_lease_that_is_waited_for_is_told() {
+    let told = "Lease operator/external-attacher-leader-a-test is new";
+    let waiting = driver(DriverPhase::Standby {
+        holder: None,
+        namespace: None,
+        new_lease: Some(told.to_owned()),
+    });
+    let status = fresh(&facts(Some(&waiting)));
+    assert_eq!(condition(&status, "Ready").message, told);
+    let mut provisioning = state(DriverPhase::Syncing);
+    provisioning.task = able(waiting.phase);
+    let running = driver(DriverPhase::Running);
+    let status = with_provisioning(&running, &provisioning, &AttacherConfigStatus::default());
+    assert_eq!(condition(&status, "ProvisioningReady").message, told);
+}
+
+/// It is in nobody's way, so that nothing else says so.
+#[test]
+fn a_namespace_of_the_spec_that_does_not_exist_is_told_while_the_driver_is_served() {
+    let running = driver(DriverPhase::Running);
+    let warning = Some("no namespace kube-sytem".to_owned());
+    let warned = fresh_with(Some(&running), |input| input.lease_warning = warning);
+    assert_eq!(shows(&warned, "Ready"), "True Running");
+    let message = &condition(&warned, "Ready").message;
+    assert_eq!(message, "attaching and detaching volumes; no namespace kube-sytem");
 }
 
 #[test]

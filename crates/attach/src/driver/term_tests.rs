@@ -14,7 +14,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::context::DriverContext;
 use super::{AttachRole, SharedContext};
 use crate::api::condition::ConditionReason;
-use crate::api::names::lease_name;
+use crate::api::names::{NEW_LEASE_HOLDER, lease_name};
 use crate::api::{AttacherConfigSpec, DriverConfig};
 use crate::apiserver::{Requests, connect};
 use crate::cache::Store;
@@ -252,6 +252,31 @@ async fn a_wait_for_lists_outlasts_a_change_of_settings() {
     assert_eq!(stage.listed(MOMENT).await, None);
     stage.lists.send_replace(Lists::FirstPart);
     assert_eq!(stage.listed(LIMIT).await, Some(true));
+}
+
+/// Its first holder had other settings, or had them wrong: how long it is waited for says the Lease.
+#[tokio::test]
+async fn who_waits_for_a_new_lease_says_until_when() {
+    let mut stage = Stage::new().await;
+    stage.holder(Some(NEW_LEASE_HOLDER));
+    stage.leases.change(|lease| {
+        lease.spec.get_or_insert_default().lease_duration_seconds = Some(900);
+    });
+    assert_eq!(stage.lead(MOMENT).await, None);
+    let DriverPhase::Standby {
+        holder: None,
+        new_lease: Some(told),
+        ..
+    } = stage.phase()
+    else {
+        panic!("{:?}", stage.phase());
+    };
+    let lease = format!("Lease default/{} is new: ", lease_name(NAME));
+    assert!(told.starts_with(&lease), "{told}");
+    let (_, until) = told.split_once("(900 s) are over, at ").expect(&told);
+    let until: jiff::Timestamp = until.parse().expect(&told);
+    let left = until.duration_since(jiff::Timestamp::now()).as_secs();
+    assert!((890..=900).contains(&left), "{told}");
 }
 
 /// F13: the connection comes back at the moment when the Lease is lost.

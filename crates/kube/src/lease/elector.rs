@@ -17,7 +17,7 @@ use super::election::{ElectionState, LeaseAction};
 use super::health::LeaseHealthEntry;
 use super::record::LeaderElectionRecord;
 use super::shares::LeaseShareGuard;
-use super::state::{CandidateStatus, ElectorCommand, LeaderState, LeaseHolder, Membership, change};
+use super::state::{CandidateStatus, ElectorCommand, LeaderState, LeaseHolder, Membership, NewLease, change};
 use super::{Moment, Term};
 use crate::api::names::{LEASE_DROP_IN_ANNOTATION, LEASE_HOLDER_ANNOTATION, NEW_LEASE_HOLDER};
 use crate::apiserver::{ApiError, Requests};
@@ -30,6 +30,9 @@ use crate::telemetry::{Metrics, Span};
 const SPREAD: f64 = 0.2;
 /// Longest pause after a renewal that failed: there is not much time left.
 const MAX_RENEWAL_PAUSE: Duration = Duration::from_secs(1);
+
+/// How often the log says of a namespace that it does not exist.
+const WARNING_INTERVAL: Duration = Duration::from_mins(10);
 
 /// What the API server says of a namespace in which nothing can be created any more.
 const IS_TERMINATED: &str = "because it is being terminated";
@@ -50,6 +53,8 @@ pub(super) struct LeaderElector {
     write_unconfirmed: bool,
     /// Since when nobody can hold the Lease.
     needless_since: Option<Instant>,
+    /// When the log said last that the namespace does not exist.
+    warned_at: Option<Instant>,
     /// Whether another process of our name renews the Lease.
     namesake: bool,
     /// The Lease as one that is held or about to be taken.
@@ -80,6 +85,7 @@ impl LeaderElector {
             known: None,
             write_unconfirmed: false,
             needless_since: None,
+            warned_at: None,
             namesake: false,
             share: None,
             term: None,
@@ -186,7 +192,22 @@ impl LeaderElector {
     }
 
     fn show(&self, state: LeaderState) {
-        change(&self.shown, |shown| shown.state = state);
+        let new_lease = self.new_lease();
+        change(&self.shown, |shown| {
+            shown.state = state;
+            shown.new_lease = new_lease;
+        });
+    }
+
+    /// The Lease while it is new and waited for.
+    fn new_lease(&self) -> Option<NewLease> {
+        let known = self.election.known()?;
+        let is_waited_for = known.record.holder == NEW_LEASE_HOLDER && matches!(self.next(), LeaseAction::Wait(_));
+        is_waited_for.then(|| NewLease {
+            namespace: self.namespace.clone(),
+            since: known.since,
+            duration: known.record.duration(),
+        })
     }
 
     /// Shows why the Lease may not be read or written; nothing when it was written, or is not ours to be written.
@@ -486,8 +507,7 @@ impl LeaderElector {
         let record = lease.as_ref().map(LeaderElectionRecord::of);
         let known = self.election.known().map(|known| &known.record);
         if record.is_some() && record.as_ref() != known {
-            // Somebody can hold it.
-            self.needless_since = None;
+            self.found();
         }
         let before = self.election.renewed_in_our_name();
         self.election.observe(record, Instant::now());
@@ -544,7 +564,7 @@ impl LeaderElector {
         };
         let stored: LeaseWire = stored.map_err(|error| self.with_permission(error))?;
         let stored = Lease::from(stored);
-        self.needless_since = None;
+        self.found();
         self.write_unconfirmed = false;
         self.show_permission_error(None);
         let record = LeaderElectionRecord::of(&stored);
@@ -561,7 +581,11 @@ impl LeaderElector {
     /// one duration for who does not: the longest one that is known.
     fn is_needless(&mut self, error: &ApiError) -> bool {
         let of_namespace = format!("namespaces \"{}\" not found", self.namespace);
-        let is_gone = error.message.contains(&of_namespace) || error.message.contains(IS_TERMINATED);
+        let is_missing = error.message.contains(&of_namespace);
+        if is_missing && self.member == Membership::Extra {
+            self.warn_of_missing_namespace();
+        }
+        let is_gone = is_missing || error.message.contains(IS_TERMINATED);
         let can_be_held = match self.member {
             Membership::Own => true,
             Membership::Extra => !is_gone,
@@ -581,6 +605,26 @@ impl LeaderElector {
             self.show_permission_error(None);
         }
         is_over
+    }
+
+    /// Tells, as long as that is so, that the namespace does not exist: where its name is misspelt, a sidecar is at work elsewhere.
+    fn warn_of_missing_namespace(&mut self) {
+        let warning = format!(
+            "namespace {} of spec.leaderElection does not exist: remove it from sidecarNamespaces or namespace, or correct it; a \
+             sidecar in another namespace is not kept from working beside the operator",
+            self.namespace
+        );
+        if self.warned_at.is_none_or(|at| at.elapsed() >= WARNING_INTERVAL) {
+            self.warned_at = Some(Instant::now());
+            warn!(lease = self.name, "{warning}");
+        }
+        change(&self.shown, |shown| shown.warning = Some(warning));
+    }
+
+    /// The Lease is there, and so is its namespace: somebody can hold it.
+    fn found(&mut self) {
+        (self.needless_since, self.warned_at) = (None, None);
+        change(&self.shown, |shown| shown.warning = None);
     }
 
     /// What the next request is sent by. It may take half of the renew deadline, or of what is left until then while the Lease is held, so

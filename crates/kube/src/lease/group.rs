@@ -181,10 +181,13 @@ impl LeaseGroup {
         } else {
             self.forget();
         }
-        let permission_error = seen.iter().find_map(|shown| shown.permission_error.clone());
+        // Who only watches creates nothing, and does not hear when a namespace is there.
+        let mut warned = seen.iter().filter(|_| competes);
         let status = CandidateStatus {
             state,
-            permission_error,
+            permission_error: seen.iter().find_map(|shown| shown.permission_error.clone()),
+            new_lease: seen.iter().find_map(|shown| shown.new_lease.clone()),
+            warning: warned.find_map(|shown| shown.warning.clone()),
         };
         change(&self.shown, |shown| *shown = status);
     }

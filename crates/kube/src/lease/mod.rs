@@ -33,5 +33,5 @@ pub use health::LeaseHealth;
 pub use record::LeaderElectionRecord;
 pub use settings::{LeaseTimings, LeaseTimingsError};
 pub use shares::LeaseShares;
-pub use state::{CandidateStatus, LeaderState, LeaseHolder};
+pub use state::{CandidateStatus, LeaderState, LeaseHolder, NewLease};
 pub use term::{Term, rest};

@@ -1,6 +1,9 @@
 //! What a candidate for a Lease shows, and its commands.
 
+use std::time::Duration;
+
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::term::Term;
 
@@ -15,6 +18,17 @@ pub struct LeaseHolder {
     pub reports: bool,
     /// Whether it is another process of our own name, which was seen to renew the Lease.
     pub namesake: bool,
+}
+
+/// A Lease that was created in nobody's name ([`crate::api::names::NEW_LEASE_HOLDER`]), and that everybody waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewLease {
+    /// Namespace of the Lease.
+    pub namespace: String,
+    /// Since when it was seen as it is.
+    pub since: Instant,
+    /// For how long after that nobody takes it: what the Lease says, which its creator had from the settings of that time.
+    pub duration: Duration,
 }
 
 /// The state of a candidate.
@@ -81,6 +95,10 @@ pub struct CandidateStatus {
     pub state: LeaderState,
     /// Why a Lease may not be read or written, and which permission is missing; none when all may be, as far as known.
     pub permission_error: Option<String>,
+    /// The Lease that is waited for because it is new.
+    pub new_lease: Option<NewLease>,
+    /// What is wrong with the namespaces of the spec, though it stands in nobody's way.
+    pub warning: Option<String>,
 }
 
 /// What a candidate is to do.

@@ -115,6 +115,7 @@ const fn case_of(kind: FindingKind) -> Option<Case> {
         | FindingKind::DetachStuck
         | FindingKind::AttachNotRequired
         | FindingKind::CSIDriverMissing
+        | FindingKind::AttachedWithoutCall
         | FindingKind::PossibleLeak
         | FindingKind::ReleasedWhileBound
         | FindingKind::HandleShared

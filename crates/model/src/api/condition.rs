@@ -210,6 +210,7 @@ named! {
         LeftOver,
         AttachNotRequired,
         CSIDriverMissing,
+        AttachedWithoutCall,
         /// The driver answers repairs with OK and lists volumes otherwise still.
         MismatchRepeating,
         /// Nothing stands in the way.

@@ -36,6 +36,7 @@ named! {
         LeftOver,
         AttachNotRequired,
         CSIDriverMissing,
+        AttachedWithoutCall,
         /// On an AttacherConfig: a volume may be left in the storage system.
         VolumePossiblyLeaked,
         /// On an AttacherConfig: PersistentVolumes are Released, and their claims are there.
@@ -77,9 +78,13 @@ impl EventReason {
     /// `Event.type` of an Event with this reason.
     pub const fn level(self) -> EventType {
         match self {
-            Self::Attached | Self::Detached | Self::AttachmentRepaired | Self::Ready | Self::Suspended => {
-                EventType::Normal
-            }
+            // A driver that works as meant may be told to attach without a call.
+            Self::Attached
+            | Self::Detached
+            | Self::AttachmentRepaired
+            | Self::AttachedWithoutCall
+            | Self::Ready
+            | Self::Suspended => EventType::Normal,
             _ => EventType::Warning,
         }
     }

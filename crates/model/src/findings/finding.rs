@@ -40,6 +40,9 @@ named! {
         AttachNotRequired = "attach_not_required",
         /// There is no CSIDriver of the driver's name.
         CSIDriverMissing = "csidriver_missing",
+        /// The driver announces no PUBLISH_UNPUBLISH_VOLUME, and no CSIDriver says that attaching is not required: volumes are marked attached
+        /// without a call.
+        AttachedWithoutCall = "attached_without_call",
         /// A volume that no object tells of may be left in the storage system.
         PossibleLeak = "possible_leak",
         /// A PersistentVolume is Released, and its claim is there: its volume is not deleted.
@@ -85,6 +88,7 @@ impl FindingKind {
             Self::LeftOver => (EventReason::LeftOver, ConditionReason::LeftOver),
             Self::AttachNotRequired => (EventReason::AttachNotRequired, ConditionReason::AttachNotRequired),
             Self::CSIDriverMissing => (EventReason::CSIDriverMissing, ConditionReason::CSIDriverMissing),
+            Self::AttachedWithoutCall => (EventReason::AttachedWithoutCall, ConditionReason::AttachedWithoutCall),
             Self::PossibleLeak => (EventReason::VolumePossiblyLeaked, ConditionReason::PossiblyLeaked),
             Self::ReleasedWhileBound => (EventReason::ReleasedWhileBound, ConditionReason::ReleasedWhileBound),
             Self::HandleShared => (EventReason::HandleShared, ConditionReason::HandleShared),

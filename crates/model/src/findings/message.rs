@@ -62,7 +62,8 @@ pub fn finding_message(kind: FindingKind, input: &FindingInput<'_>) -> String {
         }
         FindingKind::CSIDriverMissing => format!("there is no CSIDriver {driver}"),
         // They are never about an attachment.
-        FindingKind::PossibleLeak
+        FindingKind::AttachedWithoutCall
+        | FindingKind::PossibleLeak
         | FindingKind::ReleasedWhileBound
         | FindingKind::HandleShared
         | FindingKind::NeedsDecision

@@ -132,17 +132,30 @@ pub async fn run_handshake(client: &CsiClient, config: &DriverConfig) -> Result<
         vendor_version: cut(&plain(&plugin.vendor_version), MAX_VERSION_BYTES).to_owned(),
         ..plugin
     };
-    let unknown = |error: CallError| failed(client, "capabilities", &error);
     let plugin_capabilities = client.call(&GetPluginCapabilities, deadline, &untraced).await;
-    let plugin_capabilities = plugin_capabilities.map_err(unknown)?;
+    let plugin_capabilities = plugin_capabilities.map_err(|error| failed(client, "GetPluginCapabilities", &error))?;
     let mut capabilities = if plugin_capabilities.controller_service {
         let report = client.call(&ControllerGetCapabilities, deadline, &untraced).await;
-        report.map_err(unknown)?
+        report.map_err(|error| failed(client, "ControllerGetCapabilities", &without_controller(error)))?
     } else {
         CapabilityReport::default()
     };
     capabilities.bits.accessibility_constraints = plugin_capabilities.accessibility_constraints;
     Ok(Handshake { plugin, capabilities })
+}
+
+/// The same with the usual cause, where a driver announces CONTROLLER_SERVICE and has none: a node plugin may share its Identity service with the
+/// controller plugin.
+fn without_controller(error: CallError) -> CallError {
+    if error.code != Code::Unimplemented {
+        return error;
+    }
+    let message = format!(
+        "{}: the driver announces CONTROLLER_SERVICE and has none there; if spec.endpoint is its node plugin, name the controller \
+         plugin",
+        error.message
+    );
+    CallError { message, ..error }
 }
 
 /// A name goes into labels of metrics, into the name of a Lease and into the status: nothing but a name may.

@@ -100,12 +100,12 @@ async fn each_answer_that_is_none_has_its_reason() {
         (
             fails(Method::GetPluginCapabilities),
             ConditionReason::CallFailed,
-            "capabilities failed",
+            "GetPluginCapabilities failed",
         ),
         (
             fails(Method::ControllerGetCapabilities),
             ConditionReason::CallFailed,
-            "capabilities failed",
+            "ControllerGetCapabilities failed: rpc error: code = Internal desc = broken;",
         ),
         (hangs(Method::Probe), ConditionReason::Timeout, "DeadlineExceeded"),
         (
@@ -128,6 +128,20 @@ async fn each_answer_that_is_none_has_its_reason() {
         let (reason, message) = unreachable(shaken(&config).await.unwrap_err());
         assert_eq!(reason, wanted, "{message}");
         assert!(message.contains(words), "{message}");
+    }
+}
+
+/// Its Identity service announces what the controller plugin has.
+#[tokio::test]
+async fn a_node_plugin_is_told_as_what_it_may_be() {
+    let unknown = Rule::on(Method::ControllerGetCapabilities);
+    let unknown = unknown.fail(Code::Unimplemented, "unknown service csi.v1.Controller");
+    let (_driver, config, _folder) = started(MockDriver::builder("a.test").rule(unknown)).await;
+    let (reason, message) = unreachable(shaken(&config).await.unwrap_err());
+    assert_eq!(reason, ConditionReason::CallFailed, "{message}");
+    let call = "ControllerGetCapabilities failed: rpc error: code = Unimplemented desc = unknown service csi.v1.Controller: ";
+    for part in [call, "CONTROLLER_SERVICE", "spec.endpoint is its node plugin"] {
+        assert!(message.contains(part), "{message}");
     }
 }
 

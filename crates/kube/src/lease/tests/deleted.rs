@@ -18,6 +18,8 @@ async fn who_creates_a_lease_waits_for_its_duration() {
         pass(seconds(1)).await;
         assert_eq!(world.server.holder(), NEW_LEASE_HOLDER);
         assert_eq!(state_of(&first), LeaderState::Waiting(None), "nobody holds it");
+        let new = first.status().new_lease.expect("it is waited for");
+        assert_eq!((&*new.namespace, new.duration), (NAMESPACE, seconds(15)));
         let second = world.candidate("b");
         pass(seconds(4)).await;
         // One that starts again has to wait once more.
@@ -25,6 +27,7 @@ async fn who_creates_a_lease_waits_for_its_duration() {
         let first = world.candidate("a");
         leads(&second).await;
         assert!(first.term().is_none());
+        assert_eq!(second.status().new_lease, None);
     };
     takes(16_000..=19_000, led).await;
     assert_eq!(world.transitions(), Some(1));

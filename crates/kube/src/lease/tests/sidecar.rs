@@ -229,6 +229,32 @@ async fn a_namespace_that_is_gone_has_no_sidecar() {
     assert_eq!(world.health.check(Instant::now()), Ok(()), "there is nothing to renew");
 }
 
+/// The name may be misspelt, and the sidecar at work: whoever leads without that Lease says so, until the namespace is there.
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_does_not_exist_is_told_also_while_nothing_waits_for_it() {
+    let world = World::of(&[OWN]);
+    world.server.trouble(NAMESPACE, Trouble::Gone);
+    let replica = replica(&world, "a");
+    let told = || replica.status().warning.unwrap_or_default();
+    pass(seconds(1)).await;
+    let said = format!("namespace {NAMESPACE} of spec.leaderElection does not exist");
+    assert!(replica.term().is_none() && told().starts_with(&said), "{}", told());
+    leads(&replica).await;
+    for _ in 0..60 {
+        pass(seconds(1)).await;
+        assert!(replica.term().is_some() && told().starts_with(&said), "{}", told());
+    }
+    world.server.0.lock().troubles.clear();
+    pass(seconds(10)).await;
+    assert_eq!((told(), world.server.holder()), (String::new(), "a".to_owned()));
+    // One of a former release is not in the spec.
+    let world = World::of(&[OWN]);
+    world.server.trouble(NAMESPACE, Trouble::Gone);
+    let replica = after_a_former_release(&world, "a");
+    leads(&replica).await;
+    assert_eq!(replica.status().warning, None);
+}
+
 /// With a namespace goes the Role that permits to look at its Leases, so that the API server does not say that it is gone.
 #[tokio::test(start_paused = true)]
 async fn a_namespace_that_is_gone_with_its_role_is_to_be_taken_off_the_list() {

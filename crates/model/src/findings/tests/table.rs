@@ -190,7 +190,11 @@ fn words_name_the_object_the_error_and_since_when() {
         "VolumeAttachment va: CSINode n has a blank node ID for driver d.csi.test; restart the driver's pod on that node"
     );
     // These are about the driver as a whole.
-    let of_driver = [FindingKind::AttachNotRequired, FindingKind::CSIDriverMissing];
+    let of_driver = [
+        FindingKind::AttachNotRequired,
+        FindingKind::CSIDriverMissing,
+        FindingKind::AttachedWithoutCall,
+    ];
     for kind in FindingKind::of_role(true).filter(|kind| !of_driver.contains(kind)) {
         let text = well().with_input(|input| finding_message(kind, input));
         assert!(
