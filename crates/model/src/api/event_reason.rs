@@ -78,7 +78,7 @@ impl EventReason {
     /// `Event.type` of an Event with this reason.
     pub const fn level(self) -> EventType {
         match self {
-            // A driver that works as meant may be told to attach without a call.
+            // A driver that works as meant may attach without a call.
             Self::Attached
             | Self::Detached
             | Self::AttachmentRepaired

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use k8s_openapi::api::coordination::v1::Lease;
 use tokio::time::Instant;
 
 use super::candidate::{World, leads, pass, state_of, takes};
@@ -31,6 +32,24 @@ async fn who_creates_a_lease_waits_for_its_duration() {
     };
     takes(16_000..=19_000, led).await;
     assert_eq!(world.transitions(), Some(1));
+}
+
+/// As TROUBLESHOOTING has it, where the duration of its creator was a mistake.
+#[tokio::test(start_paused = true)]
+async fn a_new_lease_is_waited_for_as_long_as_it_says_by_now() {
+    let world = World::default();
+    let candidate = world.candidate("a");
+    let says = |duration| {
+        let set = |lease: &mut Lease| lease.spec.get_or_insert_default().lease_duration_seconds = Some(duration);
+        world.server.change(set);
+    };
+    pass(seconds(1)).await;
+    says(900);
+    pass(seconds(60)).await;
+    let waits = candidate.status().new_lease.expect("it is waited for").duration;
+    assert_eq!((waits, candidate.term()), (seconds(900), None));
+    says(15);
+    takes(15_000..=24_000, leads(&candidate)).await;
 }
 
 /// The request was sent in a term, and is carried out when that is long over: another replica may have worked meanwhile.
