@@ -386,7 +386,11 @@ async fn a_driver_without_calls_whose_volumes_are_to_be_attached_is_told() {
         scene.drivers.lock().insert(DRIVER.to_owned(), publishes);
         tokio::time::advance(Duration::from_secs(70)).await;
         scene.pass(1001).await;
-        assert_eq!(scene.counts([AttachedWithoutCall, CSIDriverMissing]), ["0", "0"], "{row}");
+        assert_eq!(
+            scene.counts([AttachedWithoutCall, CSIDriverMissing]),
+            ["0", "0"],
+            "{row}"
+        );
     }
 }
 

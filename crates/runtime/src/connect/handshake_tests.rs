@@ -139,7 +139,8 @@ async fn a_node_plugin_is_told_as_what_it_may_be() {
     let (_driver, config, _folder) = started(MockDriver::builder("a.test").rule(unknown)).await;
     let (reason, message) = unreachable(shaken(&config).await.unwrap_err());
     assert_eq!(reason, ConditionReason::CallFailed, "{message}");
-    let call = "ControllerGetCapabilities failed: rpc error: code = Unimplemented desc = unknown service csi.v1.Controller: ";
+    let call =
+        "ControllerGetCapabilities failed: rpc error: code = Unimplemented desc = unknown service csi.v1.Controller: ";
     for part in [call, "CONTROLLER_SERVICE", "spec.endpoint is its node plugin"] {
         assert!(message.contains(part), "{message}");
     }
