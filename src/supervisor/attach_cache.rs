@@ -28,14 +28,11 @@ impl VolumeCache for AttachCache {
     }
 
     fn volume(&self, name: &str) -> Seen<Arc<Volume>> {
-        let known = self.0.volume(name).map(|(volume, _)| volume);
-        Seen::of(known, self.0.lists().is_synced())
+        let find = || self.0.volume(name).map(|(volume, _)| volume);
+        Seen::look(self.0.lists().is_synced(), find)
     }
 
     fn handle_owner(&self, driver: &str, handle: &str, except: &str) -> Seen<Arc<str>> {
-        if let Some(owner) = self.0.handle_owner(driver, handle, except) {
-            return Seen::Here(owner);
-        }
         let lists = self.0.lists();
         let is_listed = || {
             let read = if except.is_empty() {
@@ -46,7 +43,7 @@ impl VolumeCache for AttachCache {
             read.is_some_and(|read| lists.is_listed_lately(PersistentVolumeWire::PLURAL, read))
         };
         let is_proof = self.is_whole() && (lists.is_watched::<PersistentVolumeWire>() || is_listed());
-        Seen::of(None, is_proof)
+        Seen::look(is_proof, || self.0.handle_owner(driver, handle, except))
     }
 
     fn sharers(&self, driver: &str, handle: &str) -> Vec<Arc<Volume>> {
@@ -59,13 +56,8 @@ impl VolumeCache for AttachCache {
     /// Nothing is known of a PersistentVolume that is not there: then VolumeAttachments that were listed lately count, should the watch of
     /// PersistentVolumes break again and again.
     fn attached_to(&self, name: &str, driver: &str, handle: &str) -> Seen<Arc<str>> {
-        if let Some(nodes) = self.0.nodes_of_volume(name, driver, handle) {
-            return Seen::Here(nodes);
-        }
         let lists = self.0.lists();
-        if !self.is_whole() || !lists.is_watched::<VolumeAttachmentWire>() {
-            return Seen::Unknown;
-        }
+        let is_current = self.is_whole() && lists.is_watched::<VolumeAttachmentWire>();
         // As where attaching releases it: that its own watch broke does not matter if attachments were listed after it was read.
         let is_there = self.0.volume(name).is_some();
         let read = self.0.confirmed_at(name);
@@ -73,13 +65,13 @@ impl VolumeCache for AttachCache {
             Some(read) => lists.is_listed_after(VolumeAttachmentWire::PLURAL, read),
             None => !is_there && lists.is_listed_lately(VolumeAttachmentWire::PLURAL, 0),
         };
-        if self.0.knows_who_names_volumes() || is_listed {
-            return Seen::Gone;
-        }
-        if read.is_some() || !is_there || lists.is_watched::<PersistentVolumeWire>() {
+        let is_proof = is_current && (self.0.knows_who_names_volumes() || is_listed);
+        let seen = Seen::look(is_proof, || self.0.nodes_of_volume(name, driver, handle));
+        let is_to_be_listed = || read.is_some() || !is_there || lists.is_watched::<PersistentVolumeWire>();
+        if is_current && matches!(seen, Seen::Unknown) && is_to_be_listed() {
             lists.doubt("a volume may be deleted, and the VolumeAttachments were listed before its PersistentVolume");
         }
-        Seen::Unknown
+        seen
     }
 
     fn is_named(&self, name: &str) -> bool {
@@ -144,9 +136,11 @@ impl CsiNodeCache for AttachCache {
     }
 
     fn keys(&self, node: &str, driver: &str) -> Seen<DriverKeys> {
-        let known = self.0.csi_node(node);
-        let keys = known.map(|known| known.topology_keys(driver).cloned().unwrap_or_default());
-        Seen::of(keys, self.is_listed() && self.0.lists().is_watched::<CsiNodeWire>())
+        let is_proof = self.is_listed() && self.0.lists().is_watched::<CsiNodeWire>();
+        Seen::look(is_proof, || {
+            let known = self.0.csi_node(node)?;
+            Some(known.topology_keys(driver).cloned().unwrap_or_default())
+        })
     }
 
     fn registered(&self, driver: &str) -> Vec<(Arc<str>, DriverKeys)> {

@@ -292,8 +292,7 @@ impl Store {
 
     /// What the lists have or, if they were complete before this look, do not have.
     fn seen<T>(&self, find: impl FnOnce(&Index) -> Option<T>) -> Seen<T> {
-        let is_synced = self.0.lists.is_synced();
-        Seen::of(find(&self.0.index.read()), is_synced)
+        Seen::look(self.0.lists.is_synced(), || find(&self.0.index.read()))
     }
 
     /// Since when the volume of a claim is asked for, as this process has seen; none where that was so when it saw the claim first.
@@ -307,10 +306,12 @@ impl Store {
         if !lists.is_synced() || !lists.is_of_one_state() {
             return OwningClaim::Unknown;
         }
+        // Asked for before the look, as for `Seen::look`.
+        let is_watched = lists.is_watched::<PersistentVolumeClaimWire>();
         let key = ClaimKey::named_by(reference);
         let known = self.0.index.read().claims.get(&key.name).cloned();
         let is_seen = known.is_some_and(|claim| *claim.uid == *key.uid || is_of_volume(&claim, volume));
-        if is_seen || !lists.is_watched::<PersistentVolumeClaimWire>() {
+        if is_seen || !is_watched {
             OwningClaim::Cached
         } else {
             OwningClaim::NotCached
@@ -320,29 +321,27 @@ impl Store {
     /// The claims that are bound to a PersistentVolume beside the one that it names: somebody may have edited `spec.claimRef`. That there
     /// are none is known only while claims are watched, or were listed lately.
     pub(crate) fn bound_claims(&self, volume: &Volume) -> Seen<Vec<ClaimReference>> {
-        let named = named_claim(volume).map(ClaimKey::named_by);
-        let is_named = |claim: &Claim| named.as_ref().is_some_and(|named| named.name == claim.key);
-        let naming = self.0.index.read().naming(&volume.name);
-        let bound = naming
-            .iter()
-            .filter(|claim| !is_named(claim) && is_of_volume(claim, volume));
-        let references: Vec<ClaimReference> = bound.map(|claim| reference_of(claim)).collect();
         let lists = &self.0.lists;
-        if !references.is_empty() {
-            return Seen::Here(references);
-        }
-        if !lists.is_synced() {
-            return Seen::Unknown;
-        }
+        let is_synced = lists.is_synced();
         let is_current = lists.is_watched::<PersistentVolumeClaimWire>()
             || lists.is_listed_lately(PersistentVolumeClaimWire::PLURAL, 0);
-        if lists.is_of_one_state() && is_current {
-            return Seen::Gone;
+        let is_proof = is_synced && is_current && lists.is_of_one_state();
+        let named = named_claim(volume).map(ClaimKey::named_by);
+        let is_named = |claim: &Claim| named.as_ref().is_some_and(|named| named.name == claim.key);
+        let seen = Seen::look(is_proof, || {
+            let naming = self.0.index.read().naming(&volume.name);
+            let bound = naming
+                .iter()
+                .filter(|claim| !is_named(claim) && is_of_volume(claim, volume));
+            let references: Vec<ClaimReference> = bound.map(|claim| reference_of(claim)).collect();
+            (!references.is_empty()).then_some(references)
+        });
+        if is_synced && matches!(seen, Seen::Unknown) {
+            lists.doubt_unwatched::<PersistentVolumeClaimWire>(
+                "a volume may be deleted, and PersistentVolumeClaims are not watched",
+            );
         }
-        lists.doubt_unwatched::<PersistentVolumeClaimWire>(
-            "a volume may be deleted, and PersistentVolumeClaims are not watched",
-        );
-        Seen::Unknown
+        seen
     }
 
     pub(crate) fn class(&self, name: &str) -> Seen<Arc<StorageClass>> {
@@ -415,8 +414,8 @@ impl Store {
 
     /// How many claims carry a marker that says it is of a driver; not known before the first complete lists.
     pub fn marked(&self, driver: &str) -> Option<usize> {
-        let marked = self.0.index.read().marked(driver);
-        self.0.lists.is_synced().then_some(marked)
+        let is_synced = self.0.lists.is_synced();
+        is_synced.then(|| self.0.index.read().marked(driver))
     }
 
     /// Wakes the claim that waited for a PersistentVolume, and tells the drivers of it. It does not keep the cache alive.

@@ -213,10 +213,11 @@ impl DriverNodes {
             Seen::Here(keys) => keys,
             Seen::Gone | Seen::Unknown => &[],
         };
-        let known = inner.labels.read().get(node).cloned();
-        let labels = known.map(|known| of_keys(&known.labels, registered));
         let is_proof = inner.lists.is_synced() && inner.lists.is_watched::<NodeLabelsWire>();
-        let labels = Seen::of(labels, is_proof);
+        let labels = Seen::look(is_proof, || {
+            let known = inner.labels.read().get(node).cloned();
+            known.map(|known| of_keys(&known.labels, registered))
+        });
         KnownNode { labels, keys }
     }
 }

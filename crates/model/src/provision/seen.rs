@@ -16,9 +16,10 @@ pub enum Seen<T> {
 }
 
 impl<T> Seen<T> {
-    /// What was found; `is_proof` says whether that nothing was found shows that it is gone.
-    pub fn of(found: Option<T>, is_proof: bool) -> Self {
-        match found {
+    /// What a look finds; `is_proof` says whether that nothing is found shows that it is gone. It is asked for before the look: what the first
+    /// list brings in between is not gone.
+    pub fn look(is_proof: bool, find: impl FnOnce() -> Option<T>) -> Self {
+        match find() {
             Some(object) => Self::Here(object),
             None if is_proof => Self::Gone,
             None => Self::Unknown,
@@ -52,5 +53,24 @@ impl<T> Seen<T> {
             Self::Here(object) => Some(object),
             Self::Gone | Self::Unknown => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::Seen;
+
+    #[test]
+    fn what_the_first_list_brings_during_a_look_is_not_gone() {
+        let is_synced = Cell::new(false);
+        let look = || {
+            Seen::look(is_synced.get(), || {
+                is_synced.set(true);
+                None::<u8>
+            })
+        };
+        assert_eq!([look(), look()], [Seen::Unknown, Seen::Gone]);
     }
 }
