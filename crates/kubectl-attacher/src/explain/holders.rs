@@ -297,12 +297,7 @@ pub(super) fn awaits(scene: &Scene, attachment: &Attachment, other: &str) -> Dia
     let holders = scene.holders.found();
     let found = holders.and_then(|holders| holders.iter().find(|holder| *holder.attachment.name == *other));
     match found {
-        Some(holder) => {
-            let deleted = holder.attachment.deleting.or(attachment.created).unwrap_or(scene.now);
-            let mut diagnosis = leaving(holder, deleted);
-            diagnosis.holder = Some(report(holder));
-            diagnosis
-        }
+        Some(holder) => held(scene, holder),
         None => Diagnosis::new(
             Case::WaitingForDetach,
             format!("the attach waits for the detach of VolumeAttachment {other}"),

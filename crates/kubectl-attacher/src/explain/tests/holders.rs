@@ -7,6 +7,7 @@ use super::builders::{
     attachment, before, both, claimed, detaching, error, event, holder, node, unready, unrequested, volume, with,
 };
 use super::rows::{play, row};
+use crate::explain::holders::awaits;
 use crate::explain::{Case, chain};
 use crate::observed::{Lookup, NodeRecord};
 
@@ -138,6 +139,26 @@ fn who_has_the_volume() {
             &["may be attached to another node"],
         ),
     ]);
+}
+
+/// Whom the attacher waits for may have been deleted and made again since: nobody says that its detach was requested.
+#[test]
+fn an_attachment_that_is_waited_for_and_not_deleted_is_not_being_detached() {
+    let other = |edit| {
+        let made = json!({"metadata": {"creationTimestamp": before(90).to_string()}});
+        holder(both(edit, &made), node("node2"), &[])
+    };
+    let waiting = attachment(claimed());
+    for (edit, since, words) in [
+        (attached(), before(90), "no pod on that node uses it any more"),
+        (detaching(40), before(40), "is being detached from node node2"),
+    ] {
+        let scene = with(|scene| scene.holders = Lookup::Found(vec![other(edit)]));
+        let found = awaits(&scene, &waiting, "csi-2");
+        assert!(found.summary.contains(words), "{}", found.summary);
+        assert_eq!(found.since, Some(since), "{}", found.summary);
+        assert!(found.holder.is_some());
+    }
 }
 
 /// kube-controller-manager wants the volume there until the last pod object is gone, and then waits for the unmount.
