@@ -258,8 +258,7 @@ impl<K: Key> Queue<K> {
 
     /// The figures of all lanes, as they are now. Costs time for each unsettled key.
     pub fn stats(&self) -> Stats<K> {
-        let state = self.shared.state.lock();
-        state.stats(Instant::now())
+        self.shared.state.lock().stats(Instant::now())
     }
 
     /// The number of unsettled keys: ready, held or running.

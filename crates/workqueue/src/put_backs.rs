@@ -41,7 +41,6 @@ impl<K: Key> PutBacks<K> {
     /// A run put something back. That counts for `lasts` after the hold: with the longest delay of the backoff, who takes it away more
     /// often than that meets holds that grow.
     pub(super) fn count(&mut self, run: &Run<K>, lasts: Duration, now: Instant) {
-        self.sweep(lasts, now);
         let until = later(now, run.wait_delay);
         let put_back = PutBack {
             fingerprint: run.fingerprint,
@@ -58,8 +57,9 @@ impl<K: Key> PutBacks<K> {
         known.filter(|put_back| put_back.fingerprint == fingerprint && now < put_back.ends)
     }
 
-    /// Drops what does not count any more. Looks through all of them once in `lasts` at most.
-    fn sweep(&mut self, lasts: Duration, now: Instant) {
+    /// Drops what does not count any more. Looks through all of them once in `lasts` at most. Not left to the next put-back, which may never
+    /// come.
+    pub(super) fn sweep(&mut self, lasts: Duration, now: Instant) {
         if self.keys.is_empty() || now.saturating_duration_since(self.swept) < lasts {
             return;
         }

@@ -144,6 +144,7 @@ impl<K: Key> QueueState<K> {
     }
 
     pub(super) fn finish(&mut self, run: &Run<K>, result: RunResult, now: Instant) {
+        self.put_backs.sweep(self.backoff.max(), now);
         self.places
             .release(run.lane, run.group.as_ref(), now.saturating_duration_since(run.started));
         let Some((key, mut entry)) = self.entries.remove_entry(&run.key) else {
@@ -251,7 +252,9 @@ impl<K: Key> QueueState<K> {
         self.places.held().map(|(key, until)| (key.clone(), until)).collect()
     }
 
-    pub(super) fn stats(&self, now: Instant) -> Stats<K> {
+    /// The figures of all lanes. They are asked for also while nothing runs, so that what was put back is forgotten then too.
+    pub(super) fn stats(&mut self, now: Instant) -> Stats<K> {
+        self.put_backs.sweep(self.backoff.max(), now);
         let count = self
             .entries
             .values()

@@ -95,22 +95,38 @@ async fn other_inputs_end_the_pause() {
     assert_eq!(take(&queue).map(|run| run.key), Some("a"));
 }
 
+/// A run that settles its key, after it put something back or not.
+fn run(state: &mut QueueState<u32>, key: u32, puts_back: bool, now: Instant) {
+    state.add(Item::new(key, ATTACH, 0), |_| (), now);
+    let NextRun::Run(run) = state.next(now) else {
+        panic!("it is ready")
+    };
+    if puts_back {
+        state.count_put_back(&run, now);
+    }
+    state.finish(&run, RunResult::Done, now);
+}
+
+/// Also when nothing is put back any more, whether anything else runs or not.
 #[test]
 fn what_was_put_back_is_forgotten() {
-    let start = Instant::now();
-    let rng = Rng::with_seed(1);
-    let (limits, observer) = (QueueLimits::default(), Arc::new(NoObserver));
-    let mut state = QueueState::<u32>::new(plain_backoff(), limits, Rate::default(), rng, observer, start);
-    let mut now = start;
-    for key in 0..10_000_u32 {
-        state.add(Item::new(key, ATTACH, 0), |_| (), now);
-        let NextRun::Run(run) = state.next(now) else {
-            panic!("it is ready")
-        };
-        state.count_put_back(&run, now);
-        state.finish(&run, RunResult::Done, now);
-        now += SECOND;
+    for runs_go_on in [false, true] {
+        let mut now = Instant::now();
+        let rng = Rng::with_seed(1);
+        let (limits, observer) = (QueueLimits::default(), Arc::new(NoObserver));
+        let mut state = QueueState::<u32>::new(plain_backoff(), limits, Rate::default(), rng, observer, now);
+        for key in 0..10_000_u32 {
+            run(&mut state, key, true, now);
+            now += SECOND;
+        }
+        assert!(state.is_empty());
+        assert!(state.put_backs() < 250, "{}", state.put_backs());
+        now += 1_000 * SECOND;
+        if runs_go_on {
+            run(&mut state, 0, false, now);
+        } else {
+            state.stats(now);
+        }
+        assert_eq!(state.put_backs(), 0, "runs go on: {runs_go_on}");
     }
-    assert!(state.is_empty());
-    assert!(state.put_backs() < 250, "{}", state.put_backs());
 }
