@@ -18,7 +18,7 @@ mod supervisor;
 mod sources_tests;
 
 use csi_attacher_attach::{cache, driver};
-use csi_attacher_base::{clock, error_chain, health};
+use csi_attacher_base::{clock, error_chain, health, told_errors};
 use csi_attacher_kube::{apiserver, events, lease, reflect, watch_answers};
 use csi_attacher_model::{api, decide, objects};
 use csi_attacher_runtime as runtime;

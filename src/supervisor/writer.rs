@@ -18,6 +18,7 @@ use crate::apiserver::{ApiError, ApiErrorKind, ObjectName, Requests};
 use crate::decide::patch::PatchType;
 use crate::queue::Backoff;
 use crate::telemetry::Span;
+use crate::told_errors::ToldErrors;
 
 /// How long a change of counts waits, so that a burst of attaches is not a burst of status writes.
 const MIN_WRITE_INTERVAL: Duration = Duration::from_secs(2);
@@ -209,7 +210,7 @@ impl TrackedConfig {
         }
     }
 
-    /// A write failed; how long the next one waits, unless the last one failed in the same way, or the object is another one or gone.
+    /// A write failed; how long the next one waits, unless it failed in the same way before, or the object is another one or gone.
     pub fn failed(&mut self, error: &ApiError) -> Option<Duration> {
         let told = self.failures.add(error);
         told.filter(|_| !is_gone_or_changed(error))
@@ -228,7 +229,7 @@ impl TrackedConfig {
         had_failed
     }
 
-    /// A write of the metadata failed; how long the next one waits, unless the last one failed in the same way. The condition Stalled says so
+    /// A write of the metadata failed; how long the next one waits, unless it failed in the same way before. The condition Stalled says so
     /// for as long as it lasts. One about an older version of the object is no failure: the next one is about the newer.
     pub fn metadata_failed(&mut self, error: &ApiError) -> Option<Duration> {
         if is_gone_or_changed(error) {
@@ -249,6 +250,7 @@ impl TrackedConfig {
 struct WriteFailures {
     count: u32,
     error: String,
+    told: ToldErrors,
     until: Option<Instant>,
 }
 
@@ -262,8 +264,8 @@ impl WriteFailures {
         let pause = Backoff::default().base(self.count).min(MAX_PAUSE);
         self.count = self.count.saturating_add(1);
         self.until = Some(Instant::now() + pause);
-        let before = std::mem::replace(&mut self.error, error.to_string());
-        (self.count == 1 || self.error != before).then_some(pause)
+        self.error = error.to_string();
+        self.told.is_news(error).then_some(pause)
     }
 
     /// One has succeeded. True when there were any.

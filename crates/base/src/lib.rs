@@ -1,5 +1,5 @@
 //! What every layer of the operator stands on and none of them owns: the wall clock, where tasks begin, readiness checks, PEM texts,
-//! which certificates of servers are accepted, what their TLS alerts mean, the causes of an error in one line.
+//! which certificates of servers are accepted, what their TLS alerts mean, the causes of an error in one line, which errors are told.
 //!
 //! Must not know Kubernetes, CSI or a transport.
 
@@ -10,3 +10,4 @@ pub mod pem;
 pub mod schedule;
 pub mod server_certificate;
 pub mod tls_alert;
+pub mod told_errors;

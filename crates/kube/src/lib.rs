@@ -15,7 +15,7 @@ mod window;
 #[path = "../../../tests/testbed/src/trace_pipeline.rs"]
 mod trace_pipeline;
 
-use csi_attacher_base::{clock, error_chain, health, pem, schedule, server_certificate, tls_alert};
+use csi_attacher_base::{clock, error_chain, health, pem, schedule, server_certificate, tls_alert, told_errors};
 use csi_attacher_model::{api, decide, objects};
 use csi_attacher_telemetry as telemetry;
 use csi_attacher_workqueue as queue;

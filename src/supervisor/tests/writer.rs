@@ -169,8 +169,8 @@ async fn writes_that_fail_rest_longer_and_longer() {
         (&old, None),
         (&of_a_proxy(), Some(4)),
         (&of_a_proxy(), None),
-        (&old, Some(15)),
         (&old, None),
+        (&of_a_proxy(), None),
         (&changed(), None),
         (&gone(), None),
     ];

@@ -25,6 +25,7 @@ use crate::clock;
 use crate::error_chain::chain;
 use crate::kinds::LeaseWire;
 use crate::telemetry::{Metrics, Span};
+use crate::told_errors::ToldErrors;
 
 /// Candidates that wait for the same moment come this much apart, in parts of the retry period.
 const SPREAD: f64 = 0.2;
@@ -61,6 +62,8 @@ pub(super) struct LeaderElector {
     share: Option<LeaseShareGuard>,
     /// The last term in which the Lease was held.
     term: Option<Term>,
+    /// What the log has since the Lease was last written, or seen to be somebody else's.
+    told: ToldErrors,
 }
 
 impl LeaderElector {
@@ -89,6 +92,7 @@ impl LeaderElector {
             namesake: false,
             share: None,
             term: None,
+            told: ToldErrors::default(),
         }
     }
 
@@ -127,6 +131,7 @@ impl LeaderElector {
         self.election.competes = true;
         self.show_waiting();
         loop {
+            self.told.end();
             let term = self.acquire().await;
             self.namesake = false;
             if self.member == Membership::Own {
@@ -236,9 +241,23 @@ impl LeaderElector {
         }
     }
 
-    fn warn(&self, error: &ApiError, message: &'static str) {
+    /// Tells of an error, once while each retry meets it.
+    fn warn(&mut self, error: &ApiError, message: &'static str) {
         let (lease, namespace) = (&self.name, &self.namespace);
-        warn!(lease, namespace, %error, message);
+        if self.told.is_news(&format_args!("{message}: {error}")) {
+            warn!(lease, namespace, %error, message);
+        } else {
+            debug!(lease, namespace, %error, message);
+        }
+    }
+
+    /// The Lease was written, or is not ours to be written.
+    fn works(&mut self) {
+        self.show_permission_error(None);
+        if self.told.end() {
+            let (lease, namespace) = (&self.name, &self.namespace);
+            info!(lease, namespace, "can work with the Lease again");
+        }
     }
 
     /// Who else holds the Lease, as far as known.
@@ -395,7 +414,7 @@ impl LeaderElector {
     async fn read_and_take(&mut self) -> Result<Option<Moment>, ApiError> {
         self.read().await?;
         let Ok(record) = self.step() else {
-            self.show_permission_error(None);
+            self.works();
             return Ok(None);
         };
         self.write(record).await.map(Some)
@@ -566,7 +585,7 @@ impl LeaderElector {
         let stored = Lease::from(stored);
         self.found();
         self.write_unconfirmed = false;
-        self.show_permission_error(None);
+        self.works();
         let record = LeaderElectionRecord::of(&stored);
         self.election.record_written(record, Instant::now());
         self.known = Some(stored);
@@ -603,6 +622,7 @@ impl LeaderElector {
             // There is nothing to renew, and nothing that a permission would be needed for.
             self.health.remove();
             self.show_permission_error(None);
+            self.told.end();
         }
         is_over
     }

@@ -27,6 +27,7 @@ use super::plugin::{Plugin, PluginAnswer};
 use super::{Provider, Source};
 use crate::apiserver::connect_error::ConnectError;
 use crate::pem::{self, IdentityError};
+use crate::told_errors::ToldErrors;
 
 /// As whom the requests of a connection come: its client certificate and their token, if there are any that can be refreshed.
 #[derive(Clone, Default)]
@@ -64,8 +65,8 @@ struct Pair {
     number: u64,
     /// When the files were looked at.
     looked_at: Instant,
-    /// Whether the log has that they cannot be used.
-    is_broken: bool,
+    /// What the log has since they could last be used.
+    told: ToldErrors,
 }
 
 impl fmt::Debug for ClientIdentity {
@@ -148,7 +149,7 @@ impl ClientIdentity {
             hash: hash(texts),
             number: 0,
             looked_at: Instant::now(),
-            is_broken: false,
+            told: ToldErrors::default(),
         };
         Ok(Self {
             origin,
@@ -218,12 +219,12 @@ impl ClientIdentity {
         });
         match taken {
             Ok(()) => {
-                pair.is_broken = false;
+                pair.told.end();
                 true
             }
             // The two files may be between two pairs.
             Err(error) => {
-                if !std::mem::replace(&mut pair.is_broken, true) {
+                if pair.told.is_news(&error) {
                     warn!(%error, "cannot read the client certificate again; keeping the one that was read before");
                 }
                 false

@@ -9,8 +9,10 @@ use serde::Deserialize;
 
 use super::error::API_SERVER;
 use super::pem_of;
+use super::trust::CaData;
 use crate::pem::authorities;
-use crate::server_certificate::{self, ServerCertificateError};
+use crate::server_certificate::{self, ServerCertificateError, Trust as _};
+use csi_attacher_testbed::Logged;
 
 /// Within the validity of all certificates that are not made to be outside of theirs.
 const NOW: UnixTime = UnixTime::since_unix_epoch(Duration::from_hours(500_000));
@@ -152,13 +154,39 @@ fn a_changed_certificate_with_ca_true_is_refused() {
     assert_eq!(verified, Ok(()));
 }
 
-#[test]
-fn ca_data_is_written_as_it_is_read() {
+/// CA data with two certificates.
+fn two_authorities() -> String {
     let form = forms()
         .into_iter()
-        .find(|form| form.form == "CA data with a comment, and another before")
-        .unwrap();
-    let read = authorities(form.ca.as_bytes()).unwrap();
+        .find(|form| form.form == "CA data with a comment, and another before");
+    form.unwrap().ca
+}
+
+/// Each handshake reads it.
+#[test]
+fn ca_data_that_cannot_be_read_is_told_once() {
+    let (logged, folder) = (Logged::start(), tempfile::tempdir().unwrap());
+    let (path, text) = (folder.path().join("ca.crt"), two_authorities());
+    let mut config = kube::Config::new("https://127.0.0.1:6443".parse().unwrap());
+    let read = authorities(text.as_bytes()).unwrap();
+    config.root_cert = Some(read.iter().map(|one| one.to_vec()).collect());
+    config.root_cert_file = Some(path.clone());
+    let data = CaData::new(&config).unwrap();
+    for times in 1..=2 {
+        for _ in 0..10 {
+            assert_eq!(data.current().unwrap().len(), 2);
+        }
+        let told = logged.count(tracing::Level::WARN, "cannot read the CA data again");
+        assert_eq!(told, times);
+        std::fs::write(&path, &text).unwrap();
+        data.current();
+        std::fs::remove_file(&path).unwrap();
+    }
+}
+
+#[test]
+fn ca_data_is_written_as_it_is_read() {
+    let read = authorities(two_authorities().as_bytes()).unwrap();
     assert_eq!(read.len(), 2);
     assert_eq!(authorities(pem_of(&read).as_bytes()), Ok(read));
 }

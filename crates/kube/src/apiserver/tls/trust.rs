@@ -12,6 +12,7 @@ use tracing::{info, warn};
 use crate::apiserver::connect_error::ConnectError;
 use crate::pem;
 use crate::server_certificate::{Trust, TrustedCertificates, system_authorities};
+use crate::told_errors::ToldErrors;
 
 /// Certificates as a text in PEM form with nothing else.
 pub(in crate::apiserver) fn pem_of(certificates: &[CertificateDer<'_>]) -> String {
@@ -31,7 +32,14 @@ pub(super) struct CaData {
     /// Where it is; nowhere if it cannot change.
     file: Option<PathBuf>,
     /// What was read last; nothing is asked for without.
-    trusted: Option<Mutex<TrustedCertificates>>,
+    last: Option<Mutex<LastRead>>,
+}
+
+#[derive(Debug)]
+struct LastRead {
+    trusted: TrustedCertificates,
+    /// What the log has since the file could last be read.
+    told: ToldErrors,
 }
 
 impl CaData {
@@ -46,9 +54,13 @@ impl CaData {
         if trusted.is_none() {
             warn!("insecure-skip-tls-verify is set: the certificate of the API server is not checked");
         }
+        let last = trusted.map(|trusted| {
+            let told = ToldErrors::default();
+            Mutex::new(LastRead { trusted, told })
+        });
         Ok(Self {
             file: config.root_cert_file.clone(),
-            trusted: trusted.map(Mutex::new),
+            last,
         })
     }
 }
@@ -60,27 +72,28 @@ pub(in crate::apiserver) fn read_authorities(path: &Path) -> Result<Vec<Certific
 }
 
 /// What is in the file now; what was in it before, if there is nothing now.
-fn read_again(path: &Path, trusted: &Mutex<TrustedCertificates>) {
-    let found = match read_authorities(path) {
-        Ok(found) => found,
-        Err(error) => {
-            return warn!(path = %path.display(), %error, "cannot read the CA data again; keeping what was read before");
+fn read_again(path: &Path, last: &mut LastRead) {
+    match read_authorities(path) {
+        Ok(found) => {
+            last.told.end();
+            if last.trusted[..] != found[..] {
+                last.trusted = found.into();
+                info!(path = %path.display(), certificates = last.trusted.len(), "the CA data changed");
+            }
         }
-    };
-    let mut known = trusted.lock();
-    if known[..] != found[..] {
-        *known = found.into();
-        info!(path = %path.display(), certificates = known.len(), "the CA data changed");
+        Err(error) if last.told.is_news(&error) => {
+            warn!(path = %path.display(), %error, "cannot read the CA data again; keeping what was read before");
+        }
+        Err(_) => {}
     }
 }
 
 impl Trust for CaData {
     fn current(&self) -> Option<TrustedCertificates> {
-        let trusted = self.trusted.as_ref()?;
+        let mut last = self.last.as_ref()?.lock();
         if let Some(path) = &self.file {
-            read_again(path, trusted);
+            read_again(path, &mut last);
         }
-        let current = trusted.lock().clone();
-        Some(current)
+        Some(last.trusted.clone())
     }
 }

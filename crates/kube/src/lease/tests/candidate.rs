@@ -7,14 +7,15 @@ use std::time::Duration;
 use k8s_openapi::api::coordination::v1::LeaseSpec;
 pub(super) use tokio::time::sleep as pass;
 use tokio::time::{Instant, timeout};
+use tracing::Level;
 
 use super::{seconds, usual};
 use crate::lease::{
     CandidateStatus, LeaderElectionConfig, LeaderElectionHandle, LeaderElections, LeaderState, LeaseHealth, LeaseHolder,
 };
 use crate::telemetry::Metrics;
-use csi_attacher_testbed::ShiftedClock;
-use csi_attacher_testbed::lease_server::{ApiServer, NAMESPACE};
+use csi_attacher_testbed::lease_server::{ApiServer, NAMESPACE, Trouble};
+use csi_attacher_testbed::{Logged, ShiftedClock};
 
 pub(super) const LEASE: &str = "external-attacher-leader-d";
 
@@ -279,6 +280,42 @@ async fn one_that_cannot_release_the_lease_says_so_and_does_not_try_for_ever() {
         assert_eq!(world.health.check(Instant::now()), Ok(()), "{row}");
         assert_eq!(world.master_status(), "", "{row}");
     }
+}
+
+/// A Role may be missing for weeks, and an API server away for hours.
+#[tokio::test(start_paused = true)]
+async fn what_keeps_the_lease_from_being_taken_is_told_once() {
+    let logged = Logged::start();
+    let told = || logged.count(Level::WARN, "cannot take the Lease");
+    let worked = || logged.count(Level::INFO, "can work with the Lease again");
+    let world = World::of(&[NAMESPACE]);
+    world.server.trouble(NAMESPACE, Trouble::Forbidden);
+    let candidate = world.candidate("a");
+    pass(seconds(3600)).await;
+    assert_eq!((told(), worked()), (1, 0));
+    world.server.0.lock().down = true;
+    pass(seconds(3600)).await;
+    assert_eq!((told(), worked()), (2, 0), "it is another error");
+    world.server.0.lock().down = false;
+    pass(seconds(3600)).await;
+    assert_eq!((told(), worked()), (2, 0), "it is the first one again");
+    world.server.0.lock().troubles.clear();
+    leads(&candidate).await;
+    pass(seconds(60)).await;
+    assert_eq!((told(), worked()), (2, 1));
+    world.server.0.lock().down = true;
+    pass(seconds(3600)).await;
+    assert_eq!((told(), worked()), (3, 1), "it worked since");
+    let renewals = logged.count(Level::WARN, "cannot renew the Lease");
+    assert!((1..=8).contains(&renewals), "{renewals}");
+    // The same where the Lease is another one's by then.
+    world.server.0.lock().down = false;
+    world.server.change(|lease| {
+        let spec = lease.spec.get_or_insert_default();
+        (spec.holder_identity, spec.lease_duration_seconds) = (Some("another".to_owned()), Some(3600));
+    });
+    pass(seconds(60)).await;
+    assert_eq!((told(), worked()), (3, 2));
 }
 
 #[test]
