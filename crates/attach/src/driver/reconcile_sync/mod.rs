@@ -22,8 +22,8 @@ use crate::api::validated::{DriverConfig, ReconcileSync};
 use crate::cache::{AttacherKey, EnqueueCause, Snapshot, handles_of, observe};
 use crate::clock;
 use crate::decide::reconcile::{
-    Comparison, DesiredState, Expectation, LastingUnclaimed, Listing, Mismatches, Unclaimed, VolumesWithoutAttachment,
-    awaited, contradiction, expectation, witness,
+    Comparison, DesiredState, Expectation, LastingUnclaimed, Listing, Mismatches, Repairs, Unclaimed,
+    VolumesWithoutAttachment, awaited, contradiction, expectation, witness,
 };
 use crate::decide::{Observed, SecretState, shown_handle};
 use crate::events::EventReason;
@@ -40,8 +40,9 @@ const JITTER: f64 = 0.1;
 
 /// Longest pause between two repairs that change nothing in what the driver lists, if its interval is not longer.
 const MAX_REPAIR_PAUSE: Duration = Duration::from_hours(1);
-/// How many mismatches of a pass become Events: a backend that lists nothing any more is one problem.
-const MAX_EVENTS: usize = 20;
+/// So many mismatches of each kind are told one by one in a pass, as lines of the log and as Events, and the others in one line: a backend
+/// that lists nothing any more is one problem.
+const MAX_TOLD: usize = 20;
 
 /// What is kept from pass to pass.
 #[derive(Default)]
@@ -218,48 +219,99 @@ fn apply_mismatches(work: &DriverContext, compared: Comparison, mismatches: &mut
         waits != Some(true)
     };
     let repairs = mismatches.pass(compared.contradicted, &compared.agreed, is_repaired, longest_rest);
-    for (number, expected) in repairs.repaired.iter().enumerate() {
-        tell_repaired(work, expected, number < MAX_EVENTS);
-    }
-    for (number, expected) in repairs.found_lasting.iter().enumerate() {
-        tell_lasting(work, expected, number < MAX_EVENTS);
-    }
-    let mut events = repairs.found_lasting.len();
+    tell(work, &repairs, mismatches);
     for expected in &repairs.due {
         force_sync(work, expected);
-        // That it lasts was told once.
-        if events < MAX_EVENTS && !mismatches.lasts(&expected.name) {
-            events += 1;
-            mismatch_event(work, expected);
-        }
     }
     work.status.lasting_mismatches(repairs.lasting);
 }
 
+/// Tells what a pass found about mismatches.
+fn tell(work: &DriverContext, repairs: &Repairs, mismatches: &Mismatches) {
+    let driver = &*work.facts.name;
+    for_each_told(
+        &repairs.repaired,
+        |expected| tell_repaired(work, expected),
+        |volumes, example| {
+            let (name, handle) = (&*example.name, &*example.handle);
+            info!(
+                driver,
+                volumes,
+                VolumeAttachment = name,
+                volumeHandle = handle,
+                "ListVolumes agrees again with more VolumeAttachments than are told one by one; one of them is shown"
+            );
+        },
+    );
+    for_each_told(
+        &repairs.found_lasting,
+        |expected| tell_lasting(work, expected),
+        |volumes, example| {
+            let (name, handle) = (&*example.name, &*example.handle);
+            warn!(
+                driver,
+                volumes,
+                VolumeAttachment = name,
+                volumeHandle = handle,
+                nodeID = &*example.node_id,
+                "ListVolumes contradicts more VolumeAttachments in spite of repairs than are told one by one; one of them is shown"
+            );
+        },
+    );
+    // That one lasts was told once.
+    let is_news = |expected: &&Expectation| !mismatches.lasts(&expected.name);
+    for_each_told(
+        repairs.due.iter().filter(is_news),
+        |expected| tell_mismatch(work, expected),
+        |volumes, example| {
+            let (name, handle) = (&*example.name, &*example.handle);
+            error!(
+                driver,
+                volumes,
+                VolumeAttachment = name,
+                volumeHandle = handle,
+                nodeID = &*example.node_id,
+                "more volumes than are told one by one are not where their VolumeAttachments say; repairing them; one of them is shown"
+            );
+        },
+    );
+}
+
+/// Tells of the first ones one by one, and of how many others there are with one of them.
+fn for_each_told<'e>(
+    found: impl IntoIterator<Item = &'e Expectation>,
+    tell_one: impl Fn(&Expectation),
+    tell_others: impl FnOnce(usize, &Expectation),
+) {
+    let mut found = found.into_iter();
+    found.by_ref().take(MAX_TOLD).for_each(tell_one);
+    if let Some(example) = found.next() {
+        tell_others(1 + found.count(), example);
+    }
+}
+
 /// The driver lists a volume as it should, after it did not.
-fn tell_repaired(work: &DriverContext, expected: &Expectation, has_event: bool) {
+fn tell_repaired(work: &DriverContext, expected: &Expectation) {
     info!(
         driver = &*work.facts.name,
         VolumeAttachment = &*expected.name,
         volumeHandle = &*expected.handle,
         "ListVolumes agrees with the VolumeAttachment again"
     );
-    if has_event {
-        let (handle, node_id) = (shown_handle(&expected.handle), shown_handle(&expected.node_id));
-        let note = match expected.wanted {
-            DesiredState::Published => {
-                format!("volume {handle}: the driver lists it at the node with ID {node_id} again")
-            }
-            DesiredState::Unpublished => {
-                format!("volume {handle}: the driver does not list it at the node with ID {node_id} any more")
-            }
-        };
-        event(work, expected, EventReason::AttachmentRepaired, note);
-    }
+    let (handle, node_id) = (shown_handle(&expected.handle), shown_handle(&expected.node_id));
+    let note = match expected.wanted {
+        DesiredState::Published => {
+            format!("volume {handle}: the driver lists it at the node with ID {node_id} again")
+        }
+        DesiredState::Unpublished => {
+            format!("volume {handle}: the driver does not list it at the node with ID {node_id} any more")
+        }
+    };
+    event(work, expected, EventReason::AttachmentRepaired, note);
 }
 
 /// Repairs that the driver answered with OK did not change what it lists.
-fn tell_lasting(work: &DriverContext, expected: &Expectation, has_event: bool) {
+fn tell_lasting(work: &DriverContext, expected: &Expectation) {
     warn!(
         driver = &*work.facts.name,
         VolumeAttachment = &*expected.name,
@@ -268,17 +320,24 @@ fn tell_lasting(work: &DriverContext, expected: &Expectation, has_event: bool) {
         attachedStatus = expected.wanted == DesiredState::Published,
         "the driver answers repairs with OK and its ListVolumes contradicts the VolumeAttachment still; repairing it more and more rarely"
     );
-    if has_event {
-        let note = format!(
-            "{}; it is repeated about once an hour, or in each comparison if these are rarer",
-            contradiction(expected)
-        );
-        event(work, expected, EventReason::MismatchRepeating, note);
-    }
+    let note = format!(
+        "{}; it is repeated about once an hour, or in each comparison if these are rarer",
+        contradiction(expected)
+    );
+    event(work, expected, EventReason::MismatchRepeating, note);
 }
 
 /// Two listings in a row contradict an attachment; it is attached or detached once more.
-fn mismatch_event(work: &DriverContext, expected: &Expectation) {
+fn tell_mismatch(work: &DriverContext, expected: &Expectation) {
+    error!(
+        driver = &*work.facts.name,
+        VolumeAttachment = &*expected.name,
+        volumeHandle = &*expected.handle,
+        nodeID = &*expected.node_id,
+        attachedStatus = expected.wanted == DesiredState::Published,
+        found = expected.wanted == DesiredState::Unpublished,
+        "the volume is not where the VolumeAttachment says; repairing it"
+    );
     let (handle, node_id) = (shown_handle(&expected.handle), shown_handle(&expected.node_id));
     let note = match expected.wanted {
         DesiredState::Published => format!(
@@ -452,20 +511,13 @@ fn forget_repairs(work: &DriverContext, is_over: impl Fn(&str) -> bool) {
 
 /// Has an attachment worked on though it looks settled, until that succeeds or it is not seen to be wrong any more.
 fn force_sync(work: &DriverContext, expected: &Expectation) {
-    error!(
-        driver = &*work.facts.name,
-        VolumeAttachment = &*expected.name,
-        volumeHandle = &*expected.handle,
-        nodeID = &*expected.node_id,
-        attachedStatus = expected.wanted == DesiredState::Published,
-        found = expected.wanted == DesiredState::Unpublished,
-        "the volume is not where the VolumeAttachment says; repairing it"
-    );
     let direction = match expected.wanted {
         DesiredState::Published => "attach",
         DesiredState::Unpublished => "detach",
     };
-    work.context.metrics.reconcile_sync_forced(&work.facts.name, direction);
+    let driver = &*work.facts.name;
+    debug!(driver, VolumeAttachment = &*expected.name, direction, "repairing it");
+    work.context.metrics.reconcile_sync_forced(driver, direction);
     let is_expected = |found: &Attachment| found.uid == expected.uid;
     work.context
         .store

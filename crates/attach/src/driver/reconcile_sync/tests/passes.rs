@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tonic::Status;
+use tracing::Level;
 
 use super::{Answer, LIMITS, Lister, Pages, expected, page};
 use crate::api::names::VOLUME_ANNOTATION;
@@ -23,6 +24,7 @@ use crate::telemetry::Metrics;
 use csi_attacher_runtime::DriverState;
 use csi_attacher_runtime::Start;
 use csi_attacher_runtime::state::{DriverStateSender, ReconcileSyncResult};
+use csi_attacher_testbed::Logged;
 
 const DRIVER: &str = "a.test";
 const FINALIZER: &str = "external-attacher/a-test";
@@ -291,6 +293,54 @@ async fn two_whole_listings_without_a_volume_are_enough() {
     assert_eq!(stage.forced(), [1, 0]);
     let last = stage.last();
     assert_eq!((last.volumes, last.mismatches, last.error), (1, 1, None));
+}
+
+/// After an update a driver may name all of its volumes in another way, and answer each repair with OK, for weeks.
+#[tokio::test(start_paused = true)]
+async fn many_mismatches_are_told_in_few_lines_and_not_again_while_they_last() {
+    let logged = Logged::start();
+    let count = || {
+        [
+            (Level::ERROR, "the volume is not where the VolumeAttachment says"),
+            (Level::ERROR, "more volumes than are told one by one"),
+            (Level::WARN, "ListVolumes contradicts the VolumeAttachment still"),
+            (Level::WARN, "ListVolumes contradicts more VolumeAttachments"),
+            (Level::INFO, "ListVolumes agrees with the VolumeAttachment again"),
+            (Level::INFO, "ListVolumes agrees again with more VolumeAttachments"),
+        ]
+        .map(|(level, words)| logged.count(level, words))
+    };
+    let names: Vec<String> = (0..70).map(|number| format!("v{number}")).collect();
+    let is_right = Arc::new(Mutex::new(false));
+    let (listed, shows) = (names.clone(), is_right.clone());
+    let pages: Pages = Box::new(move |_, _| {
+        let at_node: Option<&[&str]> = Some(&["n"]);
+        let all = listed.iter().map(String::as_str).chain(["a", "b"]);
+        let all: Vec<_> = all.map(|handle| (handle, at_node)).collect();
+        let count = if *shows.lock() { all.len() } else { 0 };
+        Ok(page(&all[..count], ""))
+    });
+    let stage = Stage::of(pages);
+    for name in &names {
+        attach(&stage.store, name, &Value::Null);
+    }
+    let go_on_to = async |passes: usize| {
+        while stage.tokens().len() < passes {
+            sleep(INTERVAL / 10).await;
+            // The driver has answered the repairs.
+            stage.engine.queue().remember_all(|_, memory| memory.forced = None);
+        }
+        sleep(INTERVAL / 10).await;
+    };
+    go_on_to(4).await;
+    assert_eq!(count(), [60, 3, 0, 0, 0, 0]);
+    assert_eq!(stage.forced(), [3 * 72, 0]);
+    go_on_to(12).await;
+    assert_eq!(count(), [60, 3, 20, 1, 0, 0]);
+    assert!(stage.forced()[0] > 3 * 72, "they are repaired still");
+    *is_right.lock() = true;
+    go_on_to(14).await;
+    assert_eq!(count(), [60, 3, 20, 1, 20, 1]);
 }
 
 /// Switched off, nothing is asked; switched on again, it goes on.
