@@ -50,7 +50,8 @@ pub(super) struct Remaining {
     pub attachments: usize,
     /// The PersistentVolumes that are being deleted and carry it.
     pub volumes: Vec<Arc<str>>,
-    /// How many PersistentVolumeClaims carry a marker of the driver, which nobody else would take off; none when that is not known.
+    /// How many PersistentVolumeClaims carry a marker of the driver, which nobody else would take off; none when that is not known,
+    /// and then the volumes of provisioning are not either.
     pub claims: Option<usize>,
 }
 

@@ -304,19 +304,43 @@ impl Drivers {
     }
 
     /// What of the driver of an AttacherConfig is to be detached, released or found out, and nobody else will; unknown before the first
-    /// complete list.
-    pub fn remaining(&self, name: &str, driver: &str) -> Option<Remaining> {
-        let is_listed = self.context.store.lists().is_synced();
-        is_listed.then(|| self.remaining_among(name, [driver]))
-    }
-
-    /// The same where the driver's name is not known: of all drivers, as each may be the one.
-    pub fn remaining_of_any(&self, name: &str) -> Option<Remaining> {
+    /// complete list. Where the driver's name is not known that of all drivers, as each may be the one. `provisions` says whether its latest
+    /// spec may have the section: without a task for that, as after a restart with a spec that is not in use, nobody knows what is left of it.
+    pub fn remaining(&self, name: &str, driver: Option<&str>, provisions: bool) -> Option<Remaining> {
         let store = &self.context.store;
         if !store.lists().is_synced() {
             return None;
         }
-        let mut drivers = BTreeSet::<Name>::new();
+        let drivers = driver.map_or_else(|| self.seen(), |driver| BTreeSet::from([Name::from(driver)]));
+        let mut remaining = Remaining::nothing();
+        let mut finalizers = Vec::new();
+        for driver in &drivers {
+            if !self.tasks.is_left_to_another(name, driver) {
+                let finalizer = finalizer_name(driver);
+                remaining.attachments += store.claimed(driver, &finalizer);
+                finalizers.push(finalizer);
+            }
+        }
+        store.for_each_volume_in_deletion(|volume| {
+            if finalizers.iter().any(|finalizer| volume.finalizers.contains(finalizer)) {
+                remaining.volumes.push(volume.name.clone());
+            }
+        });
+        // What is provisioned is known by the AttacherConfig alone, and may be of a driver of which nothing is attached.
+        let is_left = driver.is_some_and(|driver| self.provisioners.is_left_to_another(name, driver));
+        if !is_left && (provisions || self.provisioners.get(name).is_some()) {
+            remaining.volumes.extend(self.provisioners.volumes_in_deletion(name));
+            remaining.claims = self.provisioners.markers(name);
+        }
+        remaining.volumes.sort_unstable();
+        remaining.volumes.dedup();
+        Some(remaining)
+    }
+
+    /// The drivers of which there are attachments, or volumes in deletion.
+    fn seen(&self) -> BTreeSet<Name> {
+        let store = &self.context.store;
+        let mut drivers = BTreeSet::new();
         // In parts, as the cache is locked meanwhile.
         for names in store.attachment_names().chunks(ATTACHMENTS_AT_ONCE) {
             store.for_each_attachment(names, |view| {
@@ -326,35 +350,7 @@ impl Drivers {
         store.for_each_volume_in_deletion(|volume| {
             drivers.extend(volume.spec.csi().map(|source| source.driver.clone()));
         });
-        Some(self.remaining_among(name, drivers.iter().map(|driver| &**driver)))
-    }
-
-    fn remaining_among<'d>(&self, name: &str, drivers: impl IntoIterator<Item = &'d str>) -> Remaining {
-        let store = &self.context.store;
-        let mut remaining = Remaining::nothing();
-        let mut finalizers = Vec::new();
-        // What is provisioned is known by the AttacherConfig alone.
-        let mut is_provisioned = false;
-        for driver in drivers {
-            if !self.tasks.is_left_to_another(name, driver) {
-                let finalizer = finalizer_name(driver);
-                remaining.attachments += store.claimed(driver, &finalizer);
-                finalizers.push(finalizer);
-            }
-            is_provisioned |= !self.provisioners.is_left_to_another(name, driver);
-        }
-        store.for_each_volume_in_deletion(|volume| {
-            if finalizers.iter().any(|finalizer| volume.finalizers.contains(finalizer)) {
-                remaining.volumes.push(volume.name.clone());
-            }
-        });
-        if is_provisioned {
-            remaining.volumes.extend(self.provisioners.volumes_in_deletion(name));
-            remaining.claims = self.provisioners.markers(name);
-        }
-        remaining.volumes.sort_unstable();
-        remaining.volumes.dedup();
-        remaining
+        drivers
     }
 
     /// Whether nothing is claimed any more for an AttacherConfig that is being deleted: its settings say so, and no claim that was

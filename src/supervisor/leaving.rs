@@ -73,11 +73,11 @@ pub(super) fn remaining(drivers: &Drivers, name: &str, entry: &TrackedConfig) ->
     if !deletion::is_waiting(&entry.object) {
         return None;
     }
-    match driver_name(drivers, name, entry) {
-        Some(driver) => drivers.remaining(name, &driver),
-        // It may have answered an operator that could not write so, or whose status was lost: what is claimed may be its.
-        None => drivers.remaining_of_any(name),
-    }
+    // One that is not known may have answered an operator that could not write so, or whose status was lost: what is claimed may be its.
+    let driver = driver_name(drivers, name, entry);
+    // What cannot be read may have the section.
+    let provisions = !matches!(&entry.object.spec, Ok(spec) if spec.provisioning.is_none());
+    drivers.remaining(name, driver.as_deref(), provisions)
 }
 
 /// Whether an AttacherConfig that is being deleted waits for nothing any more; `remaining` is what it waits for now. Nothing new is claimed

@@ -203,11 +203,9 @@ impl Tasks<Provisioning> {
     }
 
     /// How many claims carry a marker of the driver of an AttacherConfig, or have a call open without one: what was created for them is not
-    /// known. None before the first complete list.
+    /// known. None before the first complete list, and without a task: nobody looks.
     pub fn markers(&self, name: &str) -> Option<usize> {
-        let (Some(running), Some(watched)) = (self.get(name), self.watched()) else {
-            return Some(0);
-        };
+        let (running, watched) = (self.get(name)?, self.watched()?);
         let driver = running.config.driver_name.as_deref().unwrap_or_default();
         let slot = running.own.links.queue.lock();
         let open = slot.as_ref().map_or(0, |(_, queue)| open_claims(queue));
@@ -226,7 +224,8 @@ impl Tasks<Provisioning> {
         }
     }
 
-    /// The PersistentVolumes of the driver of an AttacherConfig that are being deleted and are held for their volume.
+    /// The PersistentVolumes of the driver of an AttacherConfig that are being deleted and are held for their volume. None is known without a
+    /// task; nor are the [`Self::markers`] then.
     pub fn volumes_in_deletion(&self, name: &str) -> Vec<Arc<str>> {
         let Some(running) = self.get(name) else {
             return Vec::new();

@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::attachment_conditions::{consistent, healthy};
-use super::deletion::DeletionState;
+use super::deletion::{DeletionState, Remaining};
 use super::last_failure::later;
 use super::plan::ConfigProblem;
 use super::provisioning_conditions;
@@ -359,28 +359,42 @@ fn explain_deletion(facts: &StatusInput<'_>, of_volumes: Option<&ConditionUpdate
         replace(updates, kind, ConditionStatus::True, reason, problem);
     }
     if let Some(remaining) = &facts.deletion.remaining {
-        let is_suspended = facts
-            .driver
-            .is_some_and(|driver| driver.phase == DriverPhase::Suspended);
-        let hint = if is_suspended && !remaining.is_empty() {
-            "; nothing is detached while spec.suspend is true: set it to false"
-        } else {
-            ""
-        };
-        let unnamed = if facts.deletion.is_unnamed && !remaining.is_empty() {
-            "; the name of its driver is not known, so that these may be its: let the driver answer once, set spec.driverName, or set \
-             spec.deletionPolicy to Orphan to delete the object at once"
-        } else {
-            ""
-        };
         let text = format!(
-            "is being deleted and attaches no further volumes; waits until {} (spec.deletionPolicy){}{hint}{unnamed}",
+            "is being deleted and attaches no further volumes; waits until {} (spec.deletionPolicy){}{}",
             remaining.words(),
-            provisioning_conditions::held_by(remaining, of_volumes)
+            provisioning_conditions::held_by(remaining, of_volumes),
+            way_out(facts, remaining)
         );
         let (kind, reason) = (ConditionType::Reconciling, ConditionReason::WaitingForDetach);
         replace(updates, kind, ConditionStatus::True, reason, &text);
     }
+}
+
+/// What a person has to do for a deletion to end that does not end by itself.
+fn way_out(facts: &StatusInput<'_>, remaining: &Remaining) -> String {
+    if remaining.is_empty() {
+        return String::new();
+    }
+    if facts.driver.is_none() && facts.problem.is_some() {
+        return "; nothing is detached, released or found out while its spec is not in use: fix what the condition Stalled says, or set \
+                spec.deletionPolicy to Orphan to delete the object at once"
+            .to_owned();
+    }
+    let is_suspended = facts
+        .driver
+        .is_some_and(|driver| driver.phase == DriverPhase::Suspended);
+    let suspended = if is_suspended {
+        "; nothing is detached while spec.suspend is true: set it to false"
+    } else {
+        ""
+    };
+    let unnamed = if facts.deletion.is_unnamed {
+        "; the name of its driver is not known, so that these may be its: let the driver answer once, set spec.driverName, or set \
+         spec.deletionPolicy to Orphan to delete the object at once"
+    } else {
+        ""
+    };
+    format!("{suspended}{unnamed}")
 }
 
 /// Status, reason and message of one condition.

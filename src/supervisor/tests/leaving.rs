@@ -339,6 +339,32 @@ async fn one_whose_driver_is_not_known_waits_for_what_may_be_of_it() {
     }
 }
 
+/// As after a restart: the former process went on with settings that this one never had. The markers of claims stay, and nobody counts them.
+#[tokio::test(start_paused = true)]
+async fn one_whose_section_is_not_in_use_waits_until_it_is() {
+    let cluster = Cluster::listed(Vec::new()).await;
+    // A field of its spec, whether another AttacherConfig provisions for the driver, and whether it waits.
+    let rows = [
+        ("provisioning", json!({}), false, true),
+        ("provisioning", json!({}), true, false),
+        ("suspend", json!(false), false, false),
+        // What cannot be read may have the section; nor does it name the driver.
+        ("deletionPolicy", json!(["?"]), false, true),
+    ];
+    for (field, value, is_left, waits) in rows {
+        let row = format!("{field}: {value}, {is_left}");
+        let mut object = config_of("one", OLD, true);
+        object["spec"][field] = value;
+        let mut entry = TrackedConfig::new(read(object), None);
+        let other = is_left.then(|| ("two", provisioning("b")));
+        let (drivers, _reservation) = cluster.drivers(other.as_slice(), None);
+        assert!(!waits_for_nothing(&drivers, "one", &mut entry), "{row}");
+        assert_eq!(entry.last_list.is_none(), waits, "{row}");
+        let remaining = remaining(&drivers, "one", &entry).expect("everything is listed");
+        assert_eq!(remaining.claims, (!waits).then_some(0), "{row}");
+    }
+}
+
 /// As that of a policy, a backup or an owner that is deleted first.
 #[tokio::test(start_paused = true)]
 async fn one_that_only_others_keep_is_served_by_nobody() {

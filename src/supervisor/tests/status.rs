@@ -637,6 +637,28 @@ fn a_config_whose_deletion_does_not_end_by_itself_says_what_to_do() {
     }
 }
 
+/// As after a restart with a spec that was refused since: no settings are in use, and nobody looks after what is left.
+#[test]
+fn a_config_whose_spec_is_not_in_use_waits_until_that_is_fixed() {
+    let problem = ConfigProblem {
+        reason: ConditionReason::InvalidSpec,
+        message: "spec.endpoint: no".to_owned(),
+    };
+    let status = fresh_with(None, |input| {
+        (input.problem, input.deletion.is_unnamed) = (Some(&problem), true);
+        input.deletion.remaining = Some(Remaining {
+            claims: None,
+            ..Remaining::nothing()
+        });
+    });
+    assert_eq!(shows(&status, "Stalled"), "True InvalidSpec");
+    assert_eq!(shows(&status, "Reconciling"), "True WaitingForDetach");
+    let words = "is being deleted and attaches no further volumes; waits until the PersistentVolumeClaims can be read \
+                 (spec.deletionPolicy); nothing is detached, released or found out while its spec is not in use: fix what the condition \
+                 Stalled says, or set spec.deletionPolicy to Orphan to delete the object at once";
+    assert_eq!(condition(&status, "Reconciling").message, words);
+}
+
 #[test]
 fn a_connection_that_stands_may_have_a_problem_of_now_and_one_to_come() {
     let mut running = driver(DriverPhase::Running);
