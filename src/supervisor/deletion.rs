@@ -131,18 +131,34 @@ pub(super) fn withdraw_confirmation(object: &AttacherConfigObject, publishes: bo
     }}))
 }
 
-pub(super) fn is_of_finalizers(patch: &Value) -> bool {
-    patch["metadata"].get("finalizers").is_some()
+/// What a patch does, which is known again when somebody else undoes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum MetadataChange {
+    /// Puts our finalizer on an object.
+    Protect,
+    /// Takes it off, as the policy asks for it no more.
+    Unprotect,
+    /// Takes it off an object that is being deleted. The API server takes no new ones there, so that nobody undoes it.
+    LetGo,
+    /// Takes away a confirmation that is used up.
+    WithdrawConfirmation,
 }
 
-/// Whether a patch puts our finalizer on an object.
-pub(super) fn protects(patch: &Value) -> bool {
-    let finalizers = patch["metadata"]["finalizers"].as_array();
-    finalizers.is_some_and(|finalizers| finalizers.iter().any(|entry| entry == WAIT_FOR_DETACH_FINALIZER))
+impl MetadataChange {
+    /// What this patch does to an object.
+    pub fn of(object: &AttacherConfigObject, patch: &Value) -> Self {
+        match patch["metadata"].get("finalizers").and_then(Value::as_array) {
+            None => Self::WithdrawConfirmation,
+            Some(list) if list.iter().any(|entry| entry == WAIT_FOR_DETACH_FINALIZER) => Self::Protect,
+            Some(_) if object.metadata.deletion_timestamp.is_some() => Self::LetGo,
+            Some(_) => Self::Unprotect,
+        }
+    }
 }
 
-pub(super) fn lets_go(object: &AttacherConfigObject, patch: &Value) -> bool {
-    is_waiting(object) && is_of_finalizers(patch)
+/// Whether a change lets an object go that waited for its volumes.
+pub(super) fn lets_go(object: &AttacherConfigObject, change: MetadataChange) -> bool {
+    is_waiting(object) && change == MetadataChange::LetGo
 }
 
 /// The finalizers that are not ours.

@@ -1,10 +1,9 @@
 //! Letting go of AttacherConfigs that are deleted, and what is written into their metadata besides.
 
-use serde_json::Value;
 use std::sync::Arc;
 use tracing::warn;
 
-use super::deletion::{self, DeletionState, Remaining};
+use super::deletion::{self, DeletionState, MetadataChange, Remaining};
 use super::drivers::Drivers;
 use super::writer::TrackedConfig;
 use super::{config_event, driver_name};
@@ -13,17 +12,17 @@ use crate::api::names::finalizer_name;
 use crate::apiserver::ApiError;
 use crate::events::EventReason;
 
-/// The answer to a patch of the metadata, if it shows what was written: a mutating webhook may undo it.
+/// The answer to a change of the metadata, if it shows what was written: a mutating webhook may undo it.
 pub(super) fn kept(
-    patch: &Value,
+    change: MetadataChange,
     answer: AttacherConfigObject,
     done: bool,
     publishes: bool,
 ) -> Result<AttacherConfigObject, ApiError> {
-    let again = if deletion::is_of_finalizers(patch) {
-        deletion::patch(&answer, done)
-    } else {
+    let again = if change == MetadataChange::WithdrawConfirmation {
         deletion::withdraw_confirmation(&answer, publishes)
+    } else {
+        deletion::patch(&answer, done)
     };
     match again {
         None => Ok(answer),
@@ -56,9 +55,10 @@ pub(super) fn state(
 
 /// Why the policy for the deletion of an AttacherConfig is not in effect: the finalizer cannot be written.
 fn problem(entry: &TrackedConfig) -> Option<String> {
-    let error = entry.metadata_error()?;
     let patch = deletion::patch(&entry.object, true)?;
-    let what = if deletion::protects(&patch) {
+    let change = MetadataChange::of(&entry.object, &patch);
+    let error = entry.metadata_error(change)?;
+    let what = if change == MetadataChange::Protect {
         "spec.deletionPolicy WaitForDetach is not in effect, and a deletion does not wait for volumes that are attached: the operator \
          cannot add its finalizer"
     } else {

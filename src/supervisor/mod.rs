@@ -50,7 +50,7 @@ use crate::findings::{ConfiguredDriver, FindingsHandle};
 use crate::health::CheckHandle;
 use crate::lease::{LeaderElectionHandle, LeaderElections, LeaseShares, LeaseTimings};
 use crate::reflect::{from_lists, with_backoff};
-use deletion::Remaining;
+use deletion::{MetadataChange, Remaining};
 use drivers::Drivers;
 use election::LeaderElectionMode;
 use metrics::SupervisorMetrics;
@@ -433,10 +433,11 @@ impl Supervisor {
             if patch.is_none() && entry.metadata_written() {
                 writes::log_success(name, "metadata");
             }
-            let Some(patch) = patch.filter(|_| entry.may_write_metadata()) else {
+            let change = patch.map(|patch| (MetadataChange::of(&entry.object, &patch), patch));
+            let Some((change, patch)) = change.filter(|(change, _)| entry.may_write_metadata(*change)) else {
                 continue;
             };
-            let lets_go = deletion::lets_go(&entry.object, &patch);
+            let lets_go = deletion::lets_go(&entry.object, change);
             // By the time of the answer the object may be gone.
             let released = lets_go.then(|| driver_name(drivers, name, entry)).flatten();
             // What another AttacherConfig works for is not left behind.
@@ -444,11 +445,11 @@ impl Supervisor {
             let (writer, uid, written) = (writer.clone(), entry.object.metadata.uid.clone(), name.clone());
             running.start(name, async move {
                 let answer = writer.write_metadata(&written, &patch).await;
-                let answer = answer.and_then(|answer| leaving::kept(&patch, answer, done, publishes));
+                let answer = answer.and_then(|answer| leaving::kept(change, answer, done, publishes));
                 FinishedWrite {
                     name: written,
                     uid,
-                    what: WriteKind::Metadata { released },
+                    what: WriteKind::Metadata { change, released },
                     answer,
                 }
             });
@@ -483,7 +484,7 @@ impl Supervisor {
                 let events = &self.drivers.context.events;
                 record_status_event(events, (&name, uid), &driver.unwrap_or_default(), change);
             }
-            WriteKind::Metadata { released } => {
+            WriteKind::Metadata { released, .. } => {
                 if let Some(driver) = released {
                     leaving::report_left_finalizers(&self.drivers, &name, uid, driver);
                 }
@@ -493,9 +494,9 @@ impl Supervisor {
         for entry in self.tracked(&name, uid) {
             had_failed |= match &what {
                 WriteKind::Status(change) => entry.wrote(change, &answer),
-                WriteKind::Metadata { .. } => {
+                WriteKind::Metadata { change, .. } => {
                     entry.take_in(&answer);
-                    entry.metadata_written()
+                    entry.wrote_metadata(*change)
                 }
             };
         }

@@ -2,11 +2,13 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::deletion::MetadataChange;
 use super::plan::{ConfigProblem, PlanInput};
 use super::status;
 use super::status_author::StatusAuthor;
@@ -25,8 +27,10 @@ const MIN_WRITE_INTERVAL: Duration = Duration::from_secs(2);
 /// How long a status that shows everything is not computed again while nothing of the cache and of its driver has changed. Queues
 /// and findings tell of no change.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(5);
-/// The longest pause of one that does not lead, after somebody else has written each time.
+/// The longest pause after what somebody else has undone each time.
 const MAX_CONTEST_PAUSE: Duration = Duration::from_mins(10);
+/// The same for the status, of one that leads: the other one may be a pod of before a rollout, and goes.
+const MAX_LEADER_PAUSE: Duration = Duration::from_mins(1);
 /// The longest pause after writes that failed.
 const MAX_PAUSE: Duration = Duration::from_secs(15);
 /// The metadata, as the rules of RBAC name it.
@@ -40,19 +44,18 @@ pub(super) struct TrackedConfig {
     pub object: AttacherConfigObject,
     /// The newest status that is known, whoever wrote it.
     pub written: AttacherConfigStatus,
-    written_at: Option<Instant>,
+    /// Whether somebody else wrote after us. What is put right then is never urgent.
+    contest: Contest,
     /// Writes that failed in a row.
     failures: WriteFailures,
     /// The same of the metadata.
     metadata: WriteFailures,
+    /// What of the metadata this replica wrote, and somebody else undid.
+    metadata_contests: BTreeMap<MetadataChange, Contest>,
     /// What of it this replica wrote last.
     part: StatusPart,
     /// The version that our last write made: copies of the object up to this one tell nothing new of the status.
     version: Option<u64>,
-    /// Whether somebody else wrote after us. What is put right then is never urgent.
-    overwritten: bool,
-    /// How often in a row somebody else wrote between two of our writes.
-    contests: u32,
     /// When it was last seen that the status shows everything, and what the cache's generation was.
     at_rest: Option<(Instant, u64)>,
     pub author: StatusAuthor,
@@ -76,13 +79,12 @@ impl TrackedConfig {
             return Self {
                 written: object.status.clone(),
                 object,
-                written_at: None,
+                contest: Contest::default(),
                 failures: WriteFailures::default(),
                 metadata: WriteFailures::default(),
+                metadata_contests: BTreeMap::new(),
                 part: StatusPart::All,
                 version: None,
-                overwritten: false,
-                contests: 0,
                 at_rest: None,
                 author: StatusAuthor::default(),
                 planned: None,
@@ -92,8 +94,12 @@ impl TrackedConfig {
         };
         let echo = known.version.is_some() && version(&object) <= known.version;
         let written = if echo { &known.written } else { &object.status };
+        let is_undone = known.contest.is_undone || known.part.of(written) != known.part.of(&known.written);
         Self {
-            overwritten: known.overwritten || known.part.of(written) != known.part.of(&known.written),
+            contest: Contest {
+                is_undone,
+                ..known.contest
+            },
             written: written.clone(),
             at_rest: None,
             object,
@@ -144,24 +150,26 @@ impl TrackedConfig {
         self.at_rest.is_some_and(is_so)
     }
 
-    /// Whether a wanted status that differs should be written now, or is better put off. Of two that see different things and do not
-    /// lead, as those of two installations, each writes less and less often.
+    /// Whether a wanted status that differs should be written now, or is better put off. Of two that see different things, each writes less
+    /// and less often: of two that do not lead, as those of two installations, and of two that lead, as their plug-ins answer different names.
     pub fn is_due(&self, wanted: &AttacherConfigStatus, leads: bool) -> bool {
         if !self.failures.may_write() {
             return false;
         }
-        let urgent = !self.overwritten && status::is_urgent(&self.written, wanted);
-        let contests = if self.overwritten && !leads { self.contests } else { 0 };
-        let pause = MIN_WRITE_INTERVAL
-            .saturating_mul(1 << contests.min(16))
-            .min(MAX_CONTEST_PAUSE);
-        urgent || self.written_at.is_none_or(|at| at.elapsed() >= pause)
+        let urgent = !self.contest.is_undone && status::is_urgent(&self.written, wanted);
+        let names = self.written.driver.as_ref().zip(wanted.driver.as_ref());
+        let longest = match names {
+            _ if !leads => MAX_CONTEST_PAUSE,
+            Some((there, own)) if there.name != own.name => MAX_LEADER_PAUSE,
+            _ => MIN_WRITE_INTERVAL,
+        };
+        urgent || self.contest.has_rested(longest)
     }
 
     /// What of its `part` of a wanted status this replica is to send. Of two parts the one that shows what is wanted is left out, as long as
     /// this replica wrote both last and nobody else did after it: else each has to be taken over.
     pub fn differing_part(&self, wanted: &AttacherConfigStatus, part: StatusPart) -> StatusPart {
-        let is_own = self.written_at.is_some() && self.part == part && !self.overwritten;
+        let is_own = self.contest.written_at.is_some() && self.part == part && !self.contest.is_undone;
         if part != StatusPart::All || !is_own || !shows_provisioning(wanted) {
             return part;
         }
@@ -183,21 +191,16 @@ impl TrackedConfig {
         let part = change.part;
         let there = change.sent.after(change.wanted.clone(), &answer.status);
         self.part = part;
-        self.written_at = Some(Instant::now());
         self.version = version(answer);
-        self.contests = if self.overwritten {
-            self.contests.saturating_add(1)
-        } else {
-            0
-        };
+        self.contest.wrote();
         if version(&self.object) > self.version {
             // The watch was faster, and showed what somebody else made of it since.
-            self.overwritten = part.of(&self.written) != part.of(&change.wanted);
+            self.contest.is_undone = part.of(&self.written) != part.of(&change.wanted);
         } else {
             // What was not sent may be what somebody else wrote meanwhile.
             let mut halves = [StatusPart::AllButProvisioning, StatusPart::Provisioning].into_iter();
             let is_other = |half: StatusPart| half.of(&there) != half.of(&change.wanted);
-            self.overwritten = change.sent != part && halves.any(is_other);
+            self.contest.is_undone = change.sent != part && halves.any(is_other);
             self.written = there;
         }
         self.failures.end()
@@ -216,8 +219,27 @@ impl TrackedConfig {
         told.filter(|_| !is_gone_or_changed(error))
     }
 
-    pub fn may_write_metadata(&self) -> bool {
-        self.metadata.may_write()
+    /// Whether this change, which is needed, may be written now. If it was written before, and not long ago, somebody else undid it.
+    pub fn may_write_metadata(&mut self, change: MetadataChange) -> bool {
+        let contest = self.metadata_contests.get_mut(&change);
+        let has_rested = contest.is_none_or(|contest| {
+            contest.is_undone |= contest.written_at.is_some_and(|at| at.elapsed() < MAX_CONTEST_PAUSE);
+            contest.has_rested(MAX_CONTEST_PAUSE)
+        });
+        has_rested && self.metadata.may_write()
+    }
+
+    /// We wrote this change of the metadata. True when writes of it had failed before.
+    pub fn wrote_metadata(&mut self, change: MetadataChange) -> bool {
+        let contests = &mut self.metadata_contests;
+        // Whoever changes the policy to and fro undoes nothing: that was this replica.
+        match change {
+            MetadataChange::Protect => contests.remove(&MetadataChange::Unprotect),
+            MetadataChange::Unprotect => contests.remove(&MetadataChange::Protect),
+            MetadataChange::LetGo | MetadataChange::WithdrawConfirmation => None,
+        };
+        contests.entry(change).or_default().wrote();
+        self.metadata_written()
     }
 
     /// The metadata shows what was written. True when writes of it had failed before.
@@ -239,9 +261,44 @@ impl TrackedConfig {
         self.metadata.add(error)
     }
 
-    /// Why the metadata cannot be written, once it failed more than once: an API server that is away for a moment is no news.
-    pub fn metadata_error(&self) -> Option<&str> {
+    /// Why the metadata do not show this change, once it failed or was undone more than once: an API server that is away for a moment is no
+    /// news. Who puts our finalizer back keeps it from no deletion.
+    pub fn metadata_error(&self, change: MetadataChange) -> Option<&str> {
+        let contest = self.metadata_contests.get(&change);
+        let is_undone = contest.is_some_and(|contest| contest.is_undone && contest.rounds > 0);
+        if is_undone && change == MetadataChange::Protect {
+            return Some("another client undoes that each time");
+        }
         (self.metadata.count > 1).then_some(&*self.metadata.error)
+    }
+}
+
+/// When this replica wrote something last, and how often in a row somebody else undid it before it was written again.
+#[derive(Clone, Copy, Debug, Default)]
+struct Contest {
+    written_at: Option<Instant>,
+    /// Whether the last write was undone.
+    is_undone: bool,
+    /// How often in a row one before was.
+    rounds: u32,
+}
+
+impl Contest {
+    fn wrote(&mut self) {
+        let rounds = self.rounds.saturating_add(1);
+        *self = Self {
+            written_at: Some(Instant::now()),
+            is_undone: false,
+            rounds: if self.is_undone { rounds } else { 0 },
+        };
+    }
+
+    /// Whether so much time has passed since the last write that the next one may be made. What is undone again and again rests twice as long
+    /// each time, up to `longest`.
+    fn has_rested(&self, longest: Duration) -> bool {
+        let rounds = if self.is_undone { self.rounds } else { 0 };
+        let pause = MIN_WRITE_INTERVAL.saturating_mul(1 << rounds.min(16)).min(longest);
+        self.written_at.is_none_or(|at| at.elapsed() >= pause)
     }
 }
 

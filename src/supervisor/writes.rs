@@ -9,6 +9,7 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use tracing::{debug, info, warn};
 
+use super::deletion::MetadataChange;
 use super::writer::StatusPart;
 use crate::api::{AttacherConfigObject, AttacherConfigStatus};
 use crate::apiserver::ApiError;
@@ -33,6 +34,8 @@ pub(super) struct FinishedWrite {
 pub(super) enum WriteKind {
     Status(Box<StatusChange>),
     Metadata {
+        /// What is done to it.
+        change: MetadataChange,
         /// The driver of an object that is let go of, if its name is known.
         released: Option<String>,
     },

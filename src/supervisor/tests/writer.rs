@@ -15,6 +15,7 @@ use crate::api::provisioning_status::ProvisioningStatus;
 use crate::api::status::FormerLease;
 use crate::api::{AttacherConfigObject, AttacherConfigStatus};
 use crate::apiserver::{ApiError, ApiErrorKind, RequestDeadlines, Requests};
+use crate::supervisor::deletion::MetadataChange::{LetGo, Protect, Unprotect, WithdrawConfirmation};
 use crate::supervisor::writer::{StatusPart, StatusWriter, TrackedConfig, explained, is_gone_or_changed};
 use crate::supervisor::writes::StatusChange;
 
@@ -142,6 +143,31 @@ async fn who_is_contradicted_writes_less_and_less_often_unless_it_leads() {
     assert!(entry.is_due(&wanted("new"), false));
 }
 
+/// As during a rollout while the plug-ins of old and new pods answer different names: each replica leads the Lease of its own.
+#[tokio::test(start_paused = true)]
+async fn who_leads_another_driver_than_the_status_names_writes_less_and_less_often_as_well() {
+    let of = |driver: &str| -> AttacherConfigStatus {
+        serde_json::from_value(json!({"holder": driver, "driver": {"name": driver}})).unwrap()
+    };
+    let (own, other) = (of("new.test"), of("old.test"));
+    let mut entry = TrackedConfig::new(answered(10, &other), None);
+    let mut pauses = Vec::new();
+    for round in 0..8 {
+        let began = Instant::now();
+        while !entry.is_due(&own, true) {
+            advance(Duration::from_secs(1)).await;
+        }
+        pauses.push(began.elapsed().as_secs());
+        entry.wrote(&change(own.clone(), StatusPart::All), &answered(11 + 2 * round, &own));
+        entry = TrackedConfig::new(answered(12 + 2 * round, &other), Some(&entry));
+    }
+    assert_eq!(pauses, [0, 2, 4, 8, 16, 32, 60, 60]);
+    // Whoever names no other driver does not lead one.
+    entry = TrackedConfig::new(answered(40, &wanted("ghost")), Some(&entry));
+    advance(Duration::from_secs(2)).await;
+    assert!(entry.is_due(&own, true));
+}
+
 /// After a restore of the API server the object is what it was before our write, in a lower version.
 #[test]
 fn what_a_list_shows_after_our_write_is_no_echo() {
@@ -238,22 +264,59 @@ async fn metadata_that_cannot_be_written_is_tried_with_pauses_and_told_once() {
     for error in [changed(), gone()] {
         assert_eq!(entry.metadata_failed(&error), None, "it is no failure");
     }
-    assert!(entry.may_write_metadata());
+    assert!(entry.may_write_metadata(Protect));
     assert!(entry.metadata_failed(&error()).is_some(), "the first one is told");
-    assert_eq!(entry.metadata_error(), None, "once is no news");
+    assert_eq!(entry.metadata_error(Protect), None, "once is no news");
     for _ in 0..20 {
-        assert!(!entry.may_write_metadata());
+        assert!(!entry.may_write_metadata(Protect));
         advance(Duration::from_secs(16)).await;
-        assert!(entry.may_write_metadata());
+        assert!(entry.may_write_metadata(Protect));
         assert_eq!(entry.metadata_failed(&error()), None);
     }
     // A copy from the watch changes nothing about it.
     let mut entry = TrackedConfig::new(object("1", 11, "none"), Some(&entry));
-    let told = entry.metadata_error().unwrap();
+    let told = entry.metadata_error(Protect).unwrap();
     assert!(told.ends_with("resources [attacherconfigs], verbs [patch]"), "{told}");
     assert!(entry.metadata_written());
-    assert_eq!(entry.metadata_error(), None);
+    assert_eq!(entry.metadata_error(Protect), None);
     assert!(!entry.metadata_written());
+}
+
+/// As by a controller that removes finalizers which it does not know, or puts back what is in Git.
+#[tokio::test(start_paused = true)]
+async fn metadata_that_somebody_else_undoes_are_written_less_and_less_often() {
+    for (change, is_told) in [(Protect, true), (Unprotect, false), (WithdrawConfirmation, false)] {
+        let mut entry = TrackedConfig::new(object("1", 10, "none"), None);
+        let mut pauses = Vec::new();
+        for _ in 0..12 {
+            let began = Instant::now();
+            while !entry.may_write_metadata(change) {
+                advance(Duration::from_secs(1)).await;
+            }
+            pauses.push(began.elapsed().as_secs());
+            entry.wrote_metadata(change);
+            assert_eq!(entry.metadata_error(change), None, "it is as it should be");
+        }
+        assert_eq!(pauses, [0, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600], "{change:?}");
+        // A copy from the watch changes nothing about it, and nothing waits that nobody undid.
+        let mut entry = TrackedConfig::new(object("1", 11, "none"), Some(&entry));
+        assert!(!entry.may_write_metadata(change) && entry.may_write_metadata(LetGo));
+        assert_eq!(entry.metadata_error(change).is_some(), is_told, "{change:?}");
+        // It stood for long.
+        advance(Duration::from_mins(10)).await;
+        entry.wrote_metadata(change);
+        advance(Duration::from_mins(10)).await;
+        assert!(entry.may_write_metadata(change));
+        entry.wrote_metadata(change);
+        assert!(!entry.may_write_metadata(change));
+        advance(Duration::from_secs(2)).await;
+        assert!(entry.may_write_metadata(change));
+    }
+    let mut entry = TrackedConfig::new(object("1", 10, "none"), None);
+    for change in [Protect, Unprotect, Protect, Unprotect] {
+        assert!(entry.may_write_metadata(change), "the policy goes to and fro");
+        entry.wrote_metadata(change);
+    }
 }
 
 #[test]

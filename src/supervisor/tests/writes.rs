@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
@@ -13,6 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::drivers::{context, drivers_over};
+use crate::api::names::WAIT_FOR_DETACH_FINALIZER;
 use crate::api::{AttacherConfigObject, AttacherConfigStatus};
 use crate::apiserver::{RequestDeadlines, Requests};
 use crate::cache::Store;
@@ -122,4 +124,35 @@ async fn the_end_of_a_write_of_a_former_object_changes_nothing() {
     supervisor.apply_write(finished);
     let is_due = supervisor.objects["one"].is_due(&AttacherConfigStatus::default(), true);
     assert!(is_due, "it has no failures");
+}
+
+/// As by a controller that removes finalizers which it does not know: it is answered, but not each second for ever.
+#[tokio::test(start_paused = true)]
+async fn a_finalizer_that_another_client_takes_off_is_put_back_less_and_less_often() {
+    let (mut supervisor, stop) = (supervisor(), CancellationToken::new());
+    let (versions, puts) = (Arc::new(AtomicU64::new(7)), Arc::new(AtomicU64::new(0)));
+    let newest = move |finalizers: &[&str]| {
+        let version = versions.fetch_add(1, Ordering::Relaxed).to_string();
+        json!({
+            "metadata": {"name": "one", "uid": "one", "resourceVersion": version, "finalizers": finalizers},
+            "spec": {"endpoint": "unix:///does-not-exist/one", "deletionPolicy": "WaitForDetach"},
+        })
+    };
+    let (answer, written) = (newest.clone(), puts.clone());
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        let is_status = request.uri().path().ends_with("/status");
+        written.fetch_add(u64::from(!is_status), Ordering::Relaxed);
+        let body = Body::from(answer(&[WAIT_FOR_DETACH_FINALIZER]).to_string().into_bytes());
+        let response = http::Response::builder().header(http::header::CONTENT_TYPE, "application/json");
+        std::future::ready(Ok::<_, Infallible>(response.body(body).unwrap()))
+    });
+    let client = Client::new(service, "default");
+    supervisor.writer = StatusWriter::new(&Requests::immediate(client, RequestDeadlines::default()));
+    // A little more than 20 seconds.
+    for _ in 0..14 {
+        let undone = serde_json::from_value(newest(&[])).unwrap();
+        follow(&mut supervisor, vec![Event::Apply(undone)], &stop, LOOKED).await;
+    }
+    let puts = puts.load(Ordering::Relaxed);
+    assert!((3..=5).contains(&puts), "{puts} times");
 }
