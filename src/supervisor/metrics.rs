@@ -58,7 +58,7 @@ impl SupervisorMetrics {
     }
 
     /// These drivers have an AttacherConfig, or a task that works for them. Of one that is not among them any more every series is
-    /// removed: the last call of the role that ended last may have made one anew, or an Event that was written late.
+    /// removed: the last call of the role that ended last may have made one anew.
     pub fn known(&mut self, drivers: BTreeSet<String>) {
         let now = Instant::now();
         let gone = self.known.difference(&drivers).map(|driver| (driver.clone(), now));

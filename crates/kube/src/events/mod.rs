@@ -59,6 +59,8 @@ impl EventRecorder {
     /// Records what happened, now or never: when too much is waiting, it is dropped and counted.
     pub fn record(&self, occurrence: NewEvent) {
         let Some(waiting) = &self.waiting else { return };
+        // While its driver is worked for: what is written later must not bring back series that are gone.
+        self.metrics.event_recorded(&occurrence.driver, occurrence.reason);
         if let Err(refused) = waiting.try_send(occurrence) {
             let occurrence = refused.into_inner();
             self.metrics.event(&occurrence.driver, occurrence.reason, "dropped");

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::publisher::EventWriter;
 use super::series::{EventSeries, EventWrite};
-use super::{EventReason, InvolvedObject, NewEvent, involved_objects, objects_of_attachment};
+use super::{EventReason, EventRecorder, InvolvedObject, NewEvent, involved_objects, objects_of_attachment};
 use crate::api::names::VOLUME_ANNOTATION;
 use crate::apiserver::Requests;
 use crate::decide::{Neighbours, Snapshot};
@@ -261,6 +261,47 @@ async fn a_slow_namespace_holds_up_no_other_one() {
     drop(recorder);
     writing.await.unwrap();
     assert_eq!(std::iter::from_fn(|| requests.try_recv().ok()).count(), 99);
+}
+
+/// The role ends while its Event waits to be written; the AttacherConfig stays.
+#[tokio::test(start_paused = true)]
+async fn what_is_written_after_the_end_of_a_role_is_not_counted() {
+    let answer = |_: http::Request<kube::client::Body>| {
+        let response = http::Response::builder().body(kube::client::Body::from(b"{}".to_vec()));
+        std::future::ready(response)
+    };
+    let client = kube::Client::new(tower::service_fn(answer), "default");
+    let metrics = Metrics::default();
+    let requests_of_events = Requests::new(client, "model", Duration::from_secs(1), metrics.clone());
+    let (recorder, writer) = EventRecorder::new(requests_of_events, metrics.clone(), "pod-1".to_owned());
+    let writer = tokio::spawn(writer);
+    let tell = async |reason: EventReason, about: &str, ends: bool| {
+        let mut told = occurrence(reason, "x");
+        told.subjects.push(InvolvedObject {
+            uid: about.into(),
+            ..subject("AttacherConfig", "")
+        });
+        recorder.record(told);
+        if ends {
+            metrics.forget_attaching("a.test");
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    };
+    tell(EventReason::AttachFailed, "1", false).await;
+    let counted = |reason: &str| {
+        let text = metrics.encode_prometheus();
+        let series =
+            format!("csi_attacher_events_total{{driver_name=\"a.test\",reason=\"{reason}\",outcome=\"written\"}} ");
+        let line = text.lines().find_map(|line| line.strip_prefix(&series));
+        line.map(str::to_owned)
+    };
+    assert_eq!(counted("AttachFailed").as_deref(), Some("1"));
+    tell(EventReason::AttachFailed, "2", true).await;
+    assert_eq!(counted("AttachFailed"), None);
+    tell(EventReason::DriverUnreachable, "3", false).await;
+    assert_eq!(counted("DriverUnreachable").as_deref(), Some("1"));
+    drop(recorder);
+    writer.await.unwrap();
 }
 
 #[test]

@@ -85,6 +85,13 @@ impl<M: Clone> MetricFamily<M> {
         result
     }
 
+    /// The same, if there is such a series: what is recorded late does not bring back one that was removed.
+    pub(super) fn with_known(&self, labels: &Labels, record: impl FnOnce(&M)) {
+        if let Some(metric) = self.family.get(labels) {
+            record(&metric);
+        }
+    }
+
     /// The series itself, for whoever records often. What it records after [`MetricFamily::forget`] is not shown.
     pub(super) fn series(&self, labels: Labels) -> M {
         self.with(labels, M::clone)

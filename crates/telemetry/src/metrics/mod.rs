@@ -31,7 +31,7 @@ use csi_attacher_base::clock;
 use csi_attacher_model::objects::InTreePlugin;
 use family::{KnownClasses, Labels, MetricFamily, Owner, labels};
 pub use queue::{QueueCounts, QueueSeries};
-use table::{Exemplified, Families};
+use table::{EVENT_OUTCOMES, Exemplified, Families};
 
 /// Content type of [`Metrics::encode_openmetrics`].
 pub const OPENMETRICS_CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -180,6 +180,14 @@ impl Metrics {
             ("mode", mode),
         ]);
         family.with(labels, |gauge| gauge.set(1));
+    }
+
+    /// An Event is recorded by who works for its driver or for an AttacherConfig: from here on it is counted what becomes of it
+    /// ([`Metrics::event`]).
+    pub fn event_recorded(&self, driver: &str, reason: &'static str) {
+        let labels = Owner::Driver.labels(driver, [("reason", reason)]);
+        let outcomes = [("outcome", EVENT_OUTCOMES.to_vec())];
+        self.0.families.event.start_at_zero(labels, &outcomes);
     }
 
     /// Comparisons with ListVolumes begin: what is counted begins at zero.

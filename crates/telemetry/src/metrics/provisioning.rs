@@ -8,7 +8,7 @@ use prometheus_client::metrics::counter::Counter;
 
 use super::Metrics;
 use super::family::{Labels, Owner};
-use super::table::error_codes;
+use super::table::{EVENT_OUTCOMES, error_codes};
 use crate::names::{FailsFor, QUEUE_CLAIMS, QUEUE_UNSAVED_VOLUMES, QUEUE_VOLUMES, causes_of};
 use csi_attacher_model::api::EventReason;
 use csi_attacher_model::api::condition::ConditionReason;
@@ -41,8 +41,7 @@ impl Metrics {
         let failed = [("operation", operations()), ("reason", causes.collect())];
         families.attempt_failed.start_at_zero(labels(), &failed);
         let reasons = event_reasons();
-        let outcomes = vec!["written", "dropped", "failed"];
-        let events = [("reason", reasons.collect()), ("outcome", outcomes)];
+        let events = [("reason", reasons.collect()), ("outcome", EVENT_OUTCOMES.to_vec())];
         families.event.start_at_zero(labels(), &events);
     }
 

@@ -53,6 +53,8 @@ const ATTEMPTS: [f64; 8] = [1.0, 2.0, 3.0, 5.0, 8.0, 13.0, 21.0, 50.0];
 const DEFAULT_SECONDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
 const OPERATIONS: [&str; 2] = ["attach", "detach"];
+/// What becomes of an Event.
+pub(super) const EVENT_OUTCOMES: [&str; 3] = ["written", "dropped", "failed"];
 const READY: [ConditionReason; 2] = [ConditionReason::Running, ConditionReason::DriverUnreachable];
 
 pub(super) fn error_codes() -> impl Iterator<Item = &'static str> {
@@ -87,6 +89,7 @@ impl EncodeMetric for SuffixedCounter {
 /// The type of a metric of this kind, and how one is made.
 macro_rules! metric {
     (type counter) => { Counter };
+    (type late_counter) => { Counter };
     (type suffixed_counter) => { SuffixedCounter };
     (type seconds) => { FloatGauge };
     (type histogram) => { Histogram };
@@ -101,6 +104,12 @@ macro_rules! metric {
 macro_rules! method {
     ($kind:ident $owner:ident [] $field:ident) => {};
     (counter $($row:tt)*) => { method!(@row [] [|counter| { counter.inc(); }] $($row)*); };
+    (late_counter $owner:ident $doc:tt $field:ident [$($label:ident)*]) => {
+        method!(@doc $doc pub fn $field(&self, owner: &str, $($label: &'static str),*) {
+            let labels = Owner::$owner.labels(owner, [$((stringify!($label), $label)),*]);
+            self.0.families.$field.with_known(&labels, |counter| { counter.inc(); });
+        });
+    };
     (suffixed_counter $($row:tt)*) => {
         method!(@row [count: usize] [|counter| { counter.0.inc_by(u64::try_from(count).unwrap_or(u64::MAX)); }] $($row)*);
     };
@@ -275,8 +284,9 @@ families! {
         "controller_persistentvolume_delete_failed", "Total number of persistent volume delete failed attempts. Broken down by storage class name";
     Provisioning delete_time: histogram(DEFAULT_SECONDS)
         "controller_persistentvolume_delete_duration_seconds", "Latency in seconds to delete persistent volumes. Failed deletion attempts are ignored. Broken down by storage class name";
-    /// An Event about a volume of the driver was `written`, `dropped` or `failed`.
-    Driver event: counter[reason in other_event_reasons(), outcome in ["written", "dropped", "failed"]] start_at_zero
+    /// An Event about a volume of the driver was `written`, `dropped` or `failed`. It is counted while there is a series for it: since the
+    /// role began, or since the Event was recorded ([`Metrics::event_recorded`]). The role may have ended before the Event is written.
+    Driver event: late_counter[reason in other_event_reasons(), outcome in EVENT_OUTCOMES] start_at_zero
         "csi_attacher_events", "Events by reason and by what became of them: written, dropped for want of room, or failed";
     /// There are this many findings of a kind about the driver's attachments.
     Driver findings: gauge[kind]

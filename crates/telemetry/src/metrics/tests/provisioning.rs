@@ -71,6 +71,39 @@ fn each_role_takes_its_own_series_along() {
     assert_eq!(series(&both, "other"), other);
 }
 
+/// Counts of Events are written up to half a minute later, and much later behind a slow webhook.
+#[test]
+fn an_event_that_is_written_late_brings_no_series_back() {
+    let metrics = Metrics::default();
+    let written = |driver: &str, reason: &'static str| {
+        metrics.event(driver, reason, "written");
+        let series = format!(
+            "csi_attacher_events_total{{driver_name=\"{driver}\",reason=\"{reason}\",outcome=\"written\"}} "
+        );
+        let found = lines(&metrics, &series);
+        found.first().map(|line| line[series.len()..].to_owned())
+    };
+    let count = |value: &str| Some(value.to_owned());
+    metrics.init_driver("d");
+    metrics.init_provisioning("d");
+    assert_eq!(written("d", "ProvisioningFailed"), count("1"));
+    metrics.forget_provisioning("d");
+    assert_eq!(written("d", "ProvisioningFailed"), None);
+    assert_eq!(written("d", "AttachFailed"), count("1"));
+    metrics.forget_attaching("d");
+    assert_eq!(written("d", "AttachFailed"), None);
+    // An AttacherConfig has Events while no role works, and some before its driver has a name.
+    for driver in ["d", ""] {
+        assert_eq!(written(driver, "DriverUnreachable"), None);
+        metrics.event_recorded(driver, "DriverUnreachable");
+        assert_eq!(written(driver, "DriverUnreachable"), count("1"));
+        metrics.event_recorded(driver, "DriverUnreachable");
+        assert_eq!(written(driver, "DriverUnreachable"), count("2"));
+    }
+    metrics.forget_driver("d");
+    assert_eq!(written("d", "DriverUnreachable"), None);
+}
+
 #[test]
 fn a_queue_that_goes_on_is_shown_when_the_other_role_ends() {
     let metrics = Metrics::default();
