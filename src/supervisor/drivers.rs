@@ -21,7 +21,6 @@ use super::status::{self, StatusInput};
 use super::status_author::DriverLeader;
 use super::tasks::{Configs, Name, NewTask, RunningTask, TaskKind, Tasks};
 use super::writer::{StatusPart, TrackedConfig};
-use crate::api::condition::ConditionReason;
 use crate::api::names::finalizer_name;
 use crate::api::{AttacherConfigStatus, DriverConfig};
 use crate::cache::AttacherKey;
@@ -292,12 +291,10 @@ impl Drivers {
             };
             let stats = queue.stats();
             let limits = RoleLimits::attaching(&running.config);
-            own.saturation.observe(&stats, &limits, Instant::now());
+            own.saturation.observe(&stats, Some(&limits), Instant::now());
             let plugin = running.status.borrow().plugin.clone();
             if let Some(plugin) = plugin {
-                gauges::set(&self.context, &plugin.name, &stats, &running.config);
-                let reasons = ConditionReason::ATTACHING_SATURATED;
-                gauges::set_saturated(&self.context.metrics, &plugin.name, reasons, &own.saturation);
+                gauges::set(&self.context, &plugin.name, &stats, &running.config, &own.saturation);
             }
         }
         self.provisioners.examine_queues(&self.insights);

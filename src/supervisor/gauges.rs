@@ -12,13 +12,18 @@ use crate::telemetry::names::QUEUE_CLAIMS;
 use csi_attacher_provision::{CREATE, DELETE, WorkKey};
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
-use tokio::time::Instant;
 
 use super::provisioning_state::PendingWork;
 use super::saturation::Saturation;
 
-/// Sets the gauges of one driver from the figures of its queue.
-pub(super) fn set(context: &SharedContext, driver: &str, queue: &Stats<AttacherKey>, config: &DriverConfig) {
+/// Sets the gauges of one driver from the figures of its queue, which `saturation` has observed.
+pub(super) fn set(
+    context: &SharedContext,
+    driver: &str,
+    queue: &Stats<AttacherKey>,
+    config: &DriverConfig,
+    saturation: &Saturation,
+) {
     let (store, metrics) = (&context.store, &context.metrics);
     let counts = store.counts(driver);
     metrics.volume_attachments(driver, "attached", counts.attached);
@@ -34,10 +39,11 @@ pub(super) fn set(context: &SharedContext, driver: &str, queue: &Stats<AttacherK
     let limits = &config.concurrency;
     for (lane, operation, limit) in [(ATTACH, "attach", limits.attach), (DETACH, "detach", limits.detach)] {
         if let Some(lane) = queue.lanes.get(lane.index()) {
-            set_lane(metrics, driver, operation, lane, limit);
+            set_lane(metrics, driver, operation, lane, limit, saturation);
         }
     }
     set_work(metrics, driver, queue, LANE_NAMES);
+    set_saturated(metrics, driver, ConditionReason::ATTACHING_SATURATED, saturation);
 }
 
 /// Sets the gauges of the work in progress, by the name of the queue.
@@ -66,12 +72,10 @@ fn set_lane<K>(
     operation: &'static str,
     lane: &LaneStats<K>,
     limit: Option<NonZeroUsize>,
+    saturation: &Saturation,
 ) {
-    let waits = lane
-        .oldest_ready_since
-        .map(|since| Instant::now().duration_since(since));
     metrics.lane_waiting(driver, operation, lane.ready);
-    metrics.lane_oldest_waiting(driver, operation, waits.unwrap_or_default());
+    metrics.lane_oldest_waiting(driver, operation, saturation.oldest_wait(lane));
     metrics.lane_in_flight(driver, operation, lane.running);
     metrics.lane_limit(driver, operation, limit.map_or(0, NonZeroUsize::get));
 }
@@ -87,13 +91,14 @@ pub(super) fn failing(stats: &Stats<WorkKey>) -> (usize, usize) {
     (lanes_of_claims(stats).map(|lane| lane.failing).sum(), volumes)
 }
 
-/// Sets the gauges of the provisioning of one driver from its queue.
+/// Sets the gauges of the provisioning of one driver from the figures of its queue, which `saturation` has observed.
 pub(super) fn set_provisioning(
     metrics: &Metrics,
     driver: &str,
     stats: &Stats<WorkKey>,
     pending: &PendingWork,
     config: &DriverConfig,
+    saturation: &Saturation,
 ) {
     let kept = pending.kept;
     let limits = config.provisioning.as_ref();
@@ -105,22 +110,23 @@ pub(super) fn set_provisioning(
         metrics.claims(driver, "provisioning", of_claims().map(|lane| lane.running).sum());
         metrics.claims(driver, "uncertain", pending.uncertain);
         metrics.claims(driver, "failing", pending.claims.failing);
-        set_lane(metrics, driver, "provision", lane, create);
+        set_lane(metrics, driver, "provision", lane, create, saturation);
     }
     if let Some(lane) = stats.lanes.get(DELETE.index()) {
         metrics.volumes(driver, "waiting", lane.ready + kept.attached + kept.unclear);
         metrics.volumes(driver, "deleting", lane.running);
         metrics.volumes(driver, "failing", pending.volumes.failing);
         metrics.volumes(driver, "held", kept.held);
-        set_lane(metrics, driver, "delete", lane, delete);
+        set_lane(metrics, driver, "delete", lane, delete, saturation);
     }
     metrics.oldest_pending(driver, "provision", pending.claims.age());
     metrics.oldest_pending(driver, "delete", pending.volumes.age());
     set_work(metrics, driver, stats, csi_attacher_provision::LANE_NAMES);
+    set_saturated(metrics, driver, ConditionReason::PROVISIONING_SATURATED, saturation);
 }
 
 /// Sets the gauges behind the condition Saturated.
-pub(super) fn set_saturated(metrics: &Metrics, driver: &str, reasons: [ConditionReason; 3], saturation: &Saturation) {
+fn set_saturated(metrics: &Metrics, driver: &str, reasons: [ConditionReason; 3], saturation: &Saturation) {
     for reason in reasons {
         let holds = saturation.reasons().any(|other| other == reason);
         metrics.saturated(driver, reason.as_str(), holds);

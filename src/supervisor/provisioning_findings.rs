@@ -13,7 +13,6 @@ use super::gauges;
 use super::provisioning_state::PendingWork;
 use super::saturation::{RoleLimits, Saturation};
 use crate::api::DriverConfig;
-use crate::api::condition::ConditionReason;
 use crate::clock;
 use crate::driver::SharedContext;
 use crate::events::{InvolvedObject, of_claim_named, of_volume_named};
@@ -45,18 +44,9 @@ impl QueueExamination {
         let (mut pending, health, findings, new) = PendingWork::of(queue, &mut self.history, stuck_after, now);
         let stats = queue.stats();
         (pending.claims.failing, pending.volumes.failing) = gauges::failing(&stats);
-        let metrics = &context.metrics;
-        gauges::set_provisioning(metrics, driver, &stats, &pending, config);
-        if let Some(settings) = &config.provisioning {
-            self.saturation
-                .observe(&stats, &RoleLimits::provisioning(settings), Instant::now());
-        }
-        gauges::set_saturated(
-            metrics,
-            driver,
-            ConditionReason::PROVISIONING_SATURATED,
-            &self.saturation,
-        );
+        let limits = config.provisioning.as_ref().map(RoleLimits::provisioning);
+        self.saturation.observe(&stats, limits.as_ref(), Instant::now());
+        gauges::set_provisioning(&context.metrics, driver, &stats, &pending, config, &self.saturation);
         let report = FindingsReport::begin(context, driver, false, &findings, now);
         for finding in &new {
             warn!(

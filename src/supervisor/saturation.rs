@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use crate::api::condition::{ConditionReason, ConditionType, ConditionUpdate};
 use crate::api::validated::{DriverConfig, Provisioning};
 use crate::cache::{ATTACH, DETACH};
-use crate::queue::{Lane, Stats};
+use crate::queue::{Lane, LaneStats, Stats};
 use csi_attacher_provision::{CREATE, DELETE};
 
 /// How long a shortage that is over is shown at least, so that the condition does not change with every burst.
@@ -95,25 +95,39 @@ struct DelayedWork {
 pub(super) struct Saturation {
     shown: Vec<DelayedWork>,
     seen: Option<Instant>,
+    /// When the figures were looked at last.
+    observed: Option<Instant>,
     /// Until when nothing was handed out: what waited then, waited for something else.
     paused: Option<Instant>,
 }
 
 impl Saturation {
-    pub fn observe<K>(&mut self, stats: &Stats<K>, limits: &RoleLimits, now: Instant) {
+    /// Looks at the figures of a queue; a role that is being ended has no limits.
+    pub fn observe<K>(&mut self, stats: &Stats<K>, limits: Option<&RoleLimits>, now: Instant) {
+        self.observed = Some(now);
         if stats.paused {
             self.paused = Some(now);
         }
-        let shortages = shortages(stats, limits, self.paused, now);
-        let calm = limits.tolerated.clamp(MIN_CALM, MAX_CALM);
-        if !shortages.is_empty() {
+        let shortages = limits.map(|limits| shortages(stats, limits, |since| self.waited(since)));
+        let calm = limits.map_or(MIN_CALM, |limits| limits.tolerated.clamp(MIN_CALM, MAX_CALM));
+        if let Some(shortages) = shortages.filter(|shortages| !shortages.is_empty()) {
             (self.shown, self.seen) = (shortages, Some(now));
         } else if self.seen.is_some_and(|seen| now.duration_since(seen) >= calm) {
-            *self = Self {
-                paused: self.paused,
-                ..Self::default()
-            };
+            (self.shown, self.seen) = (Vec::new(), None);
         }
+    }
+
+    /// How long the first that is ready in a lane has waited for its turn when the figures were looked at last; zero when none does.
+    pub fn oldest_wait<K>(&self, lane: &LaneStats<K>) -> Duration {
+        lane.oldest_ready_since
+            .map_or(Duration::ZERO, |since| self.waited(since))
+    }
+
+    /// How long what is ready since then has waited for its turn: not while nothing was handed out.
+    fn waited(&self, since: Instant) -> Duration {
+        let from = self.paused.map_or(since, |end| since.max(end));
+        self.observed
+            .map_or(Duration::ZERO, |now| now.saturating_duration_since(from))
     }
 
     /// The reasons for the condition, the first of which names it.
@@ -168,12 +182,11 @@ impl DelayedWork {
     }
 }
 
-/// What waits for longer than one backoff interval because of a limit. `not_before` is the end of a pause of the queue.
-fn shortages<K>(stats: &Stats<K>, limits: &RoleLimits, not_before: Option<Instant>, now: Instant) -> Vec<DelayedWork> {
+/// What waits for longer than one backoff interval because of a limit. `age` is how long what is ready since then has waited.
+fn shortages<K>(stats: &Stats<K>, limits: &RoleLimits, age: impl Fn(Instant) -> Duration) -> Vec<DelayedWork> {
     if stats.paused {
         return Vec::new();
     }
-    let age = |since: Instant| now.saturating_duration_since(not_before.map_or(since, |earliest| since.max(earliest)));
     let is_late = |since: &Instant| age(*since) > limits.tolerated;
     let shortage = |bound, limit, waiting, since| DelayedWork {
         role: limits.role,

@@ -3,11 +3,15 @@
 use std::time::Duration;
 use tokio::time::Instant;
 
+use super::drivers::context;
 use crate::api::condition::ConditionUpdate;
 use crate::api::{AttacherConfigSpec, DriverConfig, ProvisioningSpec};
-use crate::cache::AttacherKey;
+use crate::cache::{AttacherKey, Store};
 use crate::queue::{LaneStats, Stats};
+use crate::supervisor::gauges;
+use crate::supervisor::provisioning_state::PendingWork;
 use crate::supervisor::saturation::{RoleLimits, Saturation};
+use csi_attacher_provision::WorkKey;
 
 type Lane = LaneStats<AttacherKey>;
 
@@ -66,7 +70,7 @@ struct Watched(Saturation);
 
 impl Watched {
     fn at(&mut self, now: Instant, stats: &Stats<AttacherKey>, limits: &RoleLimits) -> ConditionUpdate {
-        self.0.observe(stats, limits, now);
+        self.0.observe(stats, Some(limits), now);
         Saturation::condition(Some(&self.0), None)
     }
 
@@ -184,6 +188,52 @@ async fn a_pause_of_the_queue_is_no_saturation() {
     assert_eq!(at(30, &paused), "NotSaturated");
     assert_eq!(at(31, &full()), "NotSaturated");
     assert_eq!(at(32, &full()), "LaneFull", "two seconds after the pause");
+}
+
+/// The same of the gauge, which an alert reads as the delay by a limit.
+#[tokio::test(start_paused = true)]
+async fn the_time_in_a_pause_of_the_queue_is_not_shown_as_a_delay() {
+    let start = Instant::now();
+    let context = context(Store::default());
+    let mut saturations = [Saturation::default(), Saturation::default()];
+    let mut shown = |second: u32, paused: bool| {
+        let now = start + second * SECOND;
+        let attaching = stats(lane(0, 1, start), lane(0, 1, start + 31 * SECOND));
+        let attaching = Stats { paused, ..attaching };
+        let waiting = |since| LaneStats {
+            ready: 1,
+            oldest_ready_since: Some(since),
+            ..LaneStats::default()
+        };
+        let provisioning: Stats<WorkKey> = Stats {
+            lanes: vec![waiting(start), waiting(start + 31 * SECOND)],
+            lacks_token: false,
+            paused,
+            closed: false,
+        };
+        let [of_attaching, of_provisioning] = &mut saturations;
+        let config = config();
+        of_attaching.observe(&attaching, Some(&RoleLimits::attaching(&config)), now);
+        gauges::set(&context, "d", &attaching, &config, of_attaching);
+        // The section is gone, and the engine finishes its work.
+        of_provisioning.observe(&provisioning, None, now);
+        let (metrics, pending) = (&context.metrics, PendingWork::default());
+        gauges::set_provisioning(metrics, "d", &provisioning, &pending, &config, of_provisioning);
+        let text = metrics.encode_prometheus();
+        ["attach", "detach", "provision", "delete"].map(|operation| {
+            let series =
+                format!("csi_attacher_lane_oldest_waiting_seconds{{driver_name=\"d\",operation=\"{operation}\"}} ");
+            let value = text.lines().find_map(|line| line.strip_prefix(&series));
+            value.map(str::to_owned).unwrap_or_default()
+        })
+    };
+    assert_eq!(shown(5, false), ["5.0", "0.0", "5.0", "0.0"]);
+    assert_eq!(shown(30, true), ["0.0"; 4]);
+    assert_eq!(
+        shown(40, false),
+        ["10.0", "9.0", "10.0", "9.0"],
+        "since the pause, or since then"
+    );
 }
 
 /// A status is written when it differs: figures that change all the time must not make it differ.

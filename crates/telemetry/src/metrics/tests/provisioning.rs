@@ -77,9 +77,8 @@ fn an_event_that_is_written_late_brings_no_series_back() {
     let metrics = Metrics::default();
     let written = |driver: &str, reason: &'static str| {
         metrics.event(driver, reason, "written");
-        let series = format!(
-            "csi_attacher_events_total{{driver_name=\"{driver}\",reason=\"{reason}\",outcome=\"written\"}} "
-        );
+        let series =
+            format!("csi_attacher_events_total{{driver_name=\"{driver}\",reason=\"{reason}\",outcome=\"written\"}} ");
         let found = lines(&metrics, &series);
         found.first().map(|line| line[series.len()..].to_owned())
     };
@@ -219,7 +218,11 @@ async fn a_class_that_is_not_used_any_more_makes_room_for_another_one() {
     metrics.provision_failed("d", "newer", None);
     assert!(shown("new") && !shown("newer"), "only one is not in use");
     assert!(!shown("class-0") && shown("class-1"));
-    assert_lines(&metrics, "controller_persistentvolume_delete_total{driver_name=\"d\",class=\"class-0\"", &[]);
+    assert_lines(
+        &metrics,
+        "controller_persistentvolume_delete_total{driver_name=\"d\",class=\"class-0\"",
+        &[],
+    );
     metrics.provision_failed("d", "class-0", None);
     assert!(!shown("class-0"), "it has no room any more");
 }
