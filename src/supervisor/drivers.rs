@@ -25,6 +25,7 @@ use crate::api::names::finalizer_name;
 use crate::api::{AttacherConfigStatus, DriverConfig};
 use crate::cache::AttacherKey;
 use crate::clock;
+use crate::decide::Capabilities;
 use crate::driver::{AttachRole, SharedContext};
 use crate::findings::FindingsHandle;
 use crate::queue::Queue;
@@ -221,6 +222,8 @@ impl Drivers {
         let former = known.leader_election.as_ref();
         let former = former.and_then(|lease| lease.namespace.as_deref());
         let facts = StatusInput {
+            compares: running.is_some_and(|running| running.config.reconcile_sync.enabled)
+                && plugin.is_some_and(|plugin| Capabilities::of_names(&plugin.capabilities).allow_comparisons()),
             insight: insight.as_deref(),
             stuck,
             generation: entry.object.metadata.generation,

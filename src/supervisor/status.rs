@@ -62,6 +62,8 @@ pub(super) struct StatusInput<'a> {
     pub provisioning_saturation: Option<&'a Saturation>,
     /// What provisioning is at, and why what it reads cannot be watched; none while the role is off.
     pub provisioning: Option<&'a ProvisioningState>,
+    /// Whether attachments are compared with what the driver lists, by the settings in use and what the driver can do.
+    pub compares: bool,
     /// What was found about the driver's attachments; none when this replica does not scan them.
     pub insight: Option<&'a FindingsSummary>,
     /// The attachment that has been stuck longest, if one still is.
@@ -94,11 +96,7 @@ pub(super) fn status(facts: &StatusInput<'_>, known: &AttacherConfigStatus, now:
         holder: facts.driver.and_then(|driver| driver.phase.worker(facts.holder)),
         leader_election: known.leader_election.clone().filter(|_| !facts.holds_former_lease),
         attachments: plugin.map(|_| attachments(facts)),
-        last_reconcile_sync: facts
-            .driver
-            .and_then(|driver| driver.last_reconcile.as_ref())
-            .map(|last| last_reconcile_sync(last, known.last_reconcile_sync.as_ref()))
-            .or_else(|| known.last_reconcile_sync.clone()),
+        last_reconcile_sync: shown_reconcile_sync(facts, known.last_reconcile_sync.as_ref()),
         last_failure: later(
             facts.driver.and_then(last_failure),
             known.last_failure.clone(),
@@ -186,6 +184,17 @@ fn attachments(facts: &StatusInput<'_>) -> AttachmentsStatus {
         facts.failing.unwrap_or_default(),
         oldest,
     )
+}
+
+/// The last comparison. What is known of one stays until the first one of this engine, but not where none is made any more.
+fn shown_reconcile_sync(facts: &StatusInput<'_>, known: Option<&LastReconcileSync>) -> Option<LastReconcileSync> {
+    let driver = facts.driver;
+    if !facts.compares && driver.is_some_and(|driver| driver.phase == DriverPhase::Running) {
+        return None;
+    }
+    let last = driver.and_then(|driver| driver.last_reconcile.as_ref());
+    last.map(|last| last_reconcile_sync(last, known))
+        .or_else(|| known.cloned())
 }
 
 fn last_reconcile_sync(last: &ReconcileSyncResult, known: Option<&LastReconcileSync>) -> LastReconcileSync {

@@ -305,9 +305,9 @@ impl DriverStateSender {
         self.change(|status| &mut status.withheld, withheld);
     }
 
-    /// A comparison with what the driver lists has ended.
-    pub fn reconcile_result(&self, last: ReconcileSyncResult) {
-        self.change(|status| &mut status.last_reconcile, Some(last));
+    /// A comparison with what the driver lists has ended; none when no comparisons are made any more.
+    pub fn reconcile_result(&self, last: Option<ReconcileSyncResult>) {
+        self.change(|status| &mut status.last_reconcile, last);
     }
 
     /// What the driver lists otherwise although it answered repairs with OK.
@@ -446,13 +446,13 @@ mod tests {
             message: "of a".to_owned(),
             attachments: 1,
         }));
-        status.reconcile_result(ReconcileSyncResult {
+        status.reconcile_result(Some(ReconcileSyncResult {
             finished_at: Timestamp::UNIX_EPOCH,
             volumes: 1,
             mismatches: 0,
             without_attachment: None,
             error: None,
-        });
+        }));
         let known = seen.borrow_and_update().clone();
         status.plugin(plugin("a.test", "1"));
         assert!(!seen.has_changed().unwrap(), "nothing is new");

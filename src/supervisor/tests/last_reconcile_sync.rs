@@ -3,7 +3,7 @@
 use super::status::{at, driver, facts};
 use crate::api::AttacherConfigStatus;
 use crate::runtime::{DriverPhase, ReconcileSyncResult};
-use crate::supervisor::status::status;
+use crate::supervisor::status::{StatusInput, status};
 
 #[test]
 fn a_comparison_that_finds_the_same_is_shown_after_ten_minutes() {
@@ -36,5 +36,39 @@ fn a_comparison_that_finds_the_same_is_shown_after_ten_minutes() {
         let next = shown(&first, second, volumes, error);
         assert_eq!(time(&next), Some(at(expected)), "{second}: {volumes}, {error:?}");
         assert_eq!(next == first, expected == 100, "{second}: {volumes}, {error:?}");
+    }
+}
+
+/// Else an error, or volumes without an attachment, would be shown for ever.
+#[test]
+fn a_comparison_that_none_follows_is_not_shown() {
+    let shown = |phase: DriverPhase, compares: bool, made: Option<i64>, known: &AttacherConfigStatus| {
+        let mut driver = driver(phase);
+        driver.last_reconcile = made.map(|second| ReconcileSyncResult {
+            finished_at: at(second),
+            volumes: 0,
+            mismatches: 0,
+            without_attachment: None,
+            error: Some("no answer".to_owned()),
+        });
+        let input = StatusInput {
+            compares,
+            ..facts(Some(&driver))
+        };
+        status(&input, known, at(200))
+    };
+    let known = shown(DriverPhase::Running, true, Some(100), &AttacherConfigStatus::default());
+    assert!(known.last_reconcile_sync.is_some());
+    for (phase, compares, made, stays) in [
+        (DriverPhase::Running, true, None, true),
+        (DriverPhase::Running, false, None, false),
+        // Of before the settings changed.
+        (DriverPhase::Running, false, Some(100), false),
+        (DriverPhase::Connecting, false, None, true),
+        (DriverPhase::Suspended, true, Some(100), true),
+    ] {
+        let row = format!("{phase:?}, {compares}, {made:?}");
+        let now = shown(phase, compares, made, &known);
+        assert_eq!(now.last_reconcile_sync.is_some(), stays, "{row}");
     }
 }

@@ -60,6 +60,7 @@ pub(super) fn facts(driver: Option<&DriverState>) -> StatusInput<'_> {
         saturation: None,
         provisioning_saturation: None,
         provisioning: None,
+        compares: true,
         insight: None,
         stuck: None,
         deletion: DeletionState::default(),

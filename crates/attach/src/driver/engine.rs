@@ -77,9 +77,13 @@ pub(super) fn start(context: SharedContext, start: Start) -> Result<Engine, Rout
         _registration: registration,
     };
     let mut engine = Engine::start(work.clone(), guards);
-    let able = facts.capabilities;
-    let lists = able.publish_unpublish && able.list_volumes && able.list_volumes_published_nodes;
-    engine.guards.reconciler = lists.then(|| AbortOnDropHandle::new(schedule::spawn(reconcile_sync::run(work))));
+    if facts.capabilities.allow_comparisons() {
+        let reconciler = schedule::spawn(reconcile_sync::run(work));
+        engine.guards.reconciler = Some(AbortOnDropHandle::new(reconciler));
+    } else {
+        // The driver may have been able to list before.
+        work.status.reconcile_result(None);
+    }
     Ok(engine)
 }
 

@@ -38,6 +38,16 @@ impl Capabilities {
         }
     }
 
+    /// Whether the driver lists at which nodes its volumes are.
+    pub const fn lists_published_nodes(self) -> bool {
+        self.list_volumes && self.list_volumes_published_nodes
+    }
+
+    /// Whether attachments can be compared with what the driver lists.
+    pub const fn allow_comparisons(self) -> bool {
+        self.publish_unpublish && self.lists_published_nodes()
+    }
+
     /// Those that matter to an attacher: a driver that gains or loses another one is attached for as before.
     #[must_use]
     pub const fn of_attaching(self) -> Self {

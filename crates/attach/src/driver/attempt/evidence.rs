@@ -35,8 +35,7 @@ impl Shell<'_> {
     /// What the driver lists about the places. An error is that the Lease was lost.
     async fn list_places(&self, observed: &Observed<'_>, plan: &ReleasePlan<'_>) -> Result<ListedEvidence, LeaseLost> {
         let work = self.work;
-        let able = work.facts.capabilities;
-        if plan.places.is_empty() || !able.list_volumes || !able.list_volumes_published_nodes {
+        if plan.places.is_empty() || !work.facts.capabilities.lists_published_nodes() {
             return Ok(ListedEvidence::CannotList);
         }
         let settings = work.config.borrow().clone();

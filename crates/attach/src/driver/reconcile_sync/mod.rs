@@ -102,6 +102,7 @@ fn show_interval(work: &DriverContext, settings: &ReconcileSync) {
 fn forget(work: &DriverContext, memory: &mut ReconcileSyncState) {
     *memory = ReconcileSyncState::default();
     work.status.lasting_mismatches(None);
+    work.status.reconcile_result(None);
     work.context.metrics.reset_reconcile_sync(&work.facts.name);
     forget_repairs(work, |_| true);
 }
@@ -567,5 +568,5 @@ fn report(work: &DriverContext, outcome: Result<Found, ListError>, took: Duratio
             }
         }
     };
-    work.status.reconcile_result(last);
+    work.status.reconcile_result(Some(last));
 }

@@ -1,6 +1,7 @@
 //! What comes of passes: half a listing, a listing without a volume, and none at all.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -19,6 +20,7 @@ use crate::decide::reconcile::Listing;
 use crate::decide::{Capabilities, DriverFacts, ListedEvidence};
 use crate::driver::SharedContext;
 use crate::driver::engine::{self, Engine};
+use crate::driver::reconcile_sync::MAX_TOLD;
 use crate::objects::{Attachment, CsiNode, PersistentVolumeWire, ResourceVersion, Volume, VolumeAttachmentWire};
 use crate::telemetry::Metrics;
 use csi_attacher_runtime::DriverState;
@@ -382,6 +384,7 @@ async fn switched_off_at_whatever_time_it_leaves_nothing() {
         sleep(Duration::from_millis(10)).await;
         assert_eq!(stage.repairs(), 0, "in a pass: {in_a_pass}");
         assert_eq!(stage.shown_interval(), None, "in a pass: {in_a_pass}");
+        assert!(!stage.last_pass_ended(), "in a pass: {in_a_pass}");
         let before = stage.tokens().len();
         sleep(passes(10)).await;
         assert_eq!(stage.tokens().len(), before);
