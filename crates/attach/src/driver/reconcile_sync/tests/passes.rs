@@ -1,7 +1,6 @@
 //! What comes of passes: half a listing, a listing without a volume, and none at all.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -20,7 +19,6 @@ use crate::decide::reconcile::Listing;
 use crate::decide::{Capabilities, DriverFacts, ListedEvidence};
 use crate::driver::SharedContext;
 use crate::driver::engine::{self, Engine};
-use crate::driver::reconcile_sync::MAX_TOLD;
 use crate::objects::{Attachment, CsiNode, PersistentVolumeWire, ResourceVersion, Volume, VolumeAttachmentWire};
 use crate::telemetry::Metrics;
 use csi_attacher_runtime::DriverState;
