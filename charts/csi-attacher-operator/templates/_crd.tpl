@@ -19,32 +19,81 @@ Without a cluster (`helm template`, Argo CD) nothing can be looked up, and nothi
 {{- $found = .schema.openAPIV3Schema }}
 {{- end }}
 {{- end }}
-{{- with include "csi-attacher-operator.missingFields" (dict "path" "" "wanted" $wanted "found" $found) | trim }}
+{{- /* A newer one has more somewhere, and its rules are its own: it takes what an older chart has. */}}
+{{- $isNewer := include "csi-attacher-operator.lacking" (dict "path" "" "wanted" $found "found" $wanted "same" false) | trim | empty | not }}
+{{- with include "csi-attacher-operator.lacking" (dict "path" "" "wanted" $wanted "found" $found "same" (not $isNewer)) | trim }}
 {{- $fields := splitList "\n" . }}
 {{- fail (printf "the CRD %s in the cluster is too old for this chart: it does not have %s. First %s" $name (join ", " (slice $fields 0 (min 3 (len $fields)))) $advice) }}
 {{- end }}
 {{- $isKept := eq (get ($live.metadata.annotations | default dict) "helm.sh/resource-policy") "keep" }}
-{{- if and .Release.IsUpgrade (include "csi-attacher-operator.ours" (list . $live.metadata)) (not $isKept) }}
-{{- fail (printf "this upgrade would delete the CRD %s, and with it every AttacherConfig, because an earlier revision has it with crds.keep=false. First run: kubectl annotate crd %s helm.sh/resource-policy=keep" $name $name) }}
+{{- /* Whether an earlier revision has it cannot be seen: who replaces the CRD by a file takes away whose it is. */}}
+{{- if and .Release.IsUpgrade (not $isKept) }}
+{{- fail (printf "the CRD %s does not have the annotation helm.sh/resource-policy: keep. If an earlier revision of the release has the CRD, this upgrade would delete it, and with it every AttacherConfig. First run: kubectl annotate crd %s helm.sh/resource-policy=keep" $name $name) }}
 {{- end }}
 {{- else if and .Release.IsUpgrade (lookup "v1" "Namespace" "" "default") }}
 {{- fail (printf "the CRD %s is missing, and Helm does not install it with an upgrade. First %s" $name $advice) }}
 {{- end }}
 {{- end }}
 
-{{/* The paths of the fields of a schema that another one does not have, one on each line. */}}
-{{- define "csi-attacher-operator.missingFields" -}}
-{{- $root := . }}
-{{- $there := $root.found.properties | default dict }}
-{{- range $name, $schema := $root.wanted.properties | default dict }}
-{{- $path := printf "%s%s" (empty $root.path | ternary "" (printf "%s." $root.path)) $name }}
+{{/*
+What the schema `wanted` has, or takes, and `found` has not, or refuses: the paths of these fields, one on each line. With `same`, what
+cannot be compared by size has to be the same as well.
+*/}}
+{{- define "csi-attacher-operator.lacking" -}}
+{{- $same := .same }}
+{{- $path := .path }}
+{{- $wanted := .wanted }}
+{{- $found := .found }}
+{{- $there := $found.properties | default dict }}
+{{- range $name, $schema := $wanted.properties | default dict }}
+{{- $below := empty $path | ternary $name (printf "%s.%s" $path $name) }}
 {{- if hasKey $there $name }}
-{{- include "csi-attacher-operator.missingFields" (dict "path" $path "wanted" $schema "found" (get $there $name)) }}
+{{- include "csi-attacher-operator.lacking" (dict "path" $below "wanted" $schema "found" (get $there $name) "same" $same) }}
 {{- else }}
-{{- printf "%s\n" $path }}
+{{- printf "%s\n" $below }}
 {{- end }}
 {{- end }}
-{{- if kindIs "map" $root.wanted.items }}
-{{- include "csi-attacher-operator.missingFields" (dict "path" (printf "%s[]" $root.path) "wanted" $root.wanted.items "found" ($root.found.items | default dict)) }}
+{{- if kindIs "map" $wanted.items }}
+{{- include "csi-attacher-operator.lacking" (dict "path" (printf "%s[]" $path) "wanted" $wanted.items "found" ($found.items | default dict) "same" $same) }}
+{{- end }}
+{{- $refused := list }}
+{{- range $limit, $sign := dict "maximum" 1 "maxItems" 1 "maxLength" 1 "minimum" -1 "minItems" -1 "minLength" -1 }}
+{{- if hasKey $found $limit }}
+{{- if not (hasKey $wanted $limit) }}
+{{- $refused = append $refused $limit }}
+{{- else if lt (mulf $sign (get $found $limit)) (mulf $sign (get $wanted $limit)) }}
+{{- $refused = append $refused $limit }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- /* Without an enum any word is taken, also the empty one. */}}
+{{- range $wanted.enum | default (list "") }}
+{{- if not (has . ($found.enum | default (list .))) }}
+{{- $refused = append $refused "enum" }}
+{{- end }}
+{{- end }}
+{{- range $found.required | default list }}
+{{- if not (has . ($wanted.required | default list)) }}
+{{- $refused = append $refused "required" }}
+{{- end }}
+{{- end }}
+{{- if $same }}
+{{- range list "format" "nullable" "pattern" "type" }}
+{{- if ne (get $found . | toJson) (get $wanted . | toJson) }}
+{{- $refused = append $refused . }}
+{{- end }}
+{{- end }}
+{{- $rules := list }}
+{{- range get $wanted "x-kubernetes-validations" | default list }}
+{{- $rules = append $rules .rule }}
+{{- end }}
+{{- range get $found "x-kubernetes-validations" | default list }}
+{{- if not (has .rule $rules) }}
+{{- $refused = append $refused "x-kubernetes-validations" }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- range uniq $refused }}
+{{- printf "%s with this chart's %s\n" $path . }}
 {{- end }}
 {{- end }}

@@ -2,6 +2,7 @@
 //! lost. And from a CRD that is too old for the chart.
 
 use k8s_openapi::api::storage::v1::VolumeAttachment;
+use serde_json::{Value, json};
 
 use super::{CRD, Helm, NAMESPACE, RELEASE, cluster, configs, names, uninstall};
 use crate::rig::{World, operator_options};
@@ -12,6 +13,8 @@ use crate::support::{Error, Kubectl, Operator, Result};
 const EARLIER: &str = "tests/chart/earlier/csi-attacher-operator-1fa75ae.tgz";
 const CHART: &str = super::CHART;
 const CRDS: &str = "charts/csi-attacher-operator-crds";
+/// Where the CRD has the fields of `spec`.
+const SPEC: &str = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
 /// Two drivers by settings that both charts have.
 const BULK: &str = "--set=attacherConfigs.bulk.endpoint=unix:///csi/bulk/csi.sock";
 const FAST: &str = "--set=attacherConfigs.fast.endpoint=unix:///csi/fast/csi.sock";
@@ -192,39 +195,78 @@ async fn an_attacherconfig_that_is_left_over_is_named() -> Result<()> {
     Ok(())
 }
 
-/// With crds.keep=false Helm would delete the CRD, which is not in the chart any more, and every AttacherConfig with it.
+/// Helm would delete the CRD, which is not in the chart any more, and every AttacherConfig with it: the earlier revision was not to keep it,
+/// and Flux or kubectl then put a file in its place, with whose annotations those of Helm were gone.
 #[tokio::test]
 async fn a_crd_that_was_not_to_be_kept_is_not_deleted() -> Result<()> {
     let (_permit, _cluster, kubectl, helm) = cluster(&[]).await?;
     helm.must("install", EARLIER, &[BULK, "--set=crds.keep=false"]).await?;
     let before = configs(&kubectl).await?;
-    let crds = of_repository("crds").display().to_string();
-    let apply = ["apply", "--server-side", "--force-conflicts", "-f", &crds];
-    kubectl.run(&apply).await?;
+    replace_crd(&kubectl).await?;
+    // As a file of an earlier version.
+    kubectl
+        .run(&["annotate", "crd", CRD, "helm.sh/resource-policy-"])
+        .await?;
 
     let (upgraded, said) = helm.with("upgrade", CHART, &[BULK]).await?;
     let advice = format!("kubectl annotate crd {CRD} helm.sh/resource-policy=keep");
     assert!(!upgraded && said.contains(&advice), "{said}");
-    let words: Vec<&str> = advice.split(' ').skip(1).collect();
-    kubectl.run(&words).await?;
+    replace_crd(&kubectl).await?;
     helm.must("upgrade", CHART, &[BULK]).await?;
     assert_eq!(configs(&kubectl).await?, before);
     Ok(())
 }
 
-/// Only what the chart needs and the cluster does not have makes a CRD too old; a newer one is fine.
+async fn replace_crd(kubectl: &Kubectl) -> Result<()> {
+    let file = of_repository("crds").display().to_string();
+    kubectl.run(&["replace", "-f", &file]).await?;
+    Ok(())
+}
+
+/// Only what the chart needs and the cluster does not have, or refuses, makes a CRD too old; a newer one is fine.
 #[tokio::test]
 async fn a_crd_that_is_too_old_is_refused_and_a_newer_one_is_not() -> Result<()> {
     let (_permit, _cluster, kubectl, helm) = cluster(&[]).await?;
     helm.must("install", CHART, &[BULK]).await?;
     let before = configs(&kubectl).await?;
-    let schema = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
-    let add = format!(r#"[{{"op": "add", "path": "{schema}/later", "value": {{"type": "string"}}}}]"#);
-    patch(&kubectl, &add).await?;
-    helm.must("upgrade", CHART, &[BULK]).await?;
+    let words = "orphanPolicy/enum";
+    let more_words = json!(["Later", "Retry", "TreatNotFoundAsDetached"]);
+    let maximum = "concurrency/properties/attach/maximum";
+    let minimum = "concurrency/properties/attach/minimum";
+    let rule = "defaultFsType/x-kubernetes-validations/0/rule";
+    let other_rule = json!("self.matches('^[a-z]*$')");
+    let of_rules = "x-kubernetes-validations";
+    // Whether the CRD in the cluster has a field more, what it has otherwise, and of which field the chart then says that it lacks what.
+    for (is_newer, path, value, field, lacks) in [
+        (false, words, json!(["Retry"]), "orphanPolicy", "enum"),
+        (false, words, more_words, "", ""),
+        (false, maximum, json!(100), "concurrency.attach", "maximum"),
+        (false, maximum, json!(20_000), "", ""),
+        (false, minimum, json!(100), "concurrency.attach", "minimum"),
+        (false, rule, other_rule.clone(), "defaultFsType", of_rules),
+        (true, rule, other_rule, "", ""),
+    ] {
+        replace_crd(&kubectl).await?;
+        put(&kubectl, path, &value).await?;
+        if is_newer {
+            put(&kubectl, "later", &json!({"type": "string"})).await?;
+        }
+        let (done, said) = helm.with("upgrade", CHART, &[BULK]).await?;
+        assert_eq!(done, lacks.is_empty(), "{path} {value}: {said}");
+        let told = format!("it does not have spec.{field} with this chart's {lacks}. First ");
+        assert!(done || said.contains(&told), "{path} {value}: {said}");
+    }
+    assert_eq!(configs(&kubectl).await?, before);
+    Ok(())
+}
 
-    let remove = format!(r#"[{{"op": "remove", "path": "{schema}/timeouts/properties/listVolumes"}}]"#);
-    patch(&kubectl, &remove).await?;
+#[tokio::test]
+async fn a_field_that_the_crd_does_not_have_is_named() -> Result<()> {
+    let (_permit, _cluster, kubectl, helm) = cluster(&[]).await?;
+    helm.must("install", CHART, &[BULK]).await?;
+    let before = configs(&kubectl).await?;
+    let path = format!("{SPEC}/timeouts/properties/listVolumes");
+    patch(&kubectl, &json!([{"op": "remove", "path": path}])).await?;
     for verb in ["upgrade", "template"] {
         let settings: &[&str] = if verb == "template" {
             &[BULK, "--dry-run=server"]
@@ -246,8 +288,15 @@ async fn a_crd_that_is_too_old_is_refused_and_a_newer_one_is_not() -> Result<()>
     Ok(())
 }
 
-async fn patch(kubectl: &Kubectl, patch: &str) -> Result<()> {
-    kubectl.run(&["patch", "crd", CRD, "--type=json", "-p", patch]).await?;
+/// Sets what is at a path of the schema of `spec`.
+async fn put(kubectl: &Kubectl, path: &str, value: &Value) -> Result<()> {
+    let path = format!("{SPEC}/{path}");
+    patch(kubectl, &json!([{"op": "add", "path": path, "value": value}])).await
+}
+
+async fn patch(kubectl: &Kubectl, patch: &Value) -> Result<()> {
+    let patch = patch.to_string();
+    kubectl.run(&["patch", "crd", CRD, "--type=json", "-p", &patch]).await?;
     Ok(())
 }
 

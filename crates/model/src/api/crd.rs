@@ -5,6 +5,10 @@ use serde_yaml::Value;
 
 use super::AttacherConfig;
 
+/// Keeps the CRD where it was a part of a Helm release and is none of the next revision: Helm, and Argo CD, delete no object with this
+/// annotation. It is in the file itself, as whoever replaces the CRD by the file (Flux, `kubectl replace`) takes away all other annotations.
+const KEEP: (&str, &str) = ("helm.sh/resource-policy", "keep");
+
 const HEADER: &str = "\
 # Generated from the Rust types under crates/model/src/api by `csi-attacher-operator crd`; do not edit.
 # To change it, change the types and run `UPDATE=1 cargo test api::tests::crd`.
@@ -20,7 +24,11 @@ pub struct CrdError(#[from] serde_yaml::Error);
 /// # Errors
 /// [`CrdError`] when serialisation fails, which no input can cause.
 pub fn crd_yaml() -> Result<String, CrdError> {
-    let mut crd = serde_yaml::to_value(AttacherConfig::crd())?;
+    let mut definition = AttacherConfig::crd();
+    let (name, value) = KEEP;
+    let annotations = definition.metadata.annotations.get_or_insert_default();
+    annotations.insert(name.to_owned(), value.to_owned());
+    let mut crd = serde_yaml::to_value(definition)?;
     flow(&mut crd);
     Ok(format!("{HEADER}{}", serde_yaml::to_string(&crd)?))
 }

@@ -77,6 +77,41 @@ fn the_resource_has_its_names_scope_and_status() {
     );
 }
 
+/// Also where Flux or `kubectl replace` put the file in place of a CRD that was a part of a release: every AttacherConfig would go with it.
+#[test]
+fn helm_deletes_no_crd_that_is_written_from_the_file() {
+    let metadata = &definition()["metadata"];
+    assert_eq!(metadata["annotations"], json!({"helm.sh/resource-policy": "keep"}));
+    let chart = include_str!("../../../../../charts/csi-attacher-operator-crds/templates/attacherconfigs.yaml");
+    assert!(!chart.contains("annotations:"), "it adds the key once more: {chart}");
+}
+
+/// An upgrade with an older CRD is refused as a whole: the chart compares every keyword by which that may refuse what this one takes.
+#[test]
+fn the_chart_compares_what_may_refuse_an_object() {
+    const NOT_REFUSING: [&str; 6] = [
+        "default",
+        "description",
+        "title",
+        "x-kubernetes-list-map-keys",
+        "x-kubernetes-list-type",
+        "x-kubernetes-map-type",
+    ];
+    let chart = include_str!("../../../../../charts/csi-attacher-operator/templates/_crd.tpl");
+    let root = &definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    walk("", root, &mut |path, schema| {
+        let schemas = [schema, &schema["items"]].into_iter();
+        for (keyword, _) in schemas.filter_map(Value::as_object).flatten() {
+            let reads = [format!("\"{keyword}\""), format!("$wanted.{keyword} ")];
+            let is_compared = reads.iter().any(|read| chart.contains(read));
+            assert!(
+                is_compared || NOT_REFUSING.contains(&keyword.as_str()),
+                "{path}: {keyword}"
+            );
+        }
+    });
+}
+
 #[test]
 fn printer_columns_name_fields_of_the_schema() {
     let version = &definition()["spec"]["versions"][0];
