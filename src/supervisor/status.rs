@@ -292,13 +292,17 @@ fn conditions(facts: &StatusInput<'_>, known: &[Condition]) -> Vec<ConditionUpda
     }
     if let Some(ConfigProblem { reason, message, .. }) = facts.problem {
         let wait = "waiting for the spec to be fixed";
-        replace(&mut updates, ConditionType::Stalled, True, *reason, message);
         replace(&mut updates, ConditionType::Reconciling, False, *reason, wait);
         // One that rests by its last good settings does so for a spec that is not the latest any more.
         if facts.driver.is_none_or(|driver| driver.phase == DriverPhase::Suspended) {
             let idle = "no driver is running";
+            replace(&mut updates, ConditionType::Stalled, True, *reason, message);
             replace(&mut updates, ConditionType::Ready, False, *reason, message);
             replace(&mut updates, ConditionType::DriverReachable, Unknown, *reason, idle);
+        } else {
+            // They are kept nowhere else, and an upgrade is a restart.
+            let until = format!("{message}; its last valid settings are in use until this replica restarts");
+            replace(&mut updates, ConditionType::Stalled, True, *reason, &until);
         }
     }
     explain_lists(facts, &mut updates);

@@ -295,13 +295,18 @@ fn a_spec_that_cannot_be_used_is_stalled_whatever_runs() {
     let status = of(Some(DriverPhase::Running));
     let wanted = "True Running, False InvalidSpec, True InvalidSpec, True Connected";
     assert_eq!(four(&status), wanted);
-    assert_eq!(condition(&status, "Stalled").message, "spec.endpoint: no");
+    assert_eq!(
+        condition(&status, "Stalled").message,
+        "spec.endpoint: no; its last valid settings are in use until this replica restarts"
+    );
     // They suspended the driver; the spec asks for something else now, which cannot be had. Or there were none.
     for phase in [Some(DriverPhase::Suspended), None] {
         let status = of(phase);
         let wanted = "False InvalidSpec, False InvalidSpec, True InvalidSpec, Unknown InvalidSpec";
         assert_eq!(four(&status), wanted);
-        assert_eq!(condition(&status, "Ready").message, problem.message);
+        for kind in ["Ready", "Stalled"] {
+            assert_eq!(condition(&status, kind).message, problem.message, "{kind}");
+        }
         for kind in ["AttachmentsHealthy", "AttachmentsConsistent"] {
             assert_eq!(shows(&status, kind), "Unknown InvalidSpec", "{kind}");
         }

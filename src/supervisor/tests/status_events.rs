@@ -75,7 +75,8 @@ fn a_spec_that_cannot_be_used_is_told_beside_what_runs() {
         message: "spec.endpoint: no".to_owned(),
     };
     let invalid = fresh_with(Some(&running), |input| input.problem = Some(&problem));
-    let expected = "Stalled InvalidSpec: spec.endpoint: no";
+    let expected =
+        "Stalled InvalidSpec: spec.endpoint: no; its last valid settings are in use until this replica restarts";
     assert_eq!(told(&of(DriverPhase::Running), &invalid).as_deref(), Some(expected));
     assert_eq!(told(&invalid, &invalid), None);
 }
