@@ -189,7 +189,7 @@ fn row(scene: &DriverScene, attachments: Option<&Attachments>, now: Timestamp) -
         driver: scene.name.clone(),
         healthy,
         health,
-        message,
+        message: message.or_else(|| config.and_then(ConfigRecord::not_read)),
         holder,
         attached: counts.attached,
         pending: counts.pending,
@@ -230,7 +230,8 @@ fn counted<'a>(attachments: impl Iterator<Item = &'a Attachment>) -> Attachments
 /// The limits of `spec.concurrency`, in the order of its fields.
 fn limits(config: &ConfigRecord) -> String {
     let Ok(settings) = &config.spec else {
-        return "<invalid>".to_owned();
+        let limits = if config.is_accepted() { "<unknown>" } else { "<invalid>" };
+        return limits.to_owned();
     };
     let of = &settings.concurrency;
     let set = [
@@ -400,6 +401,38 @@ mod tests {
         for config in [Lookup::Missing, builders::config(&[], &json!({}))] {
             let row = row(&two(config), None, builders::now());
             assert_eq!((&*row.health, row.healthy), ("OtherAttacher", false));
+        }
+    }
+
+    /// Types of an older version do not know a word of an enum by which the operator serves the driver.
+    #[test]
+    fn a_spec_that_only_the_operator_can_read_is_not_invalid() {
+        let (other_word, invalid) = ("older than the operator: spec.orphanPolicy", "has an invalid spec");
+        let well = ("Stalled", "False", "NotStalled", "");
+        let refused = ("Stalled", "True", "InvalidSpec", "m");
+        let conflict = ("Stalled", "True", "EndpointConflict", "m");
+        let suspended = ("Ready", "True", "Suspended", "");
+        // The generation that the operator has read, what it says, and what is told of it.
+        for (observed, condition, health, words) in [
+            (2, well, "Ready", other_word),
+            (1, well, "ConfigStalled", invalid),
+            (2, refused, "ConfigStalled", invalid),
+            (2, conflict, "ConfigStalled", "is stalled: EndpointConflict: m"),
+            (2, suspended, "ConfigSuspended", "is suspended"),
+            (1, suspended, "ConfigStalled", invalid),
+        ] {
+            let config = config(&[condition], &json!({"orphanPolicy": "OfALaterVersion"}));
+            let mut config = config.found().cloned().unwrap();
+            config.generation = Some(2);
+            for condition in &mut config.status.conditions {
+                condition.observed_generation = Some(observed);
+            }
+            let scene = with(|scene| scene.driver.config = Lookup::Found(config));
+            let row = row(&scene.driver, None, scene.now);
+            let told = format!("{observed}, {condition:?}: {:?}", row.message);
+            assert_eq!((&*row.health, row.healthy), (health, health == "Ready"), "{told}");
+            assert!(told.contains(words), "{told}");
+            assert_eq!(row.limits == "<invalid>", words == invalid, "{told}");
         }
     }
 

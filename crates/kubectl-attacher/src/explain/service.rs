@@ -86,7 +86,7 @@ pub(super) fn is_served_by_sidecar(driver: &DriverScene, now: Timestamp) -> bool
 
 fn of_config(config: &ConfigRecord, driver: &DriverScene, now: Timestamp) -> Service {
     let name = &config.name;
-    if config.spec.as_ref().is_ok_and(|settings| settings.suspend) {
+    if config.is_suspended() {
         let summary = format!("AttacherConfig {name} is suspended: no volume is attached or detached");
         let resume = format!("kubectl patch atc {name} --type=merge -p '{{\"spec\":{{\"suspend\":false}}}}'");
         return problem(
@@ -134,7 +134,9 @@ fn patience(config: &ConfigRecord) -> Duration {
 /// What a person has to fix in an AttacherConfig, whether its driver is served or not.
 pub fn stalled(config: &ConfigRecord) -> Option<Diagnosis> {
     let name = &config.name;
-    if let Err(errors) = &config.spec {
+    if let Err(errors) = &config.spec
+        && !config.is_accepted()
+    {
         let summary = format!("AttacherConfig {name} has an invalid spec: {errors}");
         return Some(
             Diagnosis::new(Case::ConfigStalled, summary).run("fix the spec", format!("kubectl edit atc {name}")),

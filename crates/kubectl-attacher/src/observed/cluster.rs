@@ -1,6 +1,6 @@
 //! Nodes, drivers, Leases, AttacherConfigs and Events.
 
-use csi_attacher_model::api::condition::ConditionType;
+use csi_attacher_model::api::condition::{ConditionReason, ConditionType};
 use csi_attacher_model::api::names::{LEASE_DROP_IN_ANNOTATION, LEASE_HOLDER_ANNOTATION, NEW_LEASE_HOLDER};
 use csi_attacher_model::api::{AttacherConfigObject, AttacherConfigStatus, DriverConfig};
 use csi_attacher_model::findings::age;
@@ -175,7 +175,8 @@ pub struct ConfigRecord {
     pub created: Option<Timestamp>,
     /// When it was deleted, if it was.
     pub deleting: Option<Timestamp>,
-    /// Its settings; an error in words when they cannot be used.
+    pub generation: Option<i64>,
+    /// Its settings; an error in words when this program cannot use them, which may be older than the operator: see [`Self::is_accepted`].
     pub spec: Result<DriverConfig, String>,
     pub status: AttacherConfigStatus,
 }
@@ -195,7 +196,37 @@ impl ConfigRecord {
 
     /// Whether another one for its driver is used.
     pub fn yields(&self) -> bool {
-        self.deleting.is_some() || self.spec.as_ref().is_ok_and(|spec| spec.suspend)
+        self.deleting.is_some() || self.is_suspended()
+    }
+
+    /// Whether it is suspended; the operator says so of a spec that this program cannot read.
+    pub fn is_suspended(&self) -> bool {
+        let is_told = |ready: ConditionRecord| ready.reason == ConditionReason::Suspended.as_str();
+        match &self.spec {
+            Ok(spec) => spec.suspend,
+            Err(_) => self.is_accepted() && self.condition(ConditionType::Ready).is_some_and(is_told),
+        }
+    }
+
+    /// Whether the operator has read the spec as it is now, and found it valid.
+    pub fn is_accepted(&self) -> bool {
+        let Some(generation) = self.generation else {
+            return false;
+        };
+        self.status.conditions.iter().any(|condition| {
+            let is_invalid = condition.status == "True" && condition.reason == ConditionReason::InvalidSpec.as_str();
+            let is_of_spec = condition.observed_generation == Some(generation);
+            condition.type_ == ConditionType::Stalled.as_str() && is_of_spec && !is_invalid
+        })
+    }
+
+    /// What this program cannot read of a spec that the operator can, if anything.
+    pub fn not_read(&self) -> Option<String> {
+        let errors = self.spec.as_ref().err().filter(|_| self.is_accepted())?;
+        Some(format!(
+            "this kubectl-attacher does not know a part of the spec of AttacherConfig {}; it is older than the operator: {errors}",
+            self.name
+        ))
     }
 
     pub fn condition(&self, kind: ConditionType) -> Option<ConditionRecord> {
@@ -214,6 +245,7 @@ impl From<AttacherConfigObject> for ConfigRecord {
     fn from(object: AttacherConfigObject) -> Self {
         Self {
             spec: object.config().map_err(|errors| errors.to_string()),
+            generation: object.metadata.generation,
             name: object.metadata.name.unwrap_or_default(),
             created: object.metadata.creation_timestamp.map(|time| time.0),
             deleting: object.metadata.deletion_timestamp.map(|time| time.0),
