@@ -223,9 +223,10 @@ impl ConfigRecord {
     /// What this program cannot read of a spec that the operator can, if anything.
     pub fn not_read(&self) -> Option<String> {
         let errors = self.spec.as_ref().err().filter(|_| self.is_accepted())?;
+        let name = &self.name;
         Some(format!(
-            "this kubectl-attacher does not know a part of the spec of AttacherConfig {}; it is older than the operator: {errors}",
-            self.name
+            "this kubectl-attacher does not know a part of the spec of AttacherConfig {name}; it is older than the operator: \
+             {errors}"
         ))
     }
 
