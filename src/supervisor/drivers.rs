@@ -17,7 +17,7 @@ use super::gauges;
 use super::provisioners::Provisioning;
 use super::provisioning_conditions;
 use super::saturation::{RoleLimits, Saturation};
-use super::status::{self, StatusInput};
+use super::status::{self, Comparisons, StatusInput};
 use super::status_author::DriverLeader;
 use super::tasks::{Configs, Name, NewTask, RunningTask, TaskKind, Tasks};
 use super::writer::{StatusPart, TrackedConfig};
@@ -221,9 +221,15 @@ impl Drivers {
         let stuck = stuck.find(|stuck| store.is_pending(&stuck.name, &stuck.uid));
         let former = known.leader_election.as_ref();
         let former = former.and_then(|lease| lease.namespace.as_deref());
+        let is_enabled = running.is_some_and(|running| running.config.reconcile_sync.enabled);
+        let compares =
+            is_enabled && plugin.is_some_and(|plugin| Capabilities::of_names(&plugin.capabilities).allow_comparisons());
         let facts = StatusInput {
-            compares: running.is_some_and(|running| running.config.reconcile_sync.enabled)
-                && plugin.is_some_and(|plugin| Capabilities::of_names(&plugin.capabilities).allow_comparisons()),
+            comparisons: if compares {
+                Comparisons::Made
+            } else {
+                Comparisons::NotMade
+            },
             insight: insight.as_deref(),
             stuck,
             generation: entry.object.metadata.generation,

@@ -25,6 +25,13 @@ use crate::objects::Attachment;
 use crate::runtime::{DriverPhase, DriverState, Plugin, ReconcileSyncResult};
 use csi_attacher_model::findings::{FindingsSummary, StuckAttachment};
 
+/// Whether attachments are compared with what the driver lists, by the settings in use and what the driver can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Comparisons {
+    Made,
+    NotMade,
+}
+
 /// Everything that a status is made from.
 pub(super) struct StatusInput<'a> {
     pub generation: Option<i64>,
@@ -62,8 +69,7 @@ pub(super) struct StatusInput<'a> {
     pub provisioning_saturation: Option<&'a Saturation>,
     /// What provisioning is at, and why what it reads cannot be watched; none while the role is off.
     pub provisioning: Option<&'a ProvisioningState>,
-    /// Whether attachments are compared with what the driver lists, by the settings in use and what the driver can do.
-    pub compares: bool,
+    pub comparisons: Comparisons,
     /// What was found about the driver's attachments; none when this replica does not scan them.
     pub insight: Option<&'a FindingsSummary>,
     /// The attachment that has been stuck longest, if one still is.
@@ -189,7 +195,7 @@ fn attachments(facts: &StatusInput<'_>) -> AttachmentsStatus {
 /// The last comparison. What is known of one stays until the first one of this engine, but not where none is made any more.
 fn shown_reconcile_sync(facts: &StatusInput<'_>, known: Option<&LastReconcileSync>) -> Option<LastReconcileSync> {
     let driver = facts.driver;
-    if !facts.compares && driver.is_some_and(|driver| driver.phase == DriverPhase::Running) {
+    if facts.comparisons == Comparisons::NotMade && driver.is_some_and(|driver| driver.phase == DriverPhase::Running) {
         return None;
     }
     let last = driver.and_then(|driver| driver.last_reconcile.as_ref());

@@ -3,7 +3,7 @@
 use super::status::{at, driver, facts};
 use crate::api::AttacherConfigStatus;
 use crate::runtime::{DriverPhase, ReconcileSyncResult};
-use crate::supervisor::status::{StatusInput, status};
+use crate::supervisor::status::{Comparisons, StatusInput, status};
 
 #[test]
 fn a_comparison_that_finds_the_same_is_shown_after_ten_minutes() {
@@ -42,7 +42,8 @@ fn a_comparison_that_finds_the_same_is_shown_after_ten_minutes() {
 /// Else an error, or volumes without an attachment, would be shown for ever.
 #[test]
 fn a_comparison_that_none_follows_is_not_shown() {
-    let shown = |phase: DriverPhase, compares: bool, made: Option<i64>, known: &AttacherConfigStatus| {
+    use Comparisons::{Made, NotMade};
+    let shown = |phase: DriverPhase, comparisons: Comparisons, made: Option<i64>, known: &AttacherConfigStatus| {
         let mut driver = driver(phase);
         driver.last_reconcile = made.map(|second| ReconcileSyncResult {
             finished_at: at(second),
@@ -52,23 +53,23 @@ fn a_comparison_that_none_follows_is_not_shown() {
             error: Some("no answer".to_owned()),
         });
         let input = StatusInput {
-            compares,
+            comparisons,
             ..facts(Some(&driver))
         };
         status(&input, known, at(200))
     };
-    let known = shown(DriverPhase::Running, true, Some(100), &AttacherConfigStatus::default());
+    let known = shown(DriverPhase::Running, Made, Some(100), &AttacherConfigStatus::default());
     assert!(known.last_reconcile_sync.is_some());
-    for (phase, compares, made, stays) in [
-        (DriverPhase::Running, true, None, true),
-        (DriverPhase::Running, false, None, false),
+    for (phase, comparisons, made, stays) in [
+        (DriverPhase::Running, Made, None, true),
+        (DriverPhase::Running, NotMade, None, false),
         // Of before the settings changed.
-        (DriverPhase::Running, false, Some(100), false),
-        (DriverPhase::Connecting, false, None, true),
-        (DriverPhase::Suspended, true, Some(100), true),
+        (DriverPhase::Running, NotMade, Some(100), false),
+        (DriverPhase::Connecting, NotMade, None, true),
+        (DriverPhase::Suspended, Made, Some(100), true),
     ] {
-        let row = format!("{phase:?}, {compares}, {made:?}");
-        let now = shown(phase, compares, made, &known);
+        let row = format!("{phase:?}, {comparisons:?}, {made:?}");
+        let now = shown(phase, comparisons, made, &known);
         assert_eq!(now.last_reconcile_sync.is_some(), stays, "{row}");
     }
 }

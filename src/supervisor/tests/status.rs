@@ -14,7 +14,7 @@ use crate::runtime::{DriverPhase, DriverState, FailureRecord, Plugin, ReconcileS
 use crate::supervisor::deletion::{DeletionState, Remaining};
 use crate::supervisor::plan::ConfigProblem;
 use crate::supervisor::provisioning_state::ProvisioningState;
-use crate::supervisor::status::{StatusInput, is_urgent, status};
+use crate::supervisor::status::{Comparisons, StatusInput, is_urgent, status};
 
 pub(super) fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
@@ -60,7 +60,7 @@ pub(super) fn facts(driver: Option<&DriverState>) -> StatusInput<'_> {
         saturation: None,
         provisioning_saturation: None,
         provisioning: None,
-        compares: true,
+        comparisons: Comparisons::Made,
         insight: None,
         stuck: None,
         deletion: DeletionState::default(),
