@@ -117,13 +117,10 @@ pub const CASES: &[CrdCase] = &[
     refused("publish-secrets-empty-namespace", r#"{"endpoint": "unix:///a", "publishSecrets": [{"namespace": ""}]}"#, "spec.publishSecrets[0].namespace", "namespace"),
     refused("publish-secrets-wrong-namespace", r#"{"endpoint": "unix:///a", "publishSecrets": [{"namespace": "a"}, {"namespace": "*"}]}"#, "spec.publishSecrets[1].namespace", "must be the name of a namespace"),
     refused("publish-secrets-no-names", r#"{"endpoint": "unix:///a", "publishSecrets": [{"namespace": "a", "names": []}]}"#, "spec.publishSecrets[0].names", "should have at least 1 items"),
-    refused("publish-secrets-null-names", r#"{"endpoint": "unix:///a", "publishSecrets": [{"namespace": "a"}, {"namespace": "b", "names": null}]}"#, "spec.publishSecrets[1].names", "must have 1 to 64 names"),
     refused("publish-secrets-wrong-name", r#"{"endpoint": "unix:///a", "publishSecrets": [{"namespace": "a", "names": ["ok", "../b"]}]}"#, "spec.publishSecrets[0].names[1]", "must be the name of a Secret"),
     // Secrets of provisioning.
     accepted("provisioner-secrets", r#"{"endpoint": "unix:///a", "driverName": "x", "provisioning": {"secrets": [{"namespace": "a"}, {"namespace": "*", "names": ["b"]}]}}"#),
     refused("provisioner-secrets-of-all-namespaces", r#"{"endpoint": "unix:///a", "driverName": "x", "provisioning": {"secrets": [{"namespace": "a"}, {"namespace": "*"}]}}"#, "spec.provisioning.secrets[1].names", "must name the Secrets where the namespace is *"),
-    refused("provisioner-secrets-null-names", r#"{"endpoint": "unix:///a", "driverName": "x", "provisioning": {"secrets": [{"namespace": "a", "names": null}]}}"#, "spec.provisioning.secrets[0].names", "must have 1 to 64 names"),
-    refused("provisioner-secrets-null-names-of-all-namespaces", r#"{"endpoint": "unix:///a", "driverName": "x", "provisioning": {"secrets": [{"namespace": "*", "names": null}]}}"#, "spec.provisioning.secrets[0].names", "must have 1 to 64 names"),
     refused("provisioning-without-driver-name", r#"{"endpoint": "unix:///a", "provisioning": {}}"#, "spec.driverName", "must be set where provisioning is"),
     // Endpoint.
     refused("endpoint-empty", r#"{"endpoint": ""}"#, "spec.endpoint", SCHEME),

@@ -493,13 +493,6 @@ pub(super) fn names_of_own() -> Rule {
     cel("self.namespace != '*' || has(self.names)", &SpecProblem::NamesOfOwn).field_path(".names")
 }
 
-/// `names:` without an item is null, and not left out, which allows every Secret of the namespace. The field must stay nullable for
-/// this: the API server drops the null of another field before it looks at rules, and would store what allows all. To `has` a null is
-/// a field that is not there, but it counts in the size of its object, which with the namespace alone is 1.
-pub(super) fn names_are_not_null() -> Rule {
-    cel("has(self.names) || size(dyn(self)) == 1", &SpecProblem::SecretNames).field_path(".names")
-}
-
 /// The names of volumes stay what they are.
 pub(super) fn volume_names_stay() -> [Rule; 1] {
     let prefix = "self.volumeNamePrefix == oldSelf.volumeNamePrefix";

@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::calls::BackoffSpec;
-use super::secrets::null_is_empty;
 use crate::api::duration::GoDuration;
 use crate::api::rules;
 
@@ -269,14 +268,14 @@ impl Default for ProvisioningConcurrencySpec {
 /// Secrets of one namespace that a driver may receive.
 #[derive(JsonSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[schemars(inline, extend("x-kubernetes-validations" = [rules::names_of_own(), rules::names_are_not_null()]))]
+#[schemars(inline, extend("x-kubernetes-validations" = [rules::names_of_own()]))]
 pub struct ProvisionerSecretsSpec {
     /// Namespace of the Secrets; "*" is the namespace of each PersistentVolumeClaim itself, and needs names.
     #[schemars(length(min = 1, max = rules::NAMESPACE_OR_OWN.max), extend("x-kubernetes-validations" = [rules::NAMESPACE_OR_OWN.rule()]))]
     pub namespace: String,
 
     /// Names of the Secrets. Omitted: all Secrets of the namespace.
-    #[serde(default, deserialize_with = "null_is_empty", skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = rules::MAX_PUBLISH_SECRETS), extend(
         "items" = rules::SECRET_NAME.item(),
         "x-kubernetes-list-type" = "set",

@@ -1,7 +1,7 @@
 //! The Secrets that are named: with the certificates of a connection, and those that a driver may be given for its volumes.
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
 use crate::api::rules;
 
@@ -38,22 +38,17 @@ pub struct TlsSecretReference {
 /// Publish secrets of one namespace.
 #[derive(JsonSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[schemars(inline, extend("x-kubernetes-validations" = [rules::names_are_not_null()]))]
+#[schemars(inline)]
 pub struct PublishSecretsSpec {
     /// Namespace of the Secrets.
     #[schemars(length(min = 1, max = rules::NAMESPACE.max), extend("x-kubernetes-validations" = [rules::NAMESPACE.rule()]))]
     pub namespace: String,
 
     /// Names of the Secrets. Omitted: all Secrets of the namespace.
-    #[serde(default, deserialize_with = "null_is_empty", skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = rules::MAX_PUBLISH_SECRETS), extend(
         "items" = rules::SECRET_NAME.item(),
         "x-kubernetes-list-type" = "set",
     ))]
     pub names: Option<Vec<String>>,
-}
-
-/// Reads null as the empty list that it looks like, and which is refused: as a field that is left out it would allow every Secret.
-pub(super) fn null_is_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<String>>, D::Error> {
-    Option::<Vec<String>>::deserialize(deserializer).map(|names| Some(names.unwrap_or_default()))
 }
