@@ -19,6 +19,13 @@ pub(super) fn is_served(object: &AttacherConfigObject) -> bool {
         || (is_kept(&object.metadata) && policy(object) != Some(DeletionPolicy::Orphan))
 }
 
+/// Whether an object that is there has our finalizer, and is to have it.
+pub(super) fn is_protected(object: &AttacherConfigObject) -> bool {
+    object.metadata.deletion_timestamp.is_none()
+        && is_kept(&object.metadata)
+        && policy(object) == Some(DeletionPolicy::WaitForDetach)
+}
+
 /// Whether an object waits to be deleted until its volumes are detached.
 pub(super) fn is_waiting(object: &AttacherConfigObject) -> bool {
     object.metadata.deletion_timestamp.is_some() && is_served(object)
@@ -37,6 +44,8 @@ pub(super) struct DeletionState {
     pub kept_by: Option<String>,
     /// Whether the name of its driver is not known, so that it waits for what may be of its driver.
     pub is_unnamed: bool,
+    /// Whether its spec cannot be read, so that its policy is that of before.
+    pub is_unreadable: bool,
     /// What it waits for; none when it does not wait, or when that is not known yet.
     pub remaining: Option<Remaining>,
     /// Why `spec.deletionPolicy` is not in effect.

@@ -48,6 +48,7 @@ pub(super) fn state(
     DeletionState {
         kept_by: deletion::kept_by(&entry.object),
         is_unnamed: driver_name(drivers, name, entry).is_none(),
+        is_unreadable: entry.object.spec.is_err(),
         remaining,
         problem: problem(entry),
     }
@@ -55,8 +56,10 @@ pub(super) fn state(
 
 /// Why the policy for the deletion of an AttacherConfig is not in effect: the finalizer cannot be written.
 fn problem(entry: &TrackedConfig) -> Option<String> {
-    let patch = deletion::patch(&entry.object, true)?;
-    let change = MetadataChange::of(&entry.object, &patch);
+    let needed = deletion::patch(&entry.object, true).map(|patch| MetadataChange::of(&entry.object, &patch));
+    // It is there, and somebody takes it off again and again.
+    let is_contested = || entry.is_contested(MetadataChange::Protect) && deletion::is_protected(&entry.object);
+    let change = needed.or_else(|| is_contested().then_some(MetadataChange::Protect))?;
     let error = entry.metadata_error(change)?;
     let what = if change == MetadataChange::Protect {
         "spec.deletionPolicy WaitForDetach is not in effect, and a deletion does not wait for volumes that are attached: the operator \
@@ -75,8 +78,11 @@ pub(super) fn remaining(drivers: &Drivers, name: &str, entry: &TrackedConfig) ->
     }
     // One that is not known may have answered an operator that could not write so, or whose status was lost: what is claimed may be its.
     let driver = driver_name(drivers, name, entry);
-    // What cannot be read may have the section.
-    let provisions = !matches!(&entry.object.spec, Ok(spec) if spec.provisioning.is_none());
+    // The settings in use say it. Without any, as after a restart, the spec: what cannot be read may have the section.
+    let provisions = drivers.tasks.wanted().get(name).map_or_else(
+        || !matches!(&entry.object.spec, Ok(spec) if spec.provisioning.is_none()),
+        |in_use| in_use.provisioning.is_some(),
+    );
     drivers.remaining(name, driver.as_deref(), provisions)
 }
 

@@ -428,13 +428,18 @@ impl Supervisor {
             let done = leaving::waits_for_nothing(drivers, name, entry, remaining.as_ref());
             seen.extend(remaining.map(|remaining| (name.clone(), remaining)));
             let publishes = drivers.publishes(name);
-            let patch = deletion::patch(&entry.object, done)
-                .or_else(|| deletion::withdraw_confirmation(&entry.object, publishes));
-            if patch.is_none() && entry.metadata_written() {
+            let finalizer = deletion::patch(&entry.object, done);
+            let mut needed: Vec<_> = finalizer
+                .into_iter()
+                .chain(deletion::withdraw_confirmation(&entry.object, publishes))
+                .map(|patch| (MetadataChange::of(&entry.object, &patch), patch))
+                .collect();
+            if needed.is_empty() && entry.metadata_written() {
                 writes::log_success(name, "metadata");
             }
-            let change = patch.map(|patch| (MetadataChange::of(&entry.object, &patch), patch));
-            let Some((change, patch)) = change.filter(|(change, _)| entry.may_write_metadata(*change)) else {
+            // One that rests, as somebody undoes it, holds up no other one.
+            needed.retain(|(change, _)| entry.may_write_metadata(*change));
+            let Some((change, patch)) = needed.into_iter().next() else {
                 continue;
             };
             let lets_go = deletion::lets_go(&entry.object, change);

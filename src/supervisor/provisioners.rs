@@ -192,9 +192,12 @@ impl Tasks<Provisioning> {
         self.shown(name).map(RunningTask::lead)
     }
 
-    /// Which limits make the work of an AttacherConfig wait; none where nothing is to be provisioned.
+    /// Which limits make the work of an AttacherConfig wait; none where this replica does not provision for it.
     pub fn saturation(&self, name: &str) -> Option<&Saturation> {
-        self.shown(name).map(|running| &running.own.seen.saturation)
+        let works = |running: &&RunningTask<ProvisionTask>| running.own.links.queue.lock().is_some();
+        self.shown(name)
+            .filter(works)
+            .map(|running| &running.own.seen.saturation)
     }
 
     /// The names of the drivers that a task works for, which the settings have.

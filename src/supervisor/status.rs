@@ -395,9 +395,14 @@ fn way_out(facts: &StatusInput<'_>, remaining: &Remaining) -> String {
         return String::new();
     }
     if facts.driver.is_none() && facts.problem.is_some() {
-        return "; nothing is detached, released or found out while its spec is not in use: fix what the condition Stalled says, or set \
-                spec.deletionPolicy to Orphan to delete the object at once"
-            .to_owned();
+        const UNUSED: &str = "; nothing is detached, released or found out while its spec is not in use: fix what the condition Stalled says";
+        if facts.deletion.is_unreadable {
+            return UNUSED.to_owned();
+        }
+        return format!(
+            "{UNUSED}, set spec.suspend to true where another AttacherConfig has the driver, or set spec.deletionPolicy to Orphan to \
+             delete the object at once"
+        );
     }
     let is_suspended = facts
         .driver

@@ -264,12 +264,18 @@ impl TrackedConfig {
     /// Why the metadata do not show this change, once it failed or was undone more than once: an API server that is away for a moment is no
     /// news. Who puts our finalizer back keeps it from no deletion.
     pub fn metadata_error(&self, change: MetadataChange) -> Option<&str> {
-        let contest = self.metadata_contests.get(&change);
-        let is_undone = contest.is_some_and(|contest| contest.is_undone && contest.rounds > 0);
-        if is_undone && change == MetadataChange::Protect {
+        if change == MetadataChange::Protect && self.is_contested(change) {
             return Some("another client undoes that each time");
         }
         (self.metadata.count > 1).then_some(&*self.metadata.error)
+    }
+
+    /// Whether somebody else undid this change more than once, the last time not long ago.
+    pub fn is_contested(&self, change: MetadataChange) -> bool {
+        let contest = self.metadata_contests.get(&change);
+        let is_recent = |at: Instant| at.elapsed() < MAX_CONTEST_PAUSE;
+        let is_repeated = |contest: &Contest| contest.rounds + u32::from(contest.is_undone) > 1;
+        contest.is_some_and(|contest| is_repeated(contest) && contest.written_at.is_some_and(is_recent))
     }
 }
 

@@ -109,7 +109,7 @@ async fn a_full_lane_shows_until_its_limit_is_raised(world: &World, operator: &O
 async fn each_limit_shows_as_itself(world: &World) -> Result<()> {
     let per_node = silent_driver(world, "pernode", json!({"perNode": 1})).await?;
     claim_all(&per_node, 3).await?;
-    let part = "node pernode-node has 1 calls in flight";
+    let part = "node pernode-node has 1 call in flight";
     told(&per_node, "Saturated", "True", "NodeLimit", &[part]).await?;
     assert_eq!(per_node.mock.in_flight_of(PUBLISH).peak, 1);
     recover(&per_node, 3).await?;

@@ -19,16 +19,14 @@ Without a cluster (`helm template`, Argo CD) nothing can be looked up, and nothi
 {{- $found = .schema.openAPIV3Schema }}
 {{- end }}
 {{- end }}
-{{- /* A newer one has more somewhere, and its rules are its own: it takes what an older chart has. */}}
-{{- $isNewer := include "csi-attacher-operator.lacking" (dict "path" "" "wanted" $found "found" $wanted "same" false) | trim | empty | not }}
-{{- with include "csi-attacher-operator.lacking" (dict "path" "" "wanted" $wanted "found" $found "same" (not $isNewer)) | trim }}
+{{- with include "csi-attacher-operator.lacking" (dict "path" "" "wanted" $wanted "found" $found) | trim }}
 {{- $fields := splitList "\n" . }}
 {{- fail (printf "the CRD %s in the cluster is too old for this chart: it does not have %s. First %s" $name (join ", " (slice $fields 0 (min 3 (len $fields)))) $advice) }}
 {{- end }}
 {{- $isKept := eq (get ($live.metadata.annotations | default dict) "helm.sh/resource-policy") "keep" }}
 {{- /* Whether an earlier revision has it cannot be seen: who replaces the CRD by a file takes away whose it is. */}}
 {{- if and .Release.IsUpgrade (not $isKept) }}
-{{- fail (printf "the CRD %s does not have the annotation helm.sh/resource-policy: keep. If an earlier revision of the release has the CRD, this upgrade would delete it, and with it every AttacherConfig. First run: kubectl annotate crd %s helm.sh/resource-policy=keep" $name $name) }}
+{{- fail (printf "the CRD %s does not have the annotation helm.sh/resource-policy: keep. If an earlier revision of the release has the CRD, this upgrade would delete it, and with it every AttacherConfig. First %s; to leave its schema as it is, run instead: kubectl annotate crd %s helm.sh/resource-policy=keep" $name $advice $name) }}
 {{- end }}
 {{- else if and .Release.IsUpgrade (lookup "v1" "Namespace" "" "default") }}
 {{- fail (printf "the CRD %s is missing, and Helm does not install it with an upgrade. First %s" $name $advice) }}
@@ -36,11 +34,10 @@ Without a cluster (`helm template`, Argo CD) nothing can be looked up, and nothi
 {{- end }}
 
 {{/*
-What the schema `wanted` has, or takes, and `found` has not, or refuses: the paths of these fields, one on each line. With `same`, what
-cannot be compared by size has to be the same as well.
+What the schema `wanted` has, or takes, and `found` has not, or refuses: the paths of these fields, one on each line. Rules, patterns and
+types have no order, so that nobody can say which of two is the newer one.
 */}}
 {{- define "csi-attacher-operator.lacking" -}}
-{{- $same := .same }}
 {{- $path := .path }}
 {{- $wanted := .wanted }}
 {{- $found := .found }}
@@ -48,13 +45,13 @@ cannot be compared by size has to be the same as well.
 {{- range $name, $schema := $wanted.properties | default dict }}
 {{- $below := empty $path | ternary $name (printf "%s.%s" $path $name) }}
 {{- if hasKey $there $name }}
-{{- include "csi-attacher-operator.lacking" (dict "path" $below "wanted" $schema "found" (get $there $name) "same" $same) }}
+{{- include "csi-attacher-operator.lacking" (dict "path" $below "wanted" $schema "found" (get $there $name)) }}
 {{- else }}
 {{- printf "%s\n" $below }}
 {{- end }}
 {{- end }}
 {{- if kindIs "map" $wanted.items }}
-{{- include "csi-attacher-operator.lacking" (dict "path" (printf "%s[]" $path) "wanted" $wanted.items "found" ($found.items | default dict) "same" $same) }}
+{{- include "csi-attacher-operator.lacking" (dict "path" (printf "%s[]" $path) "wanted" $wanted.items "found" ($found.items | default dict)) }}
 {{- end }}
 {{- $refused := list }}
 {{- range $limit, $sign := dict "maximum" 1 "maxItems" 1 "maxLength" 1 "minimum" -1 "minItems" -1 "minLength" -1 }}
@@ -75,22 +72,6 @@ cannot be compared by size has to be the same as well.
 {{- range $found.required | default list }}
 {{- if not (has . ($wanted.required | default list)) }}
 {{- $refused = append $refused "required" }}
-{{- end }}
-{{- end }}
-{{- if $same }}
-{{- range list "format" "nullable" "pattern" "type" }}
-{{- if ne (get $found . | toJson) (get $wanted . | toJson) }}
-{{- $refused = append $refused . }}
-{{- end }}
-{{- end }}
-{{- $rules := list }}
-{{- range get $wanted "x-kubernetes-validations" | default list }}
-{{- $rules = append $rules .rule }}
-{{- end }}
-{{- range get $found "x-kubernetes-validations" | default list }}
-{{- if not (has .rule $rules) }}
-{{- $refused = append $refused "x-kubernetes-validations" }}
-{{- end }}
 {{- end }}
 {{- end }}
 {{- range uniq $refused }}

@@ -363,6 +363,14 @@ async fn one_whose_section_is_not_in_use_waits_until_it_is() {
         let remaining = remaining(&drivers, "one", &entry).expect("everything is listed");
         assert_eq!(remaining.claims, (!waits).then_some(0), "{row}");
     }
+    // The settings that are in use do not have the section: nothing was provisioned by them.
+    let (mut drivers, _reservation) = cluster.drivers(&[], None);
+    want(&mut drivers, &[("one", leaving("a"))]);
+    let mut object = config_of("one", OLD, true);
+    object["spec"]["provisioning"] = json!({});
+    let entry = TrackedConfig::new(read(object), None);
+    let remaining = remaining(&drivers, "one", &entry).expect("everything is listed");
+    assert_eq!(remaining.claims, Some(0));
 }
 
 /// As that of a policy, a backup or an owner that is deleted first.

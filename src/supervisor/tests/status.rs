@@ -650,19 +650,25 @@ fn a_config_whose_spec_is_not_in_use_waits_until_that_is_fixed() {
         reason: ConditionReason::InvalidSpec,
         message: "spec.endpoint: no".to_owned(),
     };
-    let status = fresh_with(None, |input| {
-        (input.problem, input.deletion.is_unnamed) = (Some(&problem), true);
-        input.deletion.remaining = Some(Remaining {
-            claims: None,
-            ..Remaining::nothing()
-        });
-    });
-    assert_eq!(shows(&status, "Stalled"), "True InvalidSpec");
-    assert_eq!(shows(&status, "Reconciling"), "True WaitingForDetach");
     let words = "is being deleted and attaches no further volumes; waits until the PersistentVolumeClaims can be read \
                  (spec.deletionPolicy); nothing is detached, released or found out while its spec is not in use: fix what the condition \
-                 Stalled says, or set spec.deletionPolicy to Orphan to delete the object at once";
-    assert_eq!(condition(&status, "Reconciling").message, words);
+                 Stalled says";
+    let ways = ", set spec.suspend to true where another AttacherConfig has the driver, or set spec.deletionPolicy to Orphan to delete \
+                the object at once";
+    // The policy of what cannot be read cannot be read either.
+    for (is_unreadable, ways) in [(false, ways), (true, "")] {
+        let status = fresh_with(None, |input| {
+            (input.problem, input.deletion.is_unnamed) = (Some(&problem), true);
+            input.deletion.is_unreadable = is_unreadable;
+            input.deletion.remaining = Some(Remaining {
+                claims: None,
+                ..Remaining::nothing()
+            });
+        });
+        assert_eq!(shows(&status, "Stalled"), "True InvalidSpec");
+        assert_eq!(shows(&status, "Reconciling"), "True WaitingForDetach");
+        assert_eq!(condition(&status, "Reconciling").message, format!("{words}{ways}"));
+    }
 }
 
 #[test]

@@ -407,7 +407,10 @@ mod tests {
     /// Types of an older version do not know a word of an enum by which the operator serves the driver.
     #[test]
     fn a_spec_that_only_the_operator_can_read_is_not_invalid() {
-        let (other_word, invalid) = ("older than the operator: spec.orphanPolicy", "has an invalid spec");
+        let (other_word, invalid) = (
+            "of another version than the operator: spec.orphanPolicy",
+            "has an invalid spec",
+        );
         let well = ("Stalled", "False", "NotStalled", "");
         let refused = ("Stalled", "True", "InvalidSpec", "m");
         let conflict = ("Stalled", "True", "EndpointConflict", "m");

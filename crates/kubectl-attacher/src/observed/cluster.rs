@@ -225,7 +225,7 @@ impl ConfigRecord {
         let errors = self.spec.as_ref().err().filter(|_| self.is_accepted())?;
         let name = &self.name;
         Some(format!(
-            "this kubectl-attacher does not know a part of the spec of AttacherConfig {name}; it is older than the operator: \
+            "this kubectl-attacher does not know a part of the spec of AttacherConfig {name}; it is of another version than the operator: \
              {errors}"
         ))
     }

@@ -5,7 +5,7 @@ use serde_yaml::Value;
 
 use super::AttacherConfig;
 
-/// Keeps the CRD where it was a part of a Helm release and is none of the next revision: Helm, and Argo CD, delete no object with this
+/// Keeps the CRD where it was a part of a Helm release and is none of the next revision: Helm deletes no object with this
 /// annotation. It is in the file itself, as whoever replaces the CRD by the file (Flux, `kubectl replace`) takes away all other annotations.
 const KEEP: (&str, &str) = ("helm.sh/resource-policy", "keep");
 

@@ -543,7 +543,14 @@ impl VolumeAttempt {
             }
             Ok(left)
         });
+        let is_back = || {
+            view.volume()
+                .here()
+                .is_some_and(|volume| volume.lifecycle.finalizer_at.is_some())
+        };
         match answer {
+            // Somebody has put it back already: it goes again, by what is remembered of the deletion.
+            Ok(Some(false)) if reason == VolumeReason::Release && is_back() => None,
             // It is gone, or somebody else's finalizer is left.
             Ok(left @ (None | Some(false))) if wanted == Some(false) && reason != VolumeReason::Retained => {
                 if left.is_none() {

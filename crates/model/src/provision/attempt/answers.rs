@@ -144,6 +144,8 @@ impl ClaimAttempt {
     /// may have what somebody wrote after that, as kube-scheduler which selects the same node again.
     fn patched(&mut self, view: &impl ClaimView, pending: Pending, shown: Option<&Claim>) -> Option<Verdict> {
         let driver = &*view.driver().name;
+        // It may be gone by now, whatever the answer shows.
+        let shown = shown.filter(|_| view.claim().here().is_some());
         let marker = shown.map(|claim| MarkerState::of(claim, driver));
         let is_kept = marker.as_ref().zip(shown).is_none_or(|(marker, claim)| match &pending {
             Pending::Mark => marker

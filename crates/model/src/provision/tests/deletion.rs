@@ -1167,6 +1167,30 @@ fn a_finalizer_that_somebody_changes_before_the_answer_was_written() {
     }
 }
 
+/// The same after the volume is deleted: the finalizer goes again, and the driver is not called again.
+#[test]
+fn a_finalizer_that_comes_back_before_the_answer_is_taken_off_again_without_a_call() {
+    let mut cluster = Cluster::new();
+    let ours = "external-provisioner.volume.kubernetes.io/finalizer";
+    let finalizers = json!([ours, "kubernetes.io/pv-protection"]);
+    cluster.set("/metadata/finalizers", finalizers.clone());
+    cluster.delete();
+    let (mut play, mut edits) = (Play::of(cluster), 1);
+    play.attempt(|step, cluster| {
+        let is_edited = matches!(step, VolumeStep::Patch(_)) && std::mem::take(&mut edits) > 0;
+        is_edited.then(|| {
+            let answer = cluster.answer(step.clone());
+            cluster.set("/metadata/finalizers", finalizers.clone());
+            answer
+        })
+    });
+    let done = play.take_done();
+    assert_eq!(done.iter().filter(|step| **step == "delete").count(), 1, "{done:?}");
+    assert_eq!(done.iter().filter(|step| **step == "patch").count(), 2, "{done:?}");
+    let is_released = |note: &&VolumeNote| matches!(note, VolumeNote::Released);
+    assert_eq!(play.notes.iter().filter(is_released).count(), 1);
+}
+
 /// The contents of a Secret may be what the driver refuses, or that it is not there.
 #[test]
 fn a_refused_call_waits_for_its_secret() {
