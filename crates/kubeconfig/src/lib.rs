@@ -5,6 +5,8 @@
 
 mod find;
 mod load_error;
+#[cfg(test)]
+mod load_error_tests;
 mod pod;
 mod proxy;
 mod server;

@@ -9,6 +9,7 @@ mod exposition;
 mod family;
 mod provisioning;
 mod queue;
+mod series_roles;
 mod table;
 
 use std::borrow::Cow;
@@ -281,7 +282,7 @@ impl Metrics {
 
     /// Removes the findings about the attachments of a driver that is not served any more.
     pub fn forget_findings(&self, driver: &str) {
-        let is_meant = |labels: &Labels| !provisioning::is_of_provisioning(labels);
+        let is_meant = |labels: &Labels| !series_roles::is_of_provisioning(labels);
         self.0.families.findings.forget_if(Owner::Driver, driver, is_meant);
     }
 

@@ -9,12 +9,9 @@ use tokio::time::Instant;
 
 use super::Metrics;
 use super::family::{Labels, Owner};
+use super::series_roles::{DELETE, PROVISION, event_reasons, is_of_provisioning};
 use super::table::{EVENT_OUTCOMES, error_codes};
-use crate::names::{FailsFor, QUEUE_CLAIMS, QUEUE_UNSAVED_VOLUMES, QUEUE_VOLUMES, causes_of};
-use csi_attacher_model::api::EventReason;
-use csi_attacher_model::api::condition::ConditionReason;
-use csi_attacher_model::findings::FindingKind;
-use csi_attacher_model::provision::event::ProvisionEventReason;
+use crate::names::{FailsFor, causes_of};
 
 /// So many classes of a driver have series of their own: the names are those of users.
 const MAX_CLASSES: usize = 100;
@@ -25,11 +22,6 @@ const UNUSED_AFTER: Duration = Duration::from_hours(1);
 const OTHER: &str = "other";
 /// The kinds of `spec.dataSource` that a driver may be asked for.
 const SOURCES: [&str; 2] = ["VolumeSnapshot", "PersistentVolumeClaim"];
-
-const PROVISION: &str = "provision";
-const DELETE: &str = "delete";
-/// The calls that only provisioning makes.
-const METHODS: [&str; 2] = ["/csi.v1.Controller/CreateVolume", "/csi.v1.Controller/DeleteVolume"];
 
 impl Metrics {
     /// Provisioning begins for a driver: what is counted by known labels begins at zero.
@@ -141,34 +133,4 @@ impl Metrics {
         let is_meant = |labels: &Labels| !is_of_provisioning(labels);
         self.0.families.forget_if(&owners, driver, is_meant);
     }
-}
-
-/// Whether a series of a driver is about its provisioning.
-pub(super) fn is_of_provisioning(labels: &Labels) -> bool {
-    labels.iter().any(|(key, value)| match *key {
-        "operation" => [PROVISION, DELETE].contains(&&**value),
-        "name" => [QUEUE_CLAIMS, QUEUE_VOLUMES, QUEUE_UNSAVED_VOLUMES].contains(&&**value),
-        "method_name" => METHODS.contains(&&**value),
-        "kind" => FindingKind::of_role(false).any(|kind| kind.as_str() == value),
-        "reason" => {
-            let mut limits = ConditionReason::PROVISIONING_SATURATED.iter();
-            limits.any(|reason| reason.as_str() == value) || event_reasons().any(|reason| reason == value)
-        }
-        _ => false,
-    })
-}
-
-/// The reasons of Events about provisioning.
-fn event_reasons() -> impl Iterator<Item = &'static str> {
-    let findings = FindingKind::of_role(false).map(|kind| kind.event_reason().as_str());
-    ProvisionEventReason::ALL
-        .iter()
-        .map(|reason| reason.as_str())
-        .chain(findings)
-}
-
-/// The reasons of Events about attaching, and about the AttacherConfig.
-pub(super) fn other_event_reasons() -> impl Iterator<Item = &'static str> {
-    let all = EventReason::ALL.iter().map(|reason| reason.as_str());
-    all.filter(|reason| !event_reasons().any(|other| other == *reason))
 }

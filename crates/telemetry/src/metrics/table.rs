@@ -19,7 +19,7 @@ use prometheus_client::registry::Registry;
 use tonic::Code;
 
 use super::family::{Labels, MetricFamily, Owner, to_i64};
-use super::provisioning::other_event_reasons;
+use super::series_roles::other_event_reasons;
 
 use super::{Metrics, SpanIds};
 use crate::names::{FailsFor, causes_of, code_camel_case};
