@@ -1,5 +1,4 @@
-//! What provisioning shows of a driver: the families of sig-storage-lib-external-provisioner, and which series of the shared families are
-//! those of provisioning, so that each role takes its own along when it ends.
+//! What provisioning shows of a driver: the families of sig-storage-lib-external-provisioner.
 
 use std::borrow::Cow;
 use std::time::Duration;
