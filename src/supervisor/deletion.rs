@@ -19,11 +19,9 @@ pub(super) fn is_served(object: &AttacherConfigObject) -> bool {
         || (is_kept(&object.metadata) && policy(object) != Some(DeletionPolicy::Orphan))
 }
 
-/// Whether an object that is there has our finalizer, and is to have it.
-pub(super) fn is_protected(object: &AttacherConfigObject) -> bool {
-    object.metadata.deletion_timestamp.is_none()
-        && is_kept(&object.metadata)
-        && policy(object) == Some(DeletionPolicy::WaitForDetach)
+/// Whether an object that is not being deleted is to have our finalizer.
+pub(super) fn is_to_be_protected(object: &AttacherConfigObject) -> bool {
+    object.metadata.deletion_timestamp.is_none() && policy(object) == Some(DeletionPolicy::WaitForDetach)
 }
 
 /// Whether an object waits to be deleted until its volumes are detached.
@@ -109,35 +107,39 @@ impl Remaining {
     }
 }
 
-/// The merge patch that puts our finalizer on an object or takes it off, if there is anything to change. `done` says that the
-/// object waits for nothing any more.
-pub(super) fn patch(object: &AttacherConfigObject, done: bool) -> Option<Value> {
+/// The merge patch that puts our finalizer on an object or takes it off, and which of these, if there is anything to change. `done` says
+/// that the object waits for nothing any more.
+pub(super) fn patch(object: &AttacherConfigObject, done: bool) -> Option<(MetadataChange, Value)> {
     let meta = &object.metadata;
     let deleting = meta.deletion_timestamp.is_some();
     // What cannot be read does not say otherwise than before.
     let waits = policy(object).map_or(is_kept(meta), |policy| policy == DeletionPolicy::WaitForDetach);
     let keep = waits && !(deleting && done);
     let mut finalizers: Vec<String> = others(meta).map(ToOwned::to_owned).collect();
-    match (is_kept(meta), keep) {
-        (false, true) if !deleting => finalizers.push(WAIT_FOR_DETACH_FINALIZER.to_owned()),
-        (true, false) => {}
+    let change = match (is_kept(meta), keep) {
+        (false, true) if !deleting => {
+            finalizers.push(WAIT_FOR_DETACH_FINALIZER.to_owned());
+            MetadataChange::Protect
+        }
+        (true, false) if deleting => MetadataChange::LetGo,
+        (true, false) => MetadataChange::Unprotect,
         _ => return None,
-    }
+    };
     // The version makes sure that the finalizers of others are those that were read.
-    Some(json!({"metadata": {
-        "uid": meta.uid, "resourceVersion": meta.resource_version, "finalizers": finalizers,
-    }}))
+    let metadata = json!({"uid": meta.uid, "resourceVersion": meta.resource_version, "finalizers": finalizers});
+    Some((change, json!({ "metadata": metadata })))
 }
 
 /// The merge patch that takes away a confirmation that a driver does not attach any more, when there is one and the driver
 /// publishes: left there, it would count when the capability is lost the next time.
-pub(super) fn withdraw_confirmation(object: &AttacherConfigObject, publishes: bool) -> Option<Value> {
+pub(super) fn withdraw_confirmation(object: &AttacherConfigObject, publishes: bool) -> Option<(MetadataChange, Value)> {
     object.capability_lost_confirmed_for().filter(|_| publishes)?;
     let meta = &object.metadata;
-    Some(json!({"metadata": {
+    let patch = json!({"metadata": {
         "uid": meta.uid, "resourceVersion": meta.resource_version,
         "annotations": {CONFIRM_CAPABILITY_LOST_ANNOTATION: null},
-    }}))
+    }});
+    Some((MetadataChange::WithdrawConfirmation, patch))
 }
 
 /// What a patch does, which is known again when somebody else undoes it.
@@ -151,23 +153,6 @@ pub(super) enum MetadataChange {
     LetGo,
     /// Takes away a confirmation that is used up.
     WithdrawConfirmation,
-}
-
-impl MetadataChange {
-    /// What this patch does to an object.
-    pub fn of(object: &AttacherConfigObject, patch: &Value) -> Self {
-        match patch["metadata"].get("finalizers").and_then(Value::as_array) {
-            None => Self::WithdrawConfirmation,
-            Some(list) if list.iter().any(|entry| entry == WAIT_FOR_DETACH_FINALIZER) => Self::Protect,
-            Some(_) if object.metadata.deletion_timestamp.is_some() => Self::LetGo,
-            Some(_) => Self::Unprotect,
-        }
-    }
-}
-
-/// Whether a change lets an object go that waited for its volumes.
-pub(super) fn lets_go(object: &AttacherConfigObject, change: MetadataChange) -> bool {
-    is_waiting(object) && change == MetadataChange::LetGo
 }
 
 /// The finalizers that are not ours.

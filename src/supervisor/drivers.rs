@@ -221,9 +221,8 @@ impl Drivers {
         let stuck = stuck.find(|stuck| store.is_pending(&stuck.name, &stuck.uid));
         let former = known.leader_election.as_ref();
         let former = former.and_then(|lease| lease.namespace.as_deref());
-        let is_enabled = running.is_some_and(|running| running.config.reconcile_sync.enabled);
-        let compares =
-            is_enabled && plugin.is_some_and(|plugin| Capabilities::of_names(&plugin.capabilities).allow_comparisons());
+        let compares = running.is_some_and(|running| running.config.reconcile_sync.enabled)
+            && plugin.is_some_and(|plugin| Capabilities::of_names(&plugin.capabilities).allow_comparisons());
         let facts = StatusInput {
             comparisons: if compares {
                 Comparisons::Made
@@ -310,8 +309,9 @@ impl Drivers {
     }
 
     /// What of the driver of an AttacherConfig is to be detached, released or found out, and nobody else will; unknown before the first
-    /// complete list. Where the driver's name is not known that of all drivers, as each may be the one. `provisions` says whether its latest
-    /// spec may have the section: without a task for that, as after a restart with a spec that is not in use, nobody knows what is left of it.
+    /// complete list. Where the driver's name is not known that of all drivers, as each may be the one. `provisions` says whether the
+    /// settings in use have the section or, without any, its latest spec may have it: without a task for that, as after a restart with a
+    /// spec that is not in use, nobody knows what is left of it.
     pub fn remaining(&self, name: &str, driver: Option<&str>, provisions: bool) -> Option<Remaining> {
         let store = &self.context.store;
         if !store.lists().is_synced() {

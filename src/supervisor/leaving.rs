@@ -54,13 +54,16 @@ pub(super) fn state(
     }
 }
 
-/// Why the policy for the deletion of an AttacherConfig is not in effect: the finalizer cannot be written.
+/// Why the policy for the deletion of an AttacherConfig is not in effect: the finalizer cannot be written, or does not stay.
 fn problem(entry: &TrackedConfig) -> Option<String> {
-    let needed = deletion::patch(&entry.object, true).map(|patch| MetadataChange::of(&entry.object, &patch));
-    // It is there, and somebody takes it off again and again.
-    let is_contested = || entry.is_contested(MetadataChange::Protect) && deletion::is_protected(&entry.object);
-    let change = needed.or_else(|| is_contested().then_some(MetadataChange::Protect))?;
-    let error = entry.metadata_error(change)?;
+    // Whether it is there at the moment or not. Who puts our finalizer back keeps it from no deletion.
+    let is_contested = entry.is_contested(MetadataChange::Protect) && deletion::is_to_be_protected(&entry.object);
+    let (change, error) = if is_contested {
+        (MetadataChange::Protect, "another client undoes that each time")
+    } else {
+        let error = entry.metadata_error()?;
+        (deletion::patch(&entry.object, true)?.0, error)
+    };
     let what = if change == MetadataChange::Protect {
         "spec.deletionPolicy WaitForDetach is not in effect, and a deletion does not wait for volumes that are attached: the operator \
          cannot add its finalizer"

@@ -428,21 +428,19 @@ impl Supervisor {
             let done = leaving::waits_for_nothing(drivers, name, entry, remaining.as_ref());
             seen.extend(remaining.map(|remaining| (name.clone(), remaining)));
             let publishes = drivers.publishes(name);
-            let finalizer = deletion::patch(&entry.object, done);
-            let mut needed: Vec<_> = finalizer
-                .into_iter()
-                .chain(deletion::withdraw_confirmation(&entry.object, publishes))
-                .map(|patch| (MetadataChange::of(&entry.object, &patch), patch))
-                .collect();
-            if needed.is_empty() && entry.metadata_written() {
+            let needed = [
+                deletion::patch(&entry.object, done),
+                deletion::withdraw_confirmation(&entry.object, publishes),
+            ];
+            if needed.iter().all(Option::is_none) && entry.metadata_written() {
                 writes::log_success(name, "metadata");
             }
             // One that rests, as somebody undoes it, holds up no other one.
-            needed.retain(|(change, _)| entry.may_write_metadata(*change));
-            let Some((change, patch)) = needed.into_iter().next() else {
+            let mut needed = needed.into_iter().flatten();
+            let Some((change, patch)) = needed.find(|(change, _)| entry.may_write_metadata(*change)) else {
                 continue;
             };
-            let lets_go = deletion::lets_go(&entry.object, change);
+            let lets_go = change == MetadataChange::LetGo && deletion::is_waiting(&entry.object);
             // By the time of the answer the object may be gone.
             let released = lets_go.then(|| driver_name(drivers, name, entry)).flatten();
             // What another AttacherConfig works for is not left behind.

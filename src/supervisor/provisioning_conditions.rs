@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use super::deletion::Remaining;
 use super::provisioning_state::{Begins, ProvisioningState};
 use super::provisioning_status;
+use super::status::standby_text;
 use crate::api::AttacherConfigStatus;
 use crate::api::condition::{
     self, ConditionReason, ConditionStatus, ConditionType, ConditionUpdate, OF_PROVISIONING, replace, shorten_message,
@@ -156,14 +157,9 @@ fn of_phase(state: &ProvisioningState) -> Parts {
             namespace,
             new_lease,
         } => {
-            let place = namespace.as_ref();
-            let place = place.map_or_else(String::new, |namespace| format!(" in namespace {namespace}"));
-            let Some(holder) = holder else {
-                let free = || format!("the Lease of provisioning{place} has no known holder; trying to acquire it");
-                return (False, ConditionReason::Standby, new_lease.clone().unwrap_or_else(free));
-            };
-            let text = format!("{holder} holds the Lease of provisioning{place}; this replica is ready to take over");
-            (True, ConditionReason::Standby, text)
+            let lease = "the Lease of provisioning";
+            let text = standby_text(lease, holder.as_deref(), namespace.as_deref(), new_lease.as_deref());
+            (holder.is_some().into(), ConditionReason::Standby, text)
         }
         DriverPhase::Connecting => (
             False,

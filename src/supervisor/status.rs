@@ -526,15 +526,27 @@ fn of_phase(driver: &DriverState) -> Vec<ConditionUpdate> {
 /// Another serves the driver: a state that lasts, and kstatus would wait for the end of what is Reconciling, or not Ready. Or nobody does
 /// yet, which passes.
 fn standby(holder: Option<&str>, namespace: Option<&str>, new_lease: Option<&str>) -> Vec<ConditionUpdate> {
-    let place = namespace.map_or_else(String::new, |namespace| format!(" in namespace {namespace}"));
-    let Some(holder) = holder else {
-        let free = || format!("the driver's Lease{place} has no known holder; trying to acquire it");
-        let text = new_lease.map_or_else(free, str::to_owned);
+    let text = standby_text("the driver's Lease", holder, namespace, new_lease);
+    if holder.is_none() {
         return busy(ConditionReason::Standby, &text, CONNECTED);
-    };
-    let text = format!("{holder} holds the driver's Lease{place}; this replica is ready to take over");
+    }
     let ready = (ConditionStatus::True, ConditionReason::Standby, text.as_str());
     four(ready, UP_TO_DATE, NOT_STALLED, CONNECTED)
+}
+
+/// Who holds a Lease that this replica does not hold.
+pub(super) fn standby_text(
+    lease: &str,
+    holder: Option<&str>,
+    namespace: Option<&str>,
+    new_lease: Option<&str>,
+) -> String {
+    let place = namespace.map_or_else(String::new, |namespace| format!(" in namespace {namespace}"));
+    match (holder, new_lease) {
+        (Some(holder), _) => format!("{holder} holds {lease}{place}; this replica is ready to take over"),
+        (None, Some(told)) => told.to_owned(),
+        (None, None) => format!("{lease}{place} has no known holder; trying to acquire it"),
+    }
 }
 
 /// Nothing is done. It is `ready` if that is what the spec asks for.

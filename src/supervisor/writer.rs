@@ -44,13 +44,13 @@ pub(super) struct TrackedConfig {
     pub object: AttacherConfigObject,
     /// The newest status that is known, whoever wrote it.
     pub written: AttacherConfigStatus,
-    /// Whether somebody else wrote after us. What is put right then is never urgent.
+    /// Our writes of the status, and whether somebody else undid them. What is put right then is never urgent.
     contest: Contest,
     /// Writes that failed in a row.
     failures: WriteFailures,
     /// The same of the metadata.
     metadata: WriteFailures,
-    /// What of the metadata this replica wrote, and somebody else undid.
+    /// What of the metadata this replica wrote, and whether somebody else undid it.
     metadata_contests: BTreeMap<MetadataChange, Contest>,
     /// What of it this replica wrote last.
     part: StatusPart,
@@ -223,7 +223,7 @@ impl TrackedConfig {
     pub fn may_write_metadata(&mut self, change: MetadataChange) -> bool {
         let contest = self.metadata_contests.get_mut(&change);
         let has_rested = contest.is_none_or(|contest| {
-            contest.is_undone |= contest.written_at.is_some_and(|at| at.elapsed() < MAX_CONTEST_PAUSE);
+            contest.is_undone |= contest.is_recent();
             contest.has_rested(MAX_CONTEST_PAUSE)
         });
         has_rested && self.metadata.may_write()
@@ -261,21 +261,15 @@ impl TrackedConfig {
         self.metadata.add(error)
     }
 
-    /// Why the metadata do not show this change, once it failed or was undone more than once: an API server that is away for a moment is no
-    /// news. Who puts our finalizer back keeps it from no deletion.
-    pub fn metadata_error(&self, change: MetadataChange) -> Option<&str> {
-        if change == MetadataChange::Protect && self.is_contested(change) {
-            return Some("another client undoes that each time");
-        }
+    /// Why the metadata cannot be written, once it failed more than once: an API server that is away for a moment is no news.
+    pub fn metadata_error(&self) -> Option<&str> {
         (self.metadata.count > 1).then_some(&*self.metadata.error)
     }
 
     /// Whether somebody else undid this change more than once, the last time not long ago.
     pub fn is_contested(&self, change: MetadataChange) -> bool {
         let contest = self.metadata_contests.get(&change);
-        let is_recent = |at: Instant| at.elapsed() < MAX_CONTEST_PAUSE;
-        let is_repeated = |contest: &Contest| contest.rounds + u32::from(contest.is_undone) > 1;
-        contest.is_some_and(|contest| is_repeated(contest) && contest.written_at.is_some_and(is_recent))
+        contest.is_some_and(|contest| contest.is_recent() && contest.rounds > u32::from(!contest.is_undone))
     }
 }
 
@@ -297,6 +291,11 @@ impl Contest {
             is_undone: false,
             rounds: if self.is_undone { rounds } else { 0 },
         };
+    }
+
+    /// Whether the last write was not long ago.
+    fn is_recent(&self) -> bool {
+        self.written_at.is_some_and(|at| at.elapsed() < MAX_CONTEST_PAUSE)
     }
 
     /// Whether so much time has passed since the last write that the next one may be made. What is undone again and again rests twice as long

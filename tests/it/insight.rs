@@ -178,8 +178,7 @@ async fn surroundings(world: &World, operator: &Operator) -> Result<()> {
         ("astray-2", "astray-other"),
         ("astray-3", "astray-third"),
     ] {
-        world.fixtures.persistent_volume(&driver.volume(name)).await?;
-        world.fixtures.volume_attachment(name, &driver.name, name, node).await?;
+        driver.claim_at(name, node).await?;
         world.fixtures.wait_for_attached(name).await?;
     }
     disturb(world, &driver).await?;

@@ -18,7 +18,7 @@ use crate::events::event;
 use crate::insight::told;
 use crate::rig::{Driver, LIMIT, World, other, within};
 use crate::support::controlplane::pki::{Authority, Identity};
-use crate::support::operator::{IDENTITY, apply_config, grant_secret, release_lease, wait_condition};
+use crate::support::operator::{IDENTITY, apply_config, grant_secret, release_lease};
 use crate::support::wait::wait_for;
 use crate::support::{ControlPlane, Error, Result};
 
@@ -271,6 +271,6 @@ async fn plain_http_on_the_loopback_interface_works() -> Result<()> {
     let driver = driver(&world, "plain-http", None).await?;
     let spec: Value = json!({ "endpoint": format!("http://localhost:{}", port(&driver)) });
     apply_config(&world.client, &driver.short, spec).await?;
-    wait_condition(&world.client, &driver.short, "Ready", "True", Some("Running")).await?;
+    driver.wait("Ready", "True", Some("Running")).await?;
     driver.attach("plain-http-va").await.map(drop)
 }

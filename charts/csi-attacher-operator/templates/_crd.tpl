@@ -1,5 +1,6 @@
 {{/*
-Fails on a live cluster whose CRD is missing or too old, and says how to upgrade it: Helm installs what is in crds/ only when it is missing.
+Fails on a live cluster whose CRD is missing or too old, or may be deleted by an upgrade, and says how to upgrade it: Helm installs what
+is in crds/ only when it is missing.
 Without a cluster (`helm template`, Argo CD) nothing can be looked up, and nothing fails.
 */}}
 {{- define "csi-attacher-operator.checkCrd" -}}
@@ -55,12 +56,8 @@ types have no order, so that nobody can say which of two is the newer one.
 {{- end }}
 {{- $refused := list }}
 {{- range $limit, $sign := dict "maximum" 1 "maxItems" 1 "maxLength" 1 "minimum" -1 "minItems" -1 "minLength" -1 }}
-{{- if hasKey $found $limit }}
-{{- if not (hasKey $wanted $limit) }}
+{{- if and (hasKey $found $limit) (or (not (hasKey $wanted $limit)) (lt (mulf $sign (get $found $limit)) (mulf $sign (get $wanted $limit)))) }}
 {{- $refused = append $refused $limit }}
-{{- else if lt (mulf $sign (get $found $limit)) (mulf $sign (get $wanted $limit)) }}
-{{- $refused = append $refused $limit }}
-{{- end }}
 {{- end }}
 {{- end }}
 {{- /* Without an enum any word is taken, also the empty one. */}}

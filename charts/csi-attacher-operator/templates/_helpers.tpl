@@ -198,20 +198,14 @@ unix:///csi/{{ .name }}/{{ .driver.socket | default "csi.sock" }}
 {{- toYaml $secrets }}
 {{- end }}
 
-{{/* Whether an object is of this release: `true`, or nothing. Takes the root, and the metadata of the object. */}}
-{{- define "csi-attacher-operator.ours" -}}
-{{- $release := (first .).Release }}
-{{- $annotations := (last .).annotations | default dict }}
-{{- if and (eq (get $annotations "meta.helm.sh/release-name") $release.Name) (eq (get $annotations "meta.helm.sh/release-namespace") $release.Namespace) }}true{{ end }}
-{{- end }}
-
 {{/* The AttacherConfigs of the release as they are in the cluster before this revision, as YAML: a map from names. Without a cluster there is none. */}}
 {{- define "csi-attacher-operator.live" -}}
 {{- $live := dict }}
 {{- if .Capabilities.APIVersions.Has "attacher.csi.dev/v1alpha1/AttacherConfig" }}
 {{- range (lookup "attacher.csi.dev/v1alpha1" "AttacherConfig" "" "").items }}
-{{- if include "csi-attacher-operator.ours" (list $ .metadata) }}
-{{- $_ := set $live .metadata.name (dict "annotations" (.metadata.annotations | default dict) "spec" .spec) }}
+{{- $annotations := .metadata.annotations | default dict }}
+{{- if and (eq (get $annotations "meta.helm.sh/release-name") $.Release.Name) (eq (get $annotations "meta.helm.sh/release-namespace") $.Release.Namespace) }}
+{{- $_ := set $live .metadata.name (dict "annotations" $annotations "spec" .spec) }}
 {{- end }}
 {{- end }}
 {{- end }}

@@ -153,7 +153,7 @@ pub(super) struct DialTarget {
 }
 
 impl DialTarget {
-    /// For messages: the socket's path, or host and port.
+    /// The socket's path as messages show it; or host and port, which are dialled as well.
     pub fn address(&self) -> String {
         match &self.endpoint {
             Endpoint::Unix(path) => diagnose::shown(path),

@@ -456,8 +456,9 @@ impl ClaimRoute for DriverContext {
 
     /// PersistentVolumes that record no Secret of theirs are deleted with that of the class.
     fn class_changed(&self, class: Option<&StorageClass>) {
-        let own = class.filter(|class| class.provisioner == self.driver.name);
-        if let Some((class, note)) = own.and_then(|class| Some((class, deprecated_keys(class)?))) {
+        if let Some(class) = class.filter(|class| class.provisioner == self.driver.name)
+            && let Some(note) = deprecated_keys(class)
+        {
             let subjects = vec![of_class(&class.name, &class.uid)];
             self.record(None, ProvisionEventReason::DeprecatedParameters, "", note, subjects);
         }

@@ -39,15 +39,16 @@ pub struct TelemetryGuard {
 impl TelemetryGuard {
     /// Starts the pipeline, if there is one. When it cannot be started, a warning is logged and the tracer does nothing.
     pub(super) fn start(settings: &TraceSettings, counters: Arc<SpanCounters>) -> (Tracer, Self) {
-        let wanted = Some(settings).filter(|settings| !settings.exporters.is_empty());
-        let started = wanted.map(|settings| Pipeline::start(settings, &counters)).transpose();
-        let (tracer, pipeline) = started
-            .inspect_err(|error| {
-                tracing::warn!("cannot start the export thread for traces: {error}; tracing is off");
-            })
-            .ok()
-            .flatten()
-            .unzip();
+        let is_wanted = !settings.exporters.is_empty();
+        let started = is_wanted
+            .then(|| Pipeline::start(settings, &counters))
+            .and_then(|started| {
+                let tell = |error: &std::io::Error| {
+                    tracing::warn!("cannot start the export thread for traces: {error}; tracing is off");
+                };
+                started.inspect_err(tell).ok()
+            });
+        let (tracer, pipeline) = started.unzip();
         (tracer.unwrap_or(Tracer::disabled()), Self { pipeline, counters })
     }
 

@@ -22,7 +22,7 @@ use crate::health::Health;
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::reflect::{CachedKind, WatchedKind, follow_from_list};
 use crate::runtime::reservation::{Reservation, ReservationState};
-use crate::supervisor::deletion::DeletionState;
+use crate::supervisor::deletion::{DeletionState, MetadataChange};
 use crate::supervisor::drivers::Drivers;
 use crate::supervisor::leaving::{self, has_status, remaining};
 use crate::supervisor::writer::TrackedConfig;
@@ -371,6 +371,35 @@ async fn one_whose_section_is_not_in_use_waits_until_it_is() {
     let entry = TrackedConfig::new(read(object), None);
     let remaining = remaining(&drivers, "one", &entry).expect("everything is listed");
     assert_eq!(remaining.claims, Some(0));
+}
+
+/// What else is undone is put right, and keeps no policy from being in effect.
+#[tokio::test(start_paused = true)]
+async fn a_finalizer_that_somebody_takes_off_again_and_again_is_told() {
+    use MetadataChange::{Protect, Unprotect, WithdrawConfirmation};
+    let drivers = drivers_over(Store::default());
+    for (change, finalizers, is_told) in [
+        (Protect, json!([]), true),
+        (Protect, json!([WAIT_FOR_DETACH_FINALIZER]), true),
+        (Unprotect, json!([WAIT_FOR_DETACH_FINALIZER]), false),
+        (WithdrawConfirmation, json!([]), false),
+    ] {
+        let row = format!("{change:?}, {finalizers}");
+        let mut object = config_of("one", OLD, false);
+        object["metadata"]["finalizers"] = finalizers;
+        let mut entry = TrackedConfig::new(read(object), None);
+        for _ in 0..3 {
+            while !entry.may_write_metadata(change) {
+                sleep(Duration::from_secs(1)).await;
+            }
+            entry.wrote_metadata(change);
+        }
+        assert!(entry.is_contested(change), "{row}");
+        let problem = state(&drivers, "one", &entry).problem.unwrap_or_default();
+        let is_said = problem.ends_with("the operator cannot add its finalizer: another client undoes that each time");
+        assert_eq!(is_said, is_told, "{row}: {problem}");
+        assert_eq!(problem.is_empty(), !is_told, "{row}: {problem}");
+    }
 }
 
 /// As that of a policy, a backup or an owner that is deleted first.

@@ -266,7 +266,7 @@ async fn metadata_that_cannot_be_written_is_tried_with_pauses_and_told_once() {
     }
     assert!(entry.may_write_metadata(Protect));
     assert!(entry.metadata_failed(&error()).is_some(), "the first one is told");
-    assert_eq!(entry.metadata_error(Protect), None, "once is no news");
+    assert_eq!(entry.metadata_error(), None, "once is no news");
     for _ in 0..20 {
         assert!(!entry.may_write_metadata(Protect));
         advance(Duration::from_secs(16)).await;
@@ -275,17 +275,17 @@ async fn metadata_that_cannot_be_written_is_tried_with_pauses_and_told_once() {
     }
     // A copy from the watch changes nothing about it.
     let mut entry = TrackedConfig::new(object("1", 11, "none"), Some(&entry));
-    let told = entry.metadata_error(Protect).unwrap();
+    let told = entry.metadata_error().unwrap();
     assert!(told.ends_with("resources [attacherconfigs], verbs [patch]"), "{told}");
     assert!(entry.metadata_written());
-    assert_eq!(entry.metadata_error(Protect), None);
+    assert_eq!(entry.metadata_error(), None);
     assert!(!entry.metadata_written());
 }
 
 /// As by a controller that removes finalizers which it does not know, or puts back what is in Git.
 #[tokio::test(start_paused = true)]
 async fn metadata_that_somebody_else_undoes_are_written_less_and_less_often() {
-    for (change, is_told) in [(Protect, true), (Unprotect, false), (WithdrawConfirmation, false)] {
+    for change in [Protect, Unprotect, WithdrawConfirmation] {
         let mut entry = TrackedConfig::new(object("1", 10, "none"), None);
         let mut pauses = Vec::new();
         for _ in 0..12 {
@@ -296,18 +296,13 @@ async fn metadata_that_somebody_else_undoes_are_written_less_and_less_often() {
             pauses.push(began.elapsed().as_secs());
             entry.wrote_metadata(change);
             // It is as it should be, and will hardly stay so.
-            let is_contested = is_told && pauses.len() > 2;
-            assert_eq!(
-                entry.metadata_error(change).is_some(),
-                is_contested,
-                "{change:?}: {pauses:?}"
-            );
+            assert_eq!(entry.is_contested(change), pauses.len() > 2, "{change:?}: {pauses:?}");
         }
         assert_eq!(pauses, [0, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600], "{change:?}");
         // A copy from the watch changes nothing about it, and nothing waits that nobody undid.
         let mut entry = TrackedConfig::new(object("1", 11, "none"), Some(&entry));
         assert!(!entry.may_write_metadata(change) && entry.may_write_metadata(LetGo));
-        assert_eq!(entry.metadata_error(change).is_some(), is_told, "{change:?}");
+        assert!(entry.is_contested(change), "{change:?}");
         // It stood for long.
         advance(Duration::from_mins(10)).await;
         entry.wrote_metadata(change);

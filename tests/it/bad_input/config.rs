@@ -1,4 +1,4 @@
-//! AttacherConfigs that are suspended and deleted. Other changes are in `reload`, and two that claim the same in `replicas::claims`.
+//! AttacherConfigs that get in each other's way, that are suspended and deleted. Other changes are in `reload`.
 
 use std::time::Duration;
 
@@ -11,6 +11,37 @@ use serde_json::json;
 
 use crate::rig::World;
 use crate::support::Result;
+use crate::support::operator::{apply_config, wait_condition};
+
+#[tokio::test]
+async fn of_two_configs_for_one_endpoint_the_older_works() -> Result<()> {
+    let world = World::shared().await?;
+    let driver = world.driver("twin-a", json!({})).await?;
+    apply_config(&world.client, "twin-b", world.spec("twin-a", &json!({}))).await?;
+    let conflict = Some("EndpointConflict");
+    let newer = wait_condition(&world.client, "twin-b", "Stalled", "True", conflict).await?;
+    let shown = format!("{:?}", newer.status);
+    assert!(shown.contains("already belongs to AttacherConfig twin-a;"), "{shown}");
+    wait_condition(&world.client, "twin-b", "Ready", "False", conflict).await?;
+    driver.wait("Ready", "True", Some("Running")).await?;
+    driver.attach("twin-1").await?;
+
+    // While the older one still finishes a call, the newer one must wait; then it takes over at once.
+    let slow = Rule::on(Method::ControllerPublishVolume).volume("twin-2");
+    driver.mock.script(slow.delay(Duration::from_secs(2)));
+    driver.claim("twin-2").await?;
+    driver.call(Method::ControllerPublishVolume, "twin-2", |_| true).await?;
+    world.fixtures.delete::<AttacherConfig>("twin-a").await?;
+    world.fixtures.wait_for_attached("twin-2").await?;
+    assert_eq!(driver.calls_for("twin-2").len(), 1);
+    // One that is stalled looks again after half a minute anyway.
+    let impatient = world.fixtures.clone().with_limit(Duration::from_secs(20));
+    driver.claim("twin-3").await?;
+    impatient.wait_for_attached("twin-3").await?;
+    wait_condition(&world.client, "twin-b", "Ready", "True", Some("Running"))
+        .await
+        .map(drop)
+}
 
 #[tokio::test]
 async fn a_suspended_driver_finishes_what_runs_and_starts_nothing() -> Result<()> {

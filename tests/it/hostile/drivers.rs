@@ -20,8 +20,8 @@ use tonic::Code;
 
 use super::server::{Answer, Server, answer, by_hand};
 use crate::events::event;
-use crate::rig::{LIMIT, World, operator_options, within};
-use crate::support::operator::{IDENTITY, apply_config, release_lease, wait_condition};
+use crate::rig::{LIMIT, World, condition, operator_options, within};
+use crate::support::operator::{IDENTITY, apply_config, release_lease};
 use crate::support::wait::wait_for;
 use crate::support::{Error, Result, Volume};
 
@@ -82,14 +82,6 @@ async fn claim(world: &World, short: &str, name: &str) -> Result<VolumeAttachmen
         .await
 }
 
-/// Waits for a condition, and answers its message.
-async fn message(world: &World, short: &str, kind: &str, status: &str, reason: &str) -> Result<String> {
-    let config = wait_condition(&world.client, short, kind, status, Some(reason)).await?;
-    let conditions = config.status.map(|status| status.conditions).unwrap_or_default();
-    let found = conditions.into_iter().find(|condition| condition.type_ == kind);
-    Ok(found.map(|condition| condition.message).unwrap_or_default())
-}
-
 /// Waits until the last comparison with ListVolumes failed, and answers over what.
 async fn sync_error(world: &World, short: &str) -> Result<String> {
     let error = |config: &AttacherConfig| config.status.as_ref()?.last_reconcile_sync.as_ref()?.error.clone();
@@ -118,7 +110,7 @@ async fn who_hangs_is_told_and_alone() -> Result<()> {
             (called == method).then_some(Answer::Hang)
         })
         .await?;
-        let text = message(&world, short, "DriverReachable", "False", "Timeout").await?;
+        let text = condition(&world, short, "DriverReachable", "False", "Timeout").await?;
         assert!(text.contains("no answer from the driver within 0.4 s"), "{text}");
         good.attach(&format!("{short}-beside")).await?;
     }
@@ -132,7 +124,7 @@ async fn who_hangs_is_told_and_alone() -> Result<()> {
     claim(&world, "hang-work", "hang-work-va").await?;
     let error = world.fixtures.wait_for_attach_error("hang-work-va").await?;
     assert_eq!(error.error_code, Some(Code::DeadlineExceeded as i32), "{error:?}");
-    let text = message(&world, "hang-work", "AttachmentsHealthy", "False", "AttachmentsFailing").await?;
+    let text = condition(&world, "hang-work", "AttachmentsHealthy", "False", "AttachmentsFailing").await?;
     assert!(
         text.contains("hang-work-va") && text.contains("DeadlineExceeded"),
         "{text}"
@@ -159,7 +151,7 @@ async fn a_flood_of_errors_stays_with_its_driver() -> Result<()> {
         .script(Rule::on(Method::ControllerPublishVolume).fail(Code::Internal, "no\tno\u{7}no"));
     let names: Vec<String> = (0..20).map(|index| format!("flood-{index}")).collect();
     try_join_all(names.iter().map(|name| flood.claim(name))).await?;
-    let text = message(&world, "flood", "AttachmentsHealthy", "False", "AttachmentsFailing").await?;
+    let text = condition(&world, "flood", "AttachmentsHealthy", "False", "AttachmentsFailing").await?;
     assert!(text.contains("code = Internal desc = no no"), "{text}");
     for index in 0..5 {
         good.attach(&format!("flood-beside-{index}")).await?;
@@ -186,7 +178,7 @@ async fn answers_that_cannot_be_read_are_told_and_refuse_nothing() -> Result<()>
         ("garbage-control", "ControllerGetCapabilities"),
     ] {
         let _server = hostile(&world, short, move |called, _| (called == method).then(garbage)).await?;
-        let text = message(&world, short, "DriverReachable", "False", "CallFailed").await?;
+        let text = condition(&world, short, "DriverReachable", "False", "CallFailed").await?;
         assert!(
             text.contains("the driver's answer cannot be read: failed to decode"),
             "{text}"
@@ -234,7 +226,7 @@ async fn what_is_no_grpc_server_is_told() -> Result<()> {
     })?;
     apply_config(&world.client, "nogrpc-old", world.spec("nogrpc-old", &hasty())).await?;
     for short in ["nogrpc-page", "nogrpc-old"] {
-        let text = message(&world, short, "DriverReachable", "False", "NoGrpc").await?;
+        let text = condition(&world, short, "DriverReachable", "False", "NoGrpc").await?;
         assert!(text.contains("does not speak gRPC"), "{short}: {text}");
     }
     let good = world.driver("nogrpc-good", json!({})).await?;
@@ -260,12 +252,7 @@ async fn a_driver_that_comes_back_under_another_name_is_another() -> Result<()> 
     })
     .await?;
     // What the old name has is not the business of the new one.
-    fixtures
-        .persistent_volume(&Volume::new("renamed-old", &driver.name, "renamed-old"))
-        .await?;
-    fixtures
-        .volume_attachment("renamed-old", &driver.name, "renamed-old", "renamed-both")
-        .await?;
+    driver.claim_at("renamed-old", "renamed-both").await?;
     fixtures
         .persistent_volume(&Volume::new("renamed-new", next, "renamed-new"))
         .await?;
@@ -313,7 +300,7 @@ async fn a_driver_of_many_names_gets_few_leases_and_series() -> Result<()> {
     })
     .await?;
     within("a fourth name", server.called("GetPluginInfo", 4)).await?;
-    let text = message(&world, "names", "Stalled", "True", "DriverNameMismatch").await?;
+    let text = condition(&world, "names", "Stalled", "True", "DriverNameMismatch").await?;
     assert!(
         text.contains("spec.driverName") && text.contains("after it had 3 other names"),
         "{text}"
@@ -377,7 +364,7 @@ async fn connections_cut_in_the_middle_of_calls_cost_nothing_but_time() -> Resul
         server.count("ControllerGetCapabilities") >= 5,
         "asked anew after each cut"
     );
-    message(&world, "cut", "Ready", "True", "Running").await.map(drop)
+    condition(&world, "cut", "Ready", "True", "Running").await.map(drop)
 }
 
 #[tokio::test]
@@ -409,7 +396,7 @@ async fn words_and_contexts_without_measure_are_cut_and_refused() -> Result<()> 
         text.contains("no") && text.len() < 5000 && !text.chars().any(char::is_control),
         "{text}"
     );
-    let text = message(&world, "wild", "AttachmentsHealthy", "False", "AttachmentsFailing").await?;
+    let text = condition(&world, "wild", "AttachmentsHealthy", "False", "AttachmentsFailing").await?;
     assert!(text.len() <= 1024 && !text.chars().any(char::is_control), "{text}");
 
     for (name, bytes, words) in [

@@ -459,8 +459,7 @@ async fn nodes_that_come_late_end_the_wait(scene: &Scene<'_>) -> Result<()> {
     let driver = scene.ready(patient()).await?;
     let (names, fixtures) = (in_turn(&driver), &scene.world.fixtures);
     for name in &names {
-        fixtures.persistent_volume(&driver.volume(name)).await?;
-        fixtures.volume_attachment(name, &driver.name, name, name).await?;
+        driver.claim_at(name, name).await?;
         fixtures.wait_for_attach_error(name).await?;
     }
     scene.point();

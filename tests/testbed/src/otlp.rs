@@ -250,9 +250,11 @@ async fn receive_http(State(sender): State<Sender>, headers: HeaderMap, body: By
     }
     let (request, answer) = if is("content-type", "application/json") {
         (serde_json::from_slice(&plain).ok(), b"{}".to_vec())
-    } else {
+    } else if is("content-type", "application/x-protobuf") {
         let answer = ExportTraceServiceResponse::default().encode_to_vec();
         (ExportTraceServiceRequest::decode(plain.as_slice()).ok(), answer)
+    } else {
+        return (StatusCode::UNSUPPORTED_MEDIA_TYPE, Vec::new());
     };
     let Some(request) = request else {
         return (StatusCode::BAD_REQUEST, Vec::new());

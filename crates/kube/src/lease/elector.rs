@@ -62,7 +62,7 @@ pub(super) struct LeaderElector {
     share: Option<LeaseShareGuard>,
     /// The last term in which the Lease was held.
     term: Option<Term>,
-    /// What the log has since the Lease was last written, or seen to be somebody else's.
+    /// What the log has since the Lease was last written, seen to be somebody else's or needless, or begun to be waited for.
     told: ToldErrors,
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::api::names::finalizer_name;
 
-/// The driver capabilities that change what an attacher does (CSI spec, "ControllerGetCapabilities").
+/// The driver capabilities that change what is done (CSI spec, "GetPluginCapabilities" and "ControllerGetCapabilities").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is one capability of the CSI spec")]
 #[allow(missing_docs, reason = "a field without a comment is a capability of the CSI spec")]
@@ -17,7 +17,7 @@ pub struct Capabilities {
     pub single_node_multi_writer: bool,
     pub list_volumes: bool,
     pub list_volumes_published_nodes: bool,
-    /// CREATE_DELETE_VOLUME: volumes can be provisioned.
+    /// CREATE_DELETE_VOLUME, and the plug-in capability CONTROLLER_SERVICE: without them nothing is provisioned.
     pub create_delete_volume: bool,
     /// Plug-in capability VOLUME_ACCESSIBILITY_CONSTRAINTS: the driver has topology.
     pub accessibility_constraints: bool,

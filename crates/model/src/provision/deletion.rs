@@ -534,23 +534,22 @@ impl VolumeAttempt {
         wanted: Option<bool>,
         answer: Result<Option<bool>, ApiError>,
     ) -> Option<Verdict> {
+        // By the cache, which may have what somebody wrote after the answer; none where it is gone.
+        let now = view
+            .volume()
+            .here()
+            .map(|volume| volume.lifecycle.finalizer_at.is_some());
         let answer = answer.and_then(|shown| {
-            // It may be gone by now, whatever the answer shows. Else that shows what was kept of the write: the cache may have what somebody
-            // wrote after it.
-            let left = shown.filter(|_| view.volume().here().is_some());
+            // The answer shows what was kept of the write, unless the object is gone by now.
+            let left = shown.filter(|_| now.is_some());
             if wanted.is_some() && left.is_some() && wanted != left {
                 return Err(not_kept("PersistentVolume"));
             }
             Ok(left)
         });
-        let is_back = || {
-            view.volume()
-                .here()
-                .is_some_and(|volume| volume.lifecycle.finalizer_at.is_some())
-        };
         match answer {
             // Somebody has put it back already: it goes again, by what is remembered of the deletion.
-            Ok(Some(false)) if reason == VolumeReason::Release && is_back() => None,
+            Ok(Some(false)) if reason == VolumeReason::Release && now == Some(true) => None,
             // It is gone, or somebody else's finalizer is left.
             Ok(left @ (None | Some(false))) if wanted == Some(false) && reason != VolumeReason::Retained => {
                 if left.is_none() {

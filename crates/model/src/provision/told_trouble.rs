@@ -82,7 +82,8 @@ impl Trouble {
     }
 
     pub(super) fn after_volume_notes(known: &mut Option<Self>, notes: &[VolumeNote], volume: &Volume) {
-        let told = notes.iter().rev().find_map(|note| Self::of_volume(note, volume));
-        *known = told.or_else(|| known.take());
+        if let Some(told) = notes.iter().rev().find_map(|note| Self::of_volume(note, volume)) {
+            *known = Some(told);
+        }
     }
 }

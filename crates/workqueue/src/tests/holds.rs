@@ -3,7 +3,7 @@ use std::time::Duration;
 use tokio::time::{Instant, advance, timeout};
 
 use super::super::{AddResult, Backoff, Builder, RunResult, Trigger};
-use super::{ATTACH, SECOND, fail, item, limits, plain_backoff, queue, settle, take};
+use super::{ATTACH, SECOND, fail, item, limited, limits, queue, settle, take};
 
 #[tokio::test(start_paused = true)]
 async fn a_failed_key_is_held_for_growing_delays() {
@@ -87,11 +87,7 @@ async fn absurd_delays_neither_panic_nor_end() {
 
 #[tokio::test(start_paused = true)]
 async fn a_hold_that_ended_while_the_lane_was_full_counts_as_waiting() {
-    let queue = Builder {
-        limits: limits([1, 0, 0], 0, 0),
-        ..Builder::new(plain_backoff())
-    }
-    .build();
+    let queue = limited(limits([1, 0, 0], 0, 0));
     queue.add(item("a", 1));
     fail(&queue);
     let ready_at = Instant::now() + SECOND;

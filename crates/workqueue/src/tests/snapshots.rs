@@ -5,7 +5,7 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, advance};
 
 use super::super::{Builder, Item, Lane, LaneStats, Observer, RunResult};
-use super::{ATTACH, DETACH, SECOND, VOLUME, fail, item, limits, plain_backoff, queue, take};
+use super::{ATTACH, DETACH, SECOND, VOLUME, fail, item, limited, limits, plain_backoff, queue, take};
 
 #[derive(Default)]
 struct Recorder(Mutex<Vec<String>>);
@@ -74,11 +74,7 @@ async fn the_observer_is_called_for_each_move() {
 
 #[tokio::test(start_paused = true)]
 async fn stats_tell_counts_and_ages() {
-    let queue = Builder {
-        limits: limits([1, 2, 0], 0, 0),
-        ..Builder::new(plain_backoff())
-    }
-    .build();
+    let queue = limited(limits([1, 2, 0], 0, 0));
     let begin = Instant::now();
     queue.add(Item::new("failing", DETACH, 1));
     fail(&queue);
@@ -165,11 +161,7 @@ async fn held_keys_are_listed_in_the_order_of_their_times() {
 
 #[tokio::test(start_paused = true)]
 async fn stats_say_what_keeps_ready_keys_from_running() {
-    let queue = Builder {
-        limits: limits([3, 0, 0], 1, 0),
-        ..Builder::new(plain_backoff())
-    }
-    .build();
+    let queue = limited(limits([3, 0, 0], 1, 0));
     for key in ["b1", "b2"] {
         queue.add(item(key, 0).in_group("busy"));
     }

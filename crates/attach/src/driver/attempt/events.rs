@@ -1,4 +1,4 @@
-//! The Events of an attempt: which reason, and which text.
+//! The Events of an attempt: how they are recorded, and those of its end; [`super::report`] has the others beside their lines of the log.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -65,7 +65,7 @@ pub(super) fn success_event(shell: &Shell<'_>, snapshot: &Snapshot, took: Durati
         Operation::Attach => (EventReason::Attached, "attached to"),
         Operation::Detach => (EventReason::Detached, "detached from"),
     };
-    let (volume, node) = (volume(snapshot), &snapshot.attachment.node);
+    let (volume, node) = volume_and_node(snapshot);
     let (attempt, took) = (shell.number, took.as_secs_f64());
     let text = format!("{volume}: {verb} node {node} in attempt {attempt}, {took:.1} s after it was requested");
     record_traced(shell, snapshot, AttemptEvent::of(reason, text));
@@ -176,17 +176,14 @@ fn record_event(work: &DriverContext, snapshot: &Snapshot, event: AttemptEvent, 
     });
 }
 
-/// How Events name the volume and the node of an attachment.
+/// How Events name the volume and the node of an attachment. A handle may be longer than any Event, of which the end says who did what, and
+/// why.
 pub(super) fn volume_and_node(snapshot: &Snapshot) -> (String, &str) {
-    (volume(snapshot), &snapshot.attachment.node)
-}
-
-/// How an Event begins. A handle may be longer than any Event, of which the end says who did what, and why.
-fn volume(snapshot: &Snapshot) -> String {
-    match snapshot.volume_handle() {
+    let volume = match snapshot.volume_handle() {
         Some(handle) => format!("volume {}", shown_handle(handle)),
         None => "volume".to_owned(),
-    }
+    };
+    (volume, &snapshot.attachment.node)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What is reported of an attempt: spans, logs, metrics and the driver's status.
+//! What is reported of an attempt: spans, logs, Events, metrics and the driver's status.
 
 use std::time::Duration;
 

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
-use tracing::{debug, error, info, warn};
+use tracing::{debug, info, warn};
 
 use super::attempt::{events, policy};
 use super::context::DriverContext;
@@ -43,6 +43,18 @@ const MAX_REPAIR_PAUSE: Duration = Duration::from_hours(1);
 /// So many mismatches of each kind are told one by one in a pass, as lines of the log and as Events, and the others in one line: a backend
 /// that lists nothing any more is one problem.
 const MAX_TOLD: usize = 20;
+
+/// A line of the log about a VolumeAttachment and what ListVolumes should show of it.
+macro_rules! log_about {
+    ($level:ident, $work:expr, $expected:expr, $($rest:tt)+) => {
+        tracing::$level!(
+            driver = &*$work.facts.name,
+            VolumeAttachment = &*$expected.name,
+            volumeHandle = &*$expected.handle,
+            $($rest)+
+        )
+    };
+}
 
 /// What is kept from pass to pass.
 #[derive(Default)]
@@ -199,10 +211,10 @@ fn apply_mismatches(work: &DriverContext, compared: Comparison, mismatches: &mut
     let names: HashSet<&str> = compared.contradicted.iter().map(|expected| &*expected.name).collect();
     forget_repairs(work, |name| !names.contains(name));
     for expected in &compared.contradicted {
-        debug!(
-            driver = &*work.facts.name,
-            VolumeAttachment = &*expected.name,
-            volumeHandle = &*expected.handle,
+        log_about!(
+            debug,
+            work,
+            expected,
             found = expected.wanted == DesiredState::Unpublished,
             "ListVolumes contradicts the VolumeAttachment"
         );
@@ -229,32 +241,29 @@ fn apply_mismatches(work: &DriverContext, compared: Comparison, mismatches: &mut
 
 /// Tells what a pass found about mismatches.
 fn tell(work: &DriverContext, repairs: &Repairs, mismatches: &Mismatches) {
-    let driver = &*work.facts.name;
     for_each_told(
         &repairs.repaired,
-        |expected| tell_repaired(work, expected),
-        |volumes, example| {
-            let (name, handle) = (&*example.name, &*example.handle);
-            info!(
-                driver,
+        |one| tell_repaired(work, one),
+        |volumes, one| {
+            log_about!(
+                info,
+                work,
+                one,
                 volumes,
-                VolumeAttachment = name,
-                volumeHandle = handle,
                 "ListVolumes agrees again with more VolumeAttachments than are told one by one; one of them is shown"
             );
         },
     );
     for_each_told(
         &repairs.found_lasting,
-        |expected| tell_lasting(work, expected),
-        |volumes, example| {
-            let (name, handle) = (&*example.name, &*example.handle);
-            warn!(
-                driver,
+        |one| tell_lasting(work, one),
+        |volumes, one| {
+            log_about!(
+                warn,
+                work,
+                one,
+                nodeID = &*one.node_id,
                 volumes,
-                VolumeAttachment = name,
-                volumeHandle = handle,
-                nodeID = &*example.node_id,
                 "ListVolumes contradicts more VolumeAttachments in spite of repairs than are told one by one; one of them is shown"
             );
         },
@@ -263,15 +272,14 @@ fn tell(work: &DriverContext, repairs: &Repairs, mismatches: &Mismatches) {
     let is_news = |expected: &&Expectation| !mismatches.lasts(&expected.name);
     for_each_told(
         repairs.due.iter().filter(is_news),
-        |expected| tell_mismatch(work, expected),
-        |volumes, example| {
-            let (name, handle) = (&*example.name, &*example.handle);
-            error!(
-                driver,
+        |one| tell_mismatch(work, one),
+        |volumes, one| {
+            log_about!(
+                error,
+                work,
+                one,
+                nodeID = &*one.node_id,
                 volumes,
-                VolumeAttachment = name,
-                volumeHandle = handle,
-                nodeID = &*example.node_id,
                 "more volumes than are told one by one are not where their VolumeAttachments say; repairing them; one of them is shown"
             );
         },
@@ -293,10 +301,10 @@ fn for_each_told<'e>(
 
 /// The driver lists a volume as it should, after it did not.
 fn tell_repaired(work: &DriverContext, expected: &Expectation) {
-    info!(
-        driver = &*work.facts.name,
-        VolumeAttachment = &*expected.name,
-        volumeHandle = &*expected.handle,
+    log_about!(
+        info,
+        work,
+        expected,
         "ListVolumes agrees with the VolumeAttachment again"
     );
     let (handle, node_id) = (shown_handle(&expected.handle), shown_handle(&expected.node_id));
@@ -313,10 +321,10 @@ fn tell_repaired(work: &DriverContext, expected: &Expectation) {
 
 /// Repairs that the driver answered with OK did not change what it lists.
 fn tell_lasting(work: &DriverContext, expected: &Expectation) {
-    warn!(
-        driver = &*work.facts.name,
-        VolumeAttachment = &*expected.name,
-        volumeHandle = &*expected.handle,
+    log_about!(
+        warn,
+        work,
+        expected,
         nodeID = &*expected.node_id,
         attachedStatus = expected.wanted == DesiredState::Published,
         "the driver answers repairs with OK and its ListVolumes contradicts the VolumeAttachment still; repairing it more and more rarely"
@@ -330,10 +338,10 @@ fn tell_lasting(work: &DriverContext, expected: &Expectation) {
 
 /// Two listings in a row contradict an attachment; it is attached or detached once more.
 fn tell_mismatch(work: &DriverContext, expected: &Expectation) {
-    error!(
-        driver = &*work.facts.name,
-        VolumeAttachment = &*expected.name,
-        volumeHandle = &*expected.handle,
+    log_about!(
+        error,
+        work,
+        expected,
         nodeID = &*expected.node_id,
         attachedStatus = expected.wanted == DesiredState::Published,
         found = expected.wanted == DesiredState::Unpublished,
@@ -489,10 +497,10 @@ async fn retry_ended(work: &DriverContext, ended: &[Expectation]) {
             // What runs is not held up.
             let is_held = work.queue.is_held(&key) && is_still(work, expected, awaited);
             if is_held && work.queue.wake(&key, EnqueueCause::Retry.into()) {
-                debug!(
-                    driver = &*work.facts.name,
-                    VolumeAttachment = &*expected.name,
-                    volumeHandle = &*expected.handle,
+                log_about!(
+                    debug,
+                    work,
+                    expected,
                     found = expected.wanted == DesiredState::Published,
                     "ListVolumes shows the volume where it is to be; retrying at once"
                 );

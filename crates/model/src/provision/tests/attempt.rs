@@ -877,7 +877,7 @@ fn a_volume_that_is_recorded_for_its_end_is_not_told_as_provisioned() {
     for (policy, reason) in [("Delete", UndoVolume), ("Retain", KeepVolume)] {
         for is_lost in [false, true] {
             let mut play = Play::of(Cluster::new());
-            play.cluster.class.as_mut().unwrap()["reclaimPolicy"] = json!(policy);
+            play.cluster.set_class("reclaimPolicy", json!(policy));
             play.attempt(|step, cluster| match step {
                 ClaimStep::Create(_) => {
                     cluster.delete();
@@ -1279,7 +1279,8 @@ fn a_refused_claim_can_be_deleted_after_a_restart_without_its_class() {
 #[test]
 fn a_selected_node_that_is_taken_away_leaves_no_marker() {
     let mut play = Play::of(Cluster::new());
-    play.cluster.class.as_mut().unwrap()["volumeBindingMode"] = json!("WaitForFirstConsumer");
+    play.cluster
+        .set_class("volumeBindingMode", json!("WaitForFirstConsumer"));
     let node = "/metadata/annotations/volume.kubernetes.io~1selected-node";
     play.cluster.set(node, json!("n1"));
     play.attempt(call_fails(11));

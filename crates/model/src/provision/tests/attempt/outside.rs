@@ -127,7 +127,7 @@ fn the_first_call_waits_for_lists_while_a_watch_is_broken() {
             assert_eq!(play.attempt(|_, _| None), rest);
         }
         assert!(play.take_done().is_empty());
-        play.cluster.class.as_mut().unwrap()["parameters"] = json!({"pool": "new"});
+        play.cluster.set_class("parameters", json!({"pool": "new"}));
         play.cluster.lists += 1;
         play.attempt(|step, _| match step {
             ClaimStep::Create(call) => {
@@ -293,7 +293,7 @@ fn a_claim_of_a_class_of_another_driver_gets_no_volume_of_ours() {
 fn a_volume_that_was_created_is_not_saved_for_a_class_of_another_driver() {
     let mut play = undoing();
     play.call(None, |cluster| {
-        cluster.class.as_mut().unwrap()["provisioner"] = json!("other.test");
+        cluster.set_class("provisioner", json!("other.test"));
     });
     assert_eq!(play.take_done(), ["patch", "create"]);
     play.cluster.set(super::PROVISIONER, json!("other.test"));
@@ -305,7 +305,7 @@ fn a_volume_that_was_created_is_not_saved_for_a_class_of_another_driver() {
 fn a_volume_that_was_created_is_saved_by_a_role_that_ends() {
     let mut play = undoing();
     play.call(None, |cluster| {
-        cluster.class.as_mut().unwrap()["provisioner"] = json!("other.test");
+        cluster.set_class("provisioner", json!("other.test"));
     });
     play.cluster.role = RolePhase::Stopping;
     play.attempt(|_, _| None);
@@ -427,7 +427,7 @@ fn the_next_engine_repeats_the_open_call_with_its_arguments() {
     let uncertain = || {
         let mut play = Play::of(Cluster::new());
         play.attempt(call_fails(14));
-        play.cluster.class.as_mut().unwrap()["mountOptions"] = json!(["other"]);
+        play.cluster.set_class("mountOptions", json!(["other"]));
         play.take_done();
         play
     };
@@ -643,7 +643,7 @@ fn a_driver_that_is_away_is_not_called() {
 fn who_waits_has_not_failed() {
     let refused: [fn(&mut Cluster); 4] = [
         |cluster| cluster.set("/spec/selector", json!({"matchLabels": {"a": "b"}})),
-        |cluster| cluster.class.as_mut().unwrap()["parameters"] = json!({"csi.storage.k8s.io/other": "1"}),
+        |cluster| cluster.set_class("parameters", json!({"csi.storage.k8s.io/other": "1"})),
         |cluster| cluster.driver.capabilities.create_delete_volume = false,
         |cluster| {
             cluster.set(

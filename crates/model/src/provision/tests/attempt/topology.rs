@@ -19,7 +19,7 @@ const SELECTED: &str = "/metadata/annotations/volume.kubernetes.io~1selected-nod
 /// Three zones, and a claim that is scheduled to the first of them.
 fn delayed() -> Play {
     let mut cluster = immediate();
-    cluster.class.as_mut().unwrap()["volumeBindingMode"] = json!("WaitForFirstConsumer");
+    cluster.set_class("volumeBindingMode", json!("WaitForFirstConsumer"));
     cluster.set(SELECTED, json!("n1"));
     Play::of(cluster)
 }
@@ -664,15 +664,15 @@ fn a_topology_that_somebody_else_wrote_into_the_marker_is_told_once() {
 fn an_open_call_outside_of_the_allowed_topologies_waits_for_the_class() {
     let zones = |values: &[&str]| json!([{"matchLabelExpressions": [{"key": "zone", "values": values}]}]);
     let mut play = delayed();
-    play.cluster.class.as_mut().unwrap()["allowedTopologies"] = zones(&["a", "b", "c"]);
+    play.cluster.set_class("allowedTopologies", zones(&["a", "b", "c"]));
     called(&mut play, Some(4));
     // Another process knows what the marker says, and nothing else.
     play.memory = ClaimMemory::default();
-    play.cluster.class.as_mut().unwrap()["allowedTopologies"] = zones(&["b", "c"]);
+    play.cluster.set_class("allowedTopologies", zones(&["b", "c"]));
     let (_, asked) = called(&mut play, Some(3));
     assert!(asked.is_none(), "{asked:?}");
     assert!(matches!(refusal(&play), Some((ClaimReason::ClassReplaced, _))));
-    play.cluster.class.as_mut().unwrap()["allowedTopologies"] = zones(&["a"]);
+    play.cluster.set_class("allowedTopologies", zones(&["a"]));
     assert_eq!(zone_called(&mut play, Some(4)), "zone=a");
     called(&mut play, None);
     assert_eq!(play.saved(), 1);

@@ -53,7 +53,7 @@ fn what_cannot_be_marked_then_is_marked_before_anything_is_waited_for() {
     let waits: [fn(&mut Cluster); 3] = [
         |cluster| cluster.is_away = true,
         |cluster| cluster.role = RolePhase::Stopping,
-        |cluster| cluster.class.as_mut().unwrap()["provisioner"] = json!("other.test"),
+        |cluster| cluster.set_class("provisioner", json!("other.test")),
     ];
     for waits in waits {
         let mut play = unmarked(LeakProtection::WhenUncertain);
