@@ -33,6 +33,7 @@ const FLAGS_OF_OTHERS: &[&str] = &[
     "--volume-name-uuid-length",
     "--node-deployment",
     "--enable-capacity",
+    "--prevent-volume-mode-conversion",
     // kube-apiserver
     "--http2-max-streams-per-connection",
     // kube-apiserver, and this operator once
