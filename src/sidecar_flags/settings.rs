@@ -23,6 +23,8 @@ use crate::telemetry::logs::LogOptions;
 /// Deadline of the calls that ask what the driver is and can do. The sidecar's is a second, which a driver that shares
 /// its CPU with others may miss.
 const IDENTITY_DEADLINE: Duration = Duration::from_secs(10);
+/// The shortest resync of a shared informer of client-go (`minimumResyncPeriod`).
+const MINIMUM_RESYNC: Duration = Duration::from_secs(1);
 /// The sidecar's Kubernetes client takes these for 0.
 const USUAL_QPS: f32 = 5.0;
 const USUAL_BURST: u32 = 10;
@@ -101,8 +103,6 @@ pub(super) fn into_settings(flags: Flags) -> Result<DropIn, SettingsError> {
 
 fn driver(flags: &Flags) -> Result<DriverConfig, SettingsError> {
     let timeout = not_zero("timeout", flags.timeout)?;
-    let max = not_zero("retry-interval-max", flags.retry_interval_max)?;
-    let initial = not_zero("retry-interval-start", flags.retry_interval_start)?.min(max);
     let interval = not_zero("reconcile-sync", flags.reconcile_sync)?;
     if flags.max_entries < 0 {
         return Err(SettingsError::MaxEntries);
@@ -121,12 +121,7 @@ fn driver(flags: &Flags) -> Result<DriverConfig, SettingsError> {
             probe: timeout,
             identity: IDENTITY_DEADLINE,
         },
-        backoff: BackoffSettings {
-            initial,
-            max,
-            factor: 2.0,
-            jitter: 0.0,
-        },
+        backoff: backoff(flags)?,
         concurrency: Concurrency {
             attach: Some(workers),
             detach: Some(workers),
@@ -160,6 +155,21 @@ fn driver(flags: &Flags) -> Result<DriverConfig, SettingsError> {
         provisioning: None,
         capability_lost: CapabilityLost::Tolerate,
         leaving: false,
+    })
+}
+
+/// The waits after failures. A resync of the sidecar's informers adds every VolumeAttachment to its queue at once, also those that wait for
+/// their next try, so that none waits for longer; 0 is no resync.
+fn backoff(flags: &Flags) -> Result<BackoffSettings, SettingsError> {
+    let max = not_zero("retry-interval-max", flags.retry_interval_max)?;
+    let initial = not_zero("retry-interval-start", flags.retry_interval_start)?;
+    let resync = Some(flags.resync).filter(|resync| !resync.is_zero());
+    let max = resync.map_or(max, |resync| max.min(resync.max(MINIMUM_RESYNC)));
+    Ok(BackoffSettings {
+        initial: initial.min(max),
+        max,
+        factor: 2.0,
+        jitter: 0.0,
     })
 }
 

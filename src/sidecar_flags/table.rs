@@ -134,6 +134,8 @@ fields {
         "Wait after the first failure of an attach or detach; doubles with each further one.";
     Sidecar retry_interval_max: Duration = Duration::from_mins(5), "retry-interval-max" duration
         "Maximum wait after a failure.";
+    Sidecar resync: Duration = Duration::from_mins(10), "resync" duration
+        "A failed attach or detach waits at most this long, but at least 1s; 0 leaves it to --retry-interval-max.";
     Sidecar reconcile_sync: Duration = Duration::from_mins(1), "reconcile-sync" duration
         "Time between two comparisons of the attachments with ListVolumes.";
     Sidecar max_entries: i32 = 0, "max-entries" int
@@ -184,9 +186,6 @@ others {
     Operator true "log-format" string
         "The same as -logging-format."
         |flags, value| flags.log_format.read(value);
-    Sidecar false "resync" duration
-        "Accepted without effect: no object has to be delivered again."
-        |_, value| any_duration(value);
     Sidecar false "max-grpc-log-length" int
         "Accepted without effect: answers of the driver are not logged."
         |_, value| 0_i64.read(value);

@@ -91,7 +91,7 @@ async fn it_attaches_and_detaches_by_flags_alone() -> Result<()> {
         "-worker-threads",
         "2",
         "--metrics-path=/m",
-        "--resync=10m",
+        "--automaxprocs",
     ];
     let mut operator = scene.start(&arguments).await?;
     operator.wait_ready().await?;
@@ -120,7 +120,7 @@ async fn it_attaches_and_detaches_by_flags_alone() -> Result<()> {
     assert_eq!(operator.get("/metrics").await?.0, 404);
     let log = operator.log_text();
     assert_eq!(
-        log.matches("accepted, but without effect here: --resync").count(),
+        log.matches("accepted, but without effect here: --automaxprocs").count(),
         1,
         "{log}"
     );

@@ -50,6 +50,7 @@ const VALUES: &[(&str, Look, &str)] = &[
         |flags| format!("{:?}", flags.retry_interval_max),
         "60s",
     ),
+    ("--resync=10s", |flags| format!("{:?}", flags.resync), "10s"),
     (
         "--reconcile-sync=5m",
         |flags| format!("{:?}", flags.reconcile_sync),
@@ -126,10 +127,10 @@ const VALUES: &[(&str, Look, &str)] = &[
     ),
     // What has no meaning here is accepted, in its right form.
     (
-        "--resync=10m --max-grpc-log-length=-1 --feature-gates=MutableCSINodeAllocatableCount=true,ReleaseLeaderElectionOnExit=false --vmodule=a=2,b=3 \
+        "--max-grpc-log-length=-1 --feature-gates=MutableCSINodeAllocatableCount=true,ReleaseLeaderElectionOnExit=false --vmodule=a=2,b=3 \
          --log-flush-frequency=5s --automaxprocs --automaxprocs=false",
         |flags| format!("{:?}", flags.given),
-        r#"{"automaxprocs", "feature-gates", "log-flush-frequency", "max-grpc-log-length", "resync", "vmodule"}"#,
+        r#"{"automaxprocs", "feature-gates", "log-flush-frequency", "max-grpc-log-length", "vmodule"}"#,
     ),
     // A value of a boolean behind a space is no value, and ends the flags.
     (
@@ -223,8 +224,8 @@ fn integers_are_read_as_go_reads_them() {
 }
 
 #[test]
-fn durations_without_effect_may_be_negative() {
-    flags("--resync=-1s --log-flush-frequency=-5s");
+fn a_duration_without_effect_may_be_negative() {
+    flags("--log-flush-frequency=-5s");
 }
 
 #[test]
@@ -296,6 +297,11 @@ fn what_is_wrong_is_said_in_the_words_of_go() {
             "invalid value \"A=maybe\" for flag -feature-gates: ",
         ),
         ("--resync=soon", "invalid value \"soon\" for flag -resync: "),
+        // The sidecar takes it, and resyncs without a pause.
+        (
+            "--resync=-1s",
+            "invalid value \"-1s\" for flag -resync: must not be negative",
+        ),
         (
             "--kube-api-timeout=0s",
             "invalid value \"0s\" for flag -kube-api-timeout: must be greater than zero",

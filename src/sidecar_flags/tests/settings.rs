@@ -162,6 +162,27 @@ fn a_first_wait_above_the_longest_is_the_longest_as_in_the_sidecar() {
     );
 }
 
+/// The informers of the sidecar add everything to its queue at each resync; client-go makes less than a second a second, and 0 is none.
+#[test]
+fn a_failure_waits_no_longer_than_until_the_resync() {
+    let rows = [
+        ("", 1, 300),
+        ("--resync=10m", 1, 300),
+        ("--resync=10s", 1, 10),
+        ("--resync=10s --retry-interval-max=5s", 1, 5),
+        ("--resync=2s --retry-interval-start=5s", 2, 2),
+        ("--resync=10ms", 1, 1),
+        ("--resync=0", 1, 300),
+    ];
+    for (text, initial, max) in rows {
+        let settings = settings(&format!("--csi-address=/s {text}"));
+        let backoff = &settings.driver.backoff;
+        let found = (backoff.initial.as_secs(), backoff.max.as_secs());
+        assert_eq!(found, (initial, max), "{text}");
+        assert!(settings.warnings.is_empty(), "{text}: {:?}", settings.warnings);
+    }
+}
+
 #[test]
 fn requests_are_limited_only_when_asked_for() {
     let limit = |per_second, burst| Some(RateLimit { per_second, burst });
@@ -199,14 +220,14 @@ fn the_verbosity_of_klog_becomes_a_level() {
 #[test]
 fn one_line_tells_what_has_no_effect() {
     let settings = settings(
-        "--csi-address=/s --resync=10m --vmodule=a=1 --feature-gates=AllBeta=true --max-grpc-log-length=5 \
+        "--csi-address=/s --vmodule=a=1 --feature-gates=AllBeta=true --max-grpc-log-length=5 \
          --log-flush-frequency=1s --automaxprocs --kube-api-burst=5 stray --v=5",
     );
     assert_eq!(
         settings.warnings,
         [
             "accepted, but without effect here: --automaxprocs, --feature-gates, --log-flush-frequency, \
-             --max-grpc-log-length, --resync, --vmodule",
+             --max-grpc-log-length, --vmodule",
             "--kube-api-burst is without effect here unless --kube-api-qps is given",
             "arguments that are no flags are ignored: stray --v=5",
         ]
