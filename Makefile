@@ -103,7 +103,7 @@ csi-sanity: programs ## Run the conformance test for CSI drivers on the mock dri
 	CSI_MOCK_DRIVER=$(target)/debug/csi-mock-driver tests/csi-sanity
 
 # Whether the machine allows it is asked before anything is built.
-e2e: need-rust ## Install the chart on a real kubelet, roll, kill, drain, swap; needs root and namespaces, takes 4 minutes after the builds
+e2e: need-rust ## Install the chart on a real kubelet, roll, kill, drain, swap; needs root and namespaces, takes 5 minutes after the builds
 	@tests/e2e/cluster --probe
 	@$(MAKE) programs image
 	@OPERATOR_IMAGE=$(target)/image/csi-attacher-operator.tar MOCK_DRIVER=$(target)/debug/csi-mock-driver \

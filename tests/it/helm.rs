@@ -22,7 +22,7 @@ const NAMESPACE: &str = "attacher";
 const RELEASE: &str = "csi-attacher-operator";
 const CRD: &str = "attacherconfigs.attacher.csi.dev";
 /// The sets of values whose pods do not meet the Pod Security standard "restricted", and why.
-const NOT_RESTRICTED: [(&str, &str); 10] = [
+const NOT_RESTRICTED: [(&str, &str); 12] = [
     ("all-layouts", "hostPath"),
     ("configs", "hostPath"),
     ("everything-on", "hostPath"),
@@ -32,6 +32,8 @@ const NOT_RESTRICTED: [(&str, &str); 10] = [
     ("nulls", "runAsNonRoot"),
     ("nulls-inside", "unrestricted capabilities"),
     ("placement", "hostNetwork"),
+    ("privileged", "privileged"),
+    ("system-administrator", "unrestricted capabilities"),
     ("unusual", "privileged"),
 ];
 

@@ -92,10 +92,11 @@ sockets. A hostPath is not named, as the pods need its node.
   namespace: {{ .Release.Namespace | toYaml }}
 {{- end }}
 
+{{/* A tag has no "+", which the version of a build may have: image/build writes "_" as well. */}}
 {{- define "csi-attacher-operator.image" -}}
 {{- with .Values.image }}
 {{- with .registry }}{{ . }}/{{ end }}{{ .repository }}
-{{- if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
+{{- if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default ($.Chart.AppVersion | replace "+" "_") }}{{ end }}
 {{- end }}
 {{- end }}
 
@@ -412,6 +413,19 @@ true
 {{- end }}
 {{- end }}
 
+{{/* The items of a list in the values, as `distinct` takes them: the name of each is what it has in the fields `by`. */}}
+{{- define "csi-attacher-operator.items" -}}
+{{- $items := list }}
+{{- range $index, $item := .list }}
+{{- $names := list }}
+{{- range $.by }}
+{{- $names = append $names (get $item .) }}
+{{- end }}
+{{- $items = append $items (dict "of" (printf "%s[%d]" $.of $index) "name" (join ", " $names)) }}
+{{- end }}
+{{- toYaml $items }}
+{{- end }}
+
 {{/* Refuses a list in which a name is there twice. Its items have a `name`, and `of` says where each is from. */}}
 {{- define "csi-attacher-operator.distinct" -}}
 {{- $names := dict }}
@@ -424,6 +438,18 @@ true
 {{- end }}
 {{- end }}
 
+{{/* Refuses entries of the pod with one key, which the API server or server-side apply refuses in the middle of an upgrade. */}}
+{{- define "csi-attacher-operator.checkPod" -}}
+{{- $secrets := include "csi-attacher-operator.items" (dict "of" "imagePullSecrets" "by" (list "name") "list" .Values.imagePullSecrets) | fromYamlArray }}
+{{- include "csi-attacher-operator.distinct" (list $secrets "%s and %s are both the Secret %s: remove one of them") }}
+{{- $hosts := include "csi-attacher-operator.items" (dict "of" "hostAliases" "by" (list "ip") "list" .Values.hostAliases) | fromYamlArray }}
+{{- include "csi-attacher-operator.distinct" (list $hosts "%s and %s both have the ip %s: put the hostnames of both into one of them") }}
+{{- $spread := dict "of" "topologySpreadConstraints" "by" (list "topologyKey" "whenUnsatisfiable") "list" .Values.topologySpreadConstraints }}
+{{- $spread = include "csi-attacher-operator.items" $spread | fromYamlArray }}
+{{- include "csi-attacher-operator.distinct" (list $spread "%s and %s are both for %s: remove one of them") }}
+{{- include "csi-attacher-operator.checkVolumes" . }}
+{{- end }}
+
 {{/* Refuses two volumes of one name, which the API server refuses. */}}
 {{- define "csi-attacher-operator.checkVolumes" -}}
 {{- $volumes := list }}
@@ -433,16 +459,15 @@ true
 {{- if .Values.otel.certificates.secretName }}
 {{- $volumes = append $volumes (dict "of" "otel.certificates" "name" "otel-certificates") }}
 {{- end }}
+{{- $lists := dict "volumes" .Values.volumes }}
 {{- range $name, $driver := .Values.drivers }}
 {{- if not $driver.network }}
 {{- $volumes = append $volumes (dict "of" (printf "drivers.%s" $name) "name" (printf "socket-%s" $name)) }}
 {{- end }}
-{{- range $index, $volume := $driver.volumes }}
-{{- $volumes = append $volumes (dict "of" (printf "drivers.%s.volumes[%d]" $name $index) "name" $volume.name) }}
+{{- $_ := set $lists (printf "drivers.%s.volumes" $name) $driver.volumes }}
 {{- end }}
-{{- end }}
-{{- range $index, $volume := .Values.volumes }}
-{{- $volumes = append $volumes (dict "of" (printf "volumes[%d]" $index) "name" $volume.name) }}
+{{- range $of, $list := $lists }}
+{{- $volumes = concat $volumes (include "csi-attacher-operator.items" (dict "of" $of "by" (list "name") "list" $list) | fromYamlArray) }}
 {{- end }}
 {{- include "csi-attacher-operator.distinct" (list $volumes "%s and %s are both a volume of the name %s, and the volumes of all drivers are in one pod: give one of them another name, or list it once") }}
 {{- end }}
@@ -465,29 +490,31 @@ still works for its own, and renew them.
 {{- end }}
 {{- end }}
 
-{{/* Refuses two variables of one name in the operator's container: server-side apply refuses them. */}}
-{{- define "csi-attacher-operator.checkEnv" -}}
+{{/* The variables of the operator's container, as `distinct` takes them. */}}
+{{- define "csi-attacher-operator.variables" -}}
 {{- $variables := list (dict "of" "logLevel" "name" "LOG_LEVEL") (dict "of" "logFormat" "name" "LOG_FORMAT") }}
 {{- range list "POD_NAME" "POD_NAMESPACE" "POD_UID" "NODE_NAME" }}
 {{- $variables = append $variables (dict "of" "the chart" "name" .) }}
 {{- end }}
 {{- $variables = concat $variables (include "csi-attacher-operator.otel" . | fromYamlArray) }}
-{{- range $index, $variable := .Values.extraEnv }}
-{{- $variables = append $variables (dict "of" (printf "extraEnv[%d]" $index) "name" $variable.name) }}
-{{- end }}
-{{- include "csi-attacher-operator.distinct" (list $variables "%s and %s both set the variable %s: remove one of them") }}
+{{- $extra := dict "of" "extraEnv" "by" (list "name") "list" .Values.extraEnv }}
+{{- concat $variables (include "csi-attacher-operator.items" $extra | fromYamlArray) | toYaml }}
 {{- end }}
 
 {{/*
-Refuses a pod that the API server refuses, or in which a container answers for another: two containers with one name or one port, or a
-port with the name of the operator's.
-Values files are merged by Helm: of a list, such as extraContainers, only that of the last file is left.
+The containers of the pod as YAML: a list with `name`, `of`, which says where each is from, and what checkContainers compares. Of the
+mounts and variables, those of the chart come before those of the values.
 */}}
-{{- define "csi-attacher-operator.checkContainers" -}}
-{{- $ports := list (dict "containerPort" (include "csi-attacher-operator.port" .)) }}
-{{- $containers := list (dict "of" "the operator" "name" "operator" "ports" $ports "security" .Values.containerSecurityContext) }}
+{{- define "csi-attacher-operator.containers" -}}
+{{- $token := dict "of" "the token of the ServiceAccount" "name" (include "csi-attacher-operator.tokenMount" . | fromYamlArray | first).mountPath }}
+{{- $mounts := .Values.serviceAccount.automountServiceAccountToken | ternary list (list $token) }}
 {{- $probes := include "csi-attacher-operator.probePorts" . | fromYaml }}
+{{- $others := list }}
 {{- range $name, $driver := .Values.drivers }}
+{{- $socket := dict "of" (printf "the socket of drivers.%s" $name) "name" (printf "/csi/%s" $name) }}
+{{- if not $driver.network }}
+{{- $mounts = append $mounts $socket }}
+{{- end }}
 {{- with $driver.container }}
 {{- $probed := list }}
 {{- $httpGet := dig "livenessProbe" "httpGet" dict . }}
@@ -502,44 +529,78 @@ Values files are merged by Helm: of a list, such as extraContainers, only that o
 {{- if and $driver.livenessProbe .livenessProbe }}
 {{- fail (printf "drivers.%s has livenessProbe and container.livenessProbe: set only one of them" $name) }}
 {{- end }}
-{{- $containers = append $containers (dict "of" (printf "drivers.%s.container" $name) "name" $name "ports" .ports "probed" $probed
+{{- $shared := and $driver.serviceAccountToken (not $.Values.serviceAccount.automountServiceAccountToken) }}
+{{- $others = append $others (dict "of" (printf "drivers.%s.container" $name) "name" $name "spec" . "probed" $probed
+  "mounts" (empty $shared | ternary (list $socket) (list $socket $token))
   "security" (include "csi-attacher-operator.containerSecurity" (list $ .) | fromYaml)) }}
 {{- end }}
 {{- with $driver.livenessProbe }}
-{{- $ports := list (dict "containerPort" (get $probes $name)) }}
-{{- $containers = append $containers (dict "of" (printf "drivers.%s.livenessProbe" $name) "name" (printf "probe-%s" $name) "ports" $ports
+{{- $others = append $others (dict "of" (printf "drivers.%s.livenessProbe" $name) "name" (printf "probe-%s" $name) "port" (get $probes $name)
   "security" (include "csi-attacher-operator.containerSecurity" (list $ .) | fromYaml)) }}
 {{- end }}
 {{- end }}
 {{- range $index, $container := .Values.extraContainers }}
-{{- $containers = append $containers (dict "of" (printf "extraContainers[%d]" $index) "name" $container.name "ports" $container.ports
+{{- $others = append $others (dict "of" (printf "extraContainers[%d]" $index) "name" $container.name "spec" $container
   "security" $container.securityContext) }}
 {{- end }}
+{{- if .Values.otel.certificates.secretName }}
+{{- $mounts = append $mounts (dict "of" "otel.certificates" "name" "/etc/otel") }}
+{{- end }}
+{{- $own := dict "of" "volumeMounts" "by" (list "mountPath") "list" .Values.volumeMounts }}
+{{- $operator := dict "of" "the operator" "name" "operator" "port" (include "csi-attacher-operator.port" . | int)
+  "variables" (include "csi-attacher-operator.variables" . | fromYamlArray)
+  "mounts" (concat $mounts (include "csi-attacher-operator.items" $own | fromYamlArray))
+  "security" (include "csi-attacher-operator.containerSecurity" (list . dict) | fromYaml) }}
+{{- prepend $others $operator | toYaml }}
+{{- end }}
+
+{{/*
+Refuses a pod that the API server or server-side apply refuses, or in which a container answers for another: two containers with one name
+or one port, a port with the name of the operator's, and in one container two variables of one name or two mounts at one path.
+Values files are merged by Helm: of a list, such as extraContainers, only that of the last file is left.
+*/}}
+{{- define "csi-attacher-operator.checkContainers" -}}
+{{- $containers := include "csi-attacher-operator.containers" . | fromYamlArray }}
 {{- include "csi-attacher-operator.distinct" (list $containers "%s and %s are both a container of the name %s: give one of them another name") }}
-{{- $ports := dict }}
-{{- $probed := dict }}
-{{- $cure := "give one of them another port; for the liveness probe of a driver use drivers.NAME.livenessProbe, which has a port for each driver" }}
+{{- $ports := list }}
+{{- $probed := list }}
 {{- range $containers }}
 {{- $of := .of }}
-{{- range .ports }}
-{{- $port := printf "%d/%s" (int .containerPort) (.protocol | default "TCP") }}
-{{- if ne (get $ports $port | default $of) $of }}
-{{- fail (printf "%s and %s both have port %s, and the containers of a pod share one network: %s" (get $ports $port) $of $port $cure) }}
+{{- $spec := .spec | default dict }}
+{{- with .port }}
+{{- $ports = append $ports (dict "of" $of "name" (printf "%d/TCP" (int .))) }}
 {{- end }}
-{{- $_ := set $ports $port $of }}
-{{- if eq (.name | default "") "http" }}
+{{- range $index, $port := $spec.ports }}
+{{- $at := printf "%s.ports[%d]" $of $index }}
+{{- $ports = append $ports (dict "of" $at "name" (printf "%d/%s" (int $port.containerPort) ($port.protocol | default "TCP"))) }}
+{{- if eq ($port.name | default "") "http" }}
 {{- fail (printf "%s has a port of the name http, which is the operator's: a PodMonitor and the NetworkPolicy would mean both. Give the port another name" $of) }}
 {{- end }}
 {{- end }}
 {{- range .probed }}
-{{- $port := . | toString }}
-{{- if hasKey $probed $port }}
-{{- fail (printf "%s and %s both have their livenessProbe at port %s, where one program answers for both: %s" (get $probed $port) $of $port $cure) }}
+{{- $probed = append $probed (dict "of" $of "name" (toString .)) }}
 {{- end }}
-{{- $_ := set $probed $port $of }}
+{{- $env := dict "of" (printf "%s.env" $of) "by" (list "name") "list" $spec.env }}
+{{- $variables := concat (.variables | default list) (include "csi-attacher-operator.items" $env | fromYamlArray) }}
+{{- include "csi-attacher-operator.distinct" (list $variables "%s and %s both set the variable %s: remove one of them") }}
+{{- $own := dict "of" (printf "%s.volumeMounts" $of) "by" (list "mountPath") "list" $spec.volumeMounts }}
+{{- $mounts := concat (.mounts | default list) (include "csi-attacher-operator.items" $own | fromYamlArray) }}
+{{- include "csi-attacher-operator.distinct" (list $mounts "%s and %s are both mounted at %s: remove one of them, or give it another mountPath") }}
+{{- include "csi-attacher-operator.checkSecurity" (list $ .) }}
 {{- end }}
+{{- $cure := "give one of them another port; for the liveness probe of a driver use drivers.NAME.livenessProbe, which has a port for each driver" }}
+{{- include "csi-attacher-operator.distinct" (list $ports (printf "%%s and %%s both have port %%s, and the containers of a pod share one network: %s" $cure)) }}
+{{- include "csi-attacher-operator.distinct" (list $probed (printf "%%s and %%s both have their livenessProbe at port %%s, where one program answers for both: %s" $cure)) }}
+{{- end }}
+
+{{/* Refuses what a container would never start with, or the API server refuses. */}}
+{{- define "csi-attacher-operator.checkSecurity" -}}
+{{- $values := (first .).Values }}
+{{- $container := last . }}
+{{- $security := $container.security | default dict }}
+{{- $isOperator := eq $container.of "the operator" }}
 {{- $user := dict }}
-{{- range list ($.Values.podSecurityContext | default dict) (.security | default dict) }}
+{{- range list ($values.podSecurityContext | default dict) $security }}
 {{- /* Not merged, which would take 0 and false for nothing. */}}
 {{- range $key, $value := pick . "runAsUser" "runAsNonRoot" }}
 {{- if not (kindIs "invalid" $value) }}
@@ -548,27 +609,43 @@ Values files are merged by Helm: of a list, such as extraContainers, only that o
 {{- end }}
 {{- end }}
 {{- if and (eq (get $user "runAsUser" | toString) "0") (get $user "runAsNonRoot") }}
-{{- $where := eq $of "the operator" | ternary "podSecurityContext" (printf "%s.securityContext" $of) }}
-{{- fail (printf "%s has runAsUser 0 with runAsNonRoot true, and would never start: set %s.runAsNonRoot: false, or another runAsUser" $of $where) }}
+{{- $where := printf "%s.securityContext" $container.of }}
+{{- if $isOperator }}
+{{- $where = hasKey $security "runAsNonRoot" | ternary "containerSecurityContext" "podSecurityContext" }}
+{{- end }}
+{{- fail (printf "%s has runAsUser 0 with runAsNonRoot true, and would never start: set %s.runAsNonRoot: false, or another runAsUser" $container.of $where) }}
+{{- end }}
+{{- with include "csi-attacher-operator.escalates" $security }}
+{{- /* The API server knows the capability by the longer of its names alone. */}}
+{{- if and (eq (get $security "allowPrivilegeEscalation" | toString) "false") (ne . "SYS_ADMIN") }}
+{{- fail (printf "%s.securityContext has allowPrivilegeEscalation false with %s, which the API server refuses: remove allowPrivilegeEscalation" $container.of .) }}
 {{- end }}
 {{- end }}
 {{- end }}
 
-{{/* The security context of a driver's container: its own fields, which may be false, and those of containerSecurityContext that it does
-not set. Kubernetes refuses a container that must not escalate and is privileged or has CAP_SYS_ADMIN. */}}
+{{/* What does not go with `allowPrivilegeEscalation: false` in a security context, or nothing. */}}
+{{- define "csi-attacher-operator.escalates" -}}
+{{- $added := (.capabilities | default dict).add | default list }}
+{{- if .privileged }}privileged true{{ else if has "CAP_SYS_ADMIN" $added }}CAP_SYS_ADMIN{{ else if has "SYS_ADMIN" $added }}SYS_ADMIN{{ end }}
+{{- end }}
+
+{{/*
+The security context of a container: its own fields, which may be false, and those of containerSecurityContext that it does not set. The
+operator's container has none of its own. Where all of them together are privileged or have SYS_ADMIN, containerSecurityContext does not
+forbid to escalate: Kubernetes refuses both, and Helm has merged the default of the chart with what somebody wrote.
+*/}}
 {{- define "csi-attacher-operator.containerSecurity" -}}
 {{- $own := (last .).securityContext | default dict }}
-{{- $default := (first .).Values.containerSecurityContext | default dict }}
-{{- $added := ($own.capabilities | default dict).add | default list }}
-{{- if $own.privileged }}
-{{- $default = omit $default "allowPrivilegeEscalation" "capabilities" }}
-{{- else if or (has "SYS_ADMIN" $added) (has "CAP_SYS_ADMIN" $added) }}
-{{- $default = omit $default "allowPrivilegeEscalation" }}
-{{- end }}
-{{- $all := deepCopy $own }}
-{{- range $key, $value := $default }}
-{{- if not (hasKey $own $key) }}
+{{- $all := deepCopy ((first .).Values.containerSecurityContext | default dict) }}
+{{- range $key, $value := $own }}
 {{- $_ := set $all $key $value }}
+{{- end }}
+{{- if include "csi-attacher-operator.escalates" $all }}
+{{- /* Who is privileged has all capabilities. */}}
+{{- range empty $all.privileged | ternary (list "allowPrivilegeEscalation") (list "allowPrivilegeEscalation" "capabilities") }}
+{{- if not (hasKey $own .) }}
+{{- $_ := unset $all . }}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- toYaml $all }}

@@ -15,6 +15,8 @@ const FLAGS_OF_OTHERS: &[&str] = &[
     "--reuse-values",
     "--skip-crds",
     "--force-conflicts",
+    "--wait",
+    "--rollback-on-failure",
     "--values",
     // docker
     "--label",

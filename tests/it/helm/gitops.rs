@@ -201,6 +201,8 @@ async fn flux_installs_and_upgrades_the_crd() -> Result<()> {
     for action in ["install", "upgrade"] {
         assert_eq!(spec[action]["crds"], "CreateReplace", "{action}");
     }
+    // One driver that does not answer would roll back the operator of all.
+    assert_eq!(spec["waitStrategy"]["name"], "legacy");
     let folder = spec["chart"]["spec"]["chart"].as_str().unwrap();
     let namespace = spec["targetNamespace"].as_str().unwrap();
     assert_sockets_are_mounted(&rendered(&helm, folder, namespace, &spec["values"], &[]).await?);

@@ -241,6 +241,21 @@ fn samples_are_valid() {
     }
 }
 
+/// It says so in its first line. `enabled` is ignored, and `tls` is in a sample of its own.
+#[test]
+fn the_full_sample_has_every_setting() {
+    let sample = include_str!("../../../../../config/samples/attacherconfig-full.yaml");
+    let sample: Value = serde_yaml::from_str(sample).expect("readable");
+    walk("/spec", &spec_schema(), &mut |path, _| {
+        let is_elsewhere = path.starts_with("/spec.tls") || path == "/spec.leaderElection.enabled";
+        let place = path.replace('.', "/");
+        let of_item = |list: &str| place.replacen(list, &format!("{list}/0"), 1);
+        let places = [place.clone(), of_item("/publishSecrets"), of_item("/secrets")];
+        let has = places.iter().any(|place| sample.pointer(place).is_some());
+        assert!(has || is_elsewhere, "{path} is not in the sample");
+    });
+}
+
 /// Fails on a field that the schema does not have.
 fn walk_unknown(path: &str, schema: &Value, value: &mut Value) {
     for (name, field) in value.as_object_mut().into_iter().flatten() {
