@@ -4,7 +4,7 @@ use serde_json::Value;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::timeout_at;
+use tokio::time::{sleep, timeout_at};
 
 use super::report;
 use crate::api::validated::Tracing;
@@ -24,6 +24,9 @@ use csi_attacher_model::attempt::CallEnd;
 
 /// How long the first attempt for a claim takes before it is told that it is under way.
 const ANNOUNCED_AFTER: Duration = Duration::from_secs(1);
+/// After what time a marker that could not be written is tried again while its call is under way: an API server that restarts is mostly back
+/// within seconds.
+const MARKED_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 pub(crate) type Shell<'w> = crate::shell::Shell<'w, ClaimKey>;
 
@@ -278,17 +281,22 @@ impl Shell<'_> {
             .remember(&self.run.key, |memory| memory.changed.clone());
         let changed = changed.unwrap_or_default();
         let mut call = pin!(call);
+        let mut lacks_marker = false;
         loop {
             tokio::select! {
                 biased;
                 ended = &mut call => return ended,
                 () = changed.notified() => {}
+                () = sleep(MARKED_AGAIN_AFTER), if lacks_marker => {}
             }
             let mut mark = pin!(self.mark_last(attempt));
             let ended = tokio::select! {
                 biased;
                 ended = &mut call => Some(ended),
-                () = &mut mark => None,
+                lacks = &mut mark => {
+                    lacks_marker = lacks;
+                    None
+                }
             };
             if let Some(ended) = ended {
                 // Cut off, the write might arrive when nobody takes the marker off again.
@@ -303,15 +311,18 @@ impl Shell<'_> {
         }
     }
 
-    /// A marker that could not be written is tried again at the end of the attempt, if there is time for that.
-    async fn mark_last(&self, attempt: &ClaimAttempt) {
+    /// Answers whether the claim lacks a marker that is to be tried again during the call. One that the API server means to refuse is only tried
+    /// again at the end of the attempt, if there is time for that.
+    async fn mark_last(&self, attempt: &ClaimAttempt) -> bool {
         let Some(write) = attempt.last_marker(&self.look) else {
-            return;
+            return false;
         };
-        if let Err(error) = self.patch(&write).await {
-            let driver = &*self.look.work.facts.name;
-            traced!(debug, self.span, driver, PersistentVolumeClaim = &*self.look.key.name, %error, "a PersistentVolumeClaim could not be marked");
-        }
+        let Err(error) = self.patch(&write).await else {
+            return false;
+        };
+        let driver = &*self.look.work.facts.name;
+        traced!(debug, self.span, driver, PersistentVolumeClaim = &*self.look.key.name, %error, "a PersistentVolumeClaim could not be marked");
+        !error.is_denied()
     }
 
     /// One that could not be answered is answered after the call.

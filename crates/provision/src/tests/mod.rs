@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -70,6 +70,8 @@ struct Api {
     fails_to_save: AtomicBool,
     /// A webhook gives them to another driver.
     gives_away: AtomicBool,
+    /// The status that patches fail with; none for 0.
+    fails_to_patch: AtomicU16,
 }
 
 impl Api {
@@ -102,7 +104,12 @@ impl Api {
         tokio::time::sleep(REQUEST).await;
         let body = request.into_body().collect().await.unwrap().to_bytes();
         let known = self.objects.lock().get(&path).cloned();
+        let patch_failure = self.fails_to_patch.load(Ordering::Relaxed);
         match (method, known) {
+            (Method::PATCH, _) if patch_failure != 0 => (
+                patch_failure,
+                json!({"kind": "Status", "code": patch_failure, "status": "Failure"}),
+            ),
             _ if path.contains("/secrets/") && self.forbids_secrets.load(Ordering::Relaxed) => (
                 403,
                 json!({"kind": "Status", "code": 403, "status": "Failure", "reason": "Forbidden"}),
