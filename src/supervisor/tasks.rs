@@ -1,6 +1,5 @@
 //! The tasks of one role, by the name of their AttacherConfig: what starts, changes and ends them.
 
-use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +14,8 @@ use super::plan::requires_restart;
 use super::status_author::DriverLeader;
 use crate::api::DriverConfig;
 use crate::api::condition::ConditionReason;
-use crate::lease::{CandidateStatus, LeaderElectionConfig};
+use crate::lease::LeaderElectionConfig;
+use crate::runtime::leadership::LeaseStatus;
 use crate::runtime::reservation::Reservations;
 use crate::runtime::{DriverPhase, DriverState, DriverStateSender, DriverTask, Role};
 
@@ -66,7 +66,7 @@ pub(super) struct RunningTask<X> {
     pub known_as: Arc<watch::Sender<Option<Name>>>,
     /// The namespace of its Lease; none without an election.
     pub lease_namespace: Option<String>,
-    lease_status: Arc<Mutex<Option<watch::Receiver<CandidateStatus>>>>,
+    lease_status: LeaseStatus,
     pub own: X,
     stop: CancellationToken,
     removed: Arc<AtomicBool>,
@@ -197,7 +197,7 @@ impl<K: TaskKind> Tasks<K> {
         status_seen.mark_changed();
         let (stop, removed) = (CancellationToken::new(), Arc::new(AtomicBool::new(false)));
         let lease_namespace = new.election.as_ref().map(|election| election.namespace.clone());
-        let lease_status = Arc::default();
+        let lease_status = LeaseStatus::default();
         let task = DriverTask {
             role: new.role,
             name: Name::from(name),

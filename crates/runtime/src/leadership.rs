@@ -8,12 +8,14 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures::FutureExt as _;
+use parking_lot::Mutex;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::{Engine, Work};
 use crate::fence::OpenCalls;
-use crate::lease::{LeaderElectionHandle, Term};
+use crate::lease::{CandidateStatus, LeaderElectionHandle, Term};
 use crate::pending::or_never;
 use crate::reservation::{Reservation, ReservationState};
 
@@ -23,6 +25,9 @@ const AWAY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long cancelled runs may take to be gone; they are as soon as their tasks are scheduled.
 const GONE_WITHIN: Duration = Duration::from_secs(1);
+
+/// Where the candidate for a driver's Lease can be followed while there is one. Clones share it.
+pub type LeaseStatus = Arc<Mutex<Option<watch::Receiver<CandidateStatus>>>>;
 
 /// What is held for a driver from one connection to the next.
 pub struct Leadership<W: Work> {
@@ -35,6 +40,7 @@ pub struct Leadership<W: Work> {
     pub reservation: Option<Reservation>,
     /// The term of the Lease in which the driver is worked for; none before it is held, and without an election.
     pub term: Option<Term>,
+    lease_status: LeaseStatus,
     absence: Option<Absence>,
 }
 
@@ -59,19 +65,31 @@ impl Absence {
     }
 }
 
-impl<W: Work> Default for Leadership<W> {
-    fn default() -> Self {
+impl<W: Work> Leadership<W> {
+    /// With nothing yet; its candidate is to be followed there.
+    pub fn new(lease_status: LeaseStatus) -> Self {
         Self {
             engine: None,
             candidate: None,
             reservation: None,
             term: None,
+            lease_status,
             absence: None,
         }
     }
-}
 
-impl<W: Work> Leadership<W> {
+    /// Has this candidate from now on.
+    pub fn set_candidate(&mut self, candidate: LeaderElectionHandle) {
+        *self.lease_status.lock() = Some(candidate.subscribe());
+        self.candidate = Some(candidate);
+    }
+
+    /// The candidate is gone without an orderly end, and with it what it showed last, which may be that it leads.
+    pub fn drop_candidate(&mut self) {
+        self.candidate = None;
+        *self.lease_status.lock() = None;
+    }
+
     /// The connection is lost. What runs is let go on; a candidate that does not lead must not begin to.
     pub async fn connection_lost(&mut self) {
         self.absence = Some(Absence {
@@ -175,19 +193,19 @@ impl<W: Work> Leadership<W> {
 
     /// Releases the Lease and goes on watching who holds it. The reservation stays, and another one may be granted meanwhile.
     pub async fn release_lease(&mut self) {
-        if let Some(candidate) = self.candidate.take()
-            && candidate.release().await
+        if let Some(candidate) = &self.candidate
+            && !candidate.release().await
         {
             // One that could not release the Lease in time ends here: it must not release it later, when another candidate
             // of this process may hold it.
-            self.candidate = Some(candidate);
+            self.drop_candidate();
         }
         if let Some(reservation) = &self.reservation {
             reservation.deactivate();
         }
     }
 
-    /// Releases the Lease, watches it no more, and gives up the claim.
+    /// Releases the Lease, watches it no more, and gives up the claim. What the candidate showed last stays: who led writes the last status.
     pub async fn release_all(&mut self) {
         if let Some(candidate) = self.candidate.take() {
             candidate.release_and_stop().await;

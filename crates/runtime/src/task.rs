@@ -2,7 +2,6 @@
 //! connection is lost, start over.
 
 use futures::future::join_all;
-use parking_lot::Mutex;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +21,7 @@ use crate::csi::CsiClient;
 use crate::decide::DriverFacts;
 use crate::engine::{Engine, Work as _};
 use crate::fence::FencedClient;
-use crate::leadership::Leadership;
+use crate::leadership::{Leadership, LeaseStatus};
 use crate::lease::{CandidateStatus, LeaderElectionConfig, LeaderElectionHandle, NewLease};
 use crate::pending::or_never;
 use crate::reflect::Lists;
@@ -50,7 +49,7 @@ pub struct DriverTask<R> {
     /// The name of the driver before it has answered, when it is known from somewhere.
     pub known_as: Arc<watch::Sender<Option<Arc<str>>>>,
     /// Where the candidate for the Lease can be followed while there is one.
-    pub lease_status: Arc<Mutex<Option<watch::Receiver<CandidateStatus>>>>,
+    pub lease_status: LeaseStatus,
     /// Tells the task to finish.
     pub stop: CancellationToken,
     /// Cancels the calls that still run when there is no more time for them to finish.
@@ -86,7 +85,7 @@ impl<R: Role> DriverTask<R> {
 
     /// As [`DriverTask::run`], with a driver that is reached this way.
     pub async fn run_over(mut self, access: impl Connector) {
-        let mut held = Leadership::<R::Work>::default();
+        let mut held = Leadership::<R::Work>::new(self.lease_status.clone());
         loop {
             if self.stop.is_cancelled() {
                 break;
@@ -553,8 +552,7 @@ impl<R: Role> DriverTask<R> {
         if held.candidate.is_none() {
             let candidate =
                 LeaderElectionHandle::observe(election, self.role.lease(driver), self.role.metrics().clone());
-            *self.lease_status.lock() = Some(candidate.subscribe());
-            held.candidate = Some(candidate);
+            held.set_candidate(candidate);
         }
     }
 
@@ -631,7 +629,7 @@ impl<R: Role> DriverTask<R> {
             let Some(candidate) = &held.candidate else { return false };
             if candidate.has_ended() {
                 // As by a panic. There is another one with the next look at the connection.
-                held.candidate = None;
+                held.drop_candidate();
                 self.wait(tokio::time::sleep(RETRY)).await;
                 return false;
             }

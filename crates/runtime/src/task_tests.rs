@@ -21,8 +21,10 @@ use crate::connect::{ConnectFailure, ConnectedDriver, Connector};
 use crate::csi::{CapabilityReport, CsiClient, DriverConnection, PluginInfo};
 use crate::decide::DriverFacts;
 use crate::fence_tests::{begin_call, client_taking};
-use crate::leadership::Leadership;
-use crate::lease::{LeaderElectionConfig, LeaderElectionHandle, LeaderElections, LeaseTimings, MomentSource};
+use crate::leadership::{Leadership, LeaseStatus};
+use crate::lease::{
+    LeaderElectionConfig, LeaderElectionHandle, LeaderElections, LeaderState, LeaseTimings, MomentSource,
+};
 use crate::queue::{Backoff, QueueLimits, Run, RunResult};
 use crate::queue_metrics::LaneNames;
 use crate::reflect::Lists;
@@ -441,7 +443,7 @@ fn at_work(takes: Duration) -> Leadership<NoWork> {
         status: DriverStateSender::new(watch::Sender::default()),
     });
     let election = election(|_| {});
-    let mut held = Leadership::default();
+    let mut held = Leadership::new(LeaseStatus::default());
     held.engine = started.ok();
     held.candidate = Some(LeaderElectionHandle::observe(election, "lease".to_owned(), metrics));
     held
@@ -560,9 +562,28 @@ async fn a_candidate_that_has_ended_is_given_up() {
     let Ok(reached) = driver.connect().await else {
         panic!("it answers")
     };
-    let mut held = Leadership::default();
-    held.candidate = Some(LeaderElectionHandle::observe(election, "lease".to_owned(), metrics));
+    let mut held = Leadership::new(task.lease_status.clone());
+    held.set_candidate(LeaderElectionHandle::observe(election, "lease".to_owned(), metrics));
     let leads = timeout(LIMIT, task.acquire_lease(&reached, &mut held)).await;
     assert_eq!(leads, Ok(false));
     assert!(held.candidate.is_none(), "there is to be another one");
+    assert!(task.lease_status.lock().is_none());
+}
+
+/// Another replica has the Lease when it has run out, and writes the status.
+#[tokio::test(start_paused = true)]
+async fn a_candidate_that_could_not_release_the_lease_is_not_shown_to_lead() {
+    let server = ApiServer::default();
+    server.release_in("default");
+    let election = election(|elections| elections.client = server.client());
+    let (status, metrics) = (LeaseStatus::default(), Metrics::default());
+    let mut held = Leadership::<NoWork>::new(status.clone());
+    held.set_candidate(LeaderElectionHandle::start(election, "lease".to_owned(), metrics));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let shown = || status.lock().as_ref().map(|status| status.borrow().state.clone());
+    assert!(matches!(shown(), Some(LeaderState::Leading(_))), "{:?}", shown());
+    server.0.lock().down = true;
+    held.release_lease().await;
+    assert!(held.candidate.is_none());
+    assert_eq!(shown(), None);
 }

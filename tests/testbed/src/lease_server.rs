@@ -24,6 +24,8 @@ pub struct ApiServer(pub Arc<Mutex<State>>);
 pub enum Trouble {
     /// Its Leases may not be read or written.
     Forbidden,
+    /// The API server, or what is before it, takes no request now.
+    Unavailable,
     /// A proxy that has lost its way answers 404 to what is asked about Leases.
     Proxy,
     /// Nothing may be written.
@@ -142,6 +144,7 @@ impl State {
         let (is_write, is_new) = (*method != Method::GET, *method == Method::POST);
         match self.troubles.get(namespace) {
             Some(Trouble::Forbidden) => return refused(StatusCode::FORBIDDEN, WITHOUT_RULE),
+            Some(Trouble::Unavailable) => return refused(StatusCode::SERVICE_UNAVAILABLE, "refused"),
             Some(Trouble::Proxy) => return respond(StatusCode::NOT_FOUND, b"404 page not found".to_vec()),
             Some(Trouble::ReadOnly) if is_write => return refused(StatusCode::FORBIDDEN, WITHOUT_RULE),
             Some(Trouble::Denied(code, message)) if is_write => return refused(*code, message),

@@ -112,8 +112,8 @@ impl Stage {
             panic!("not reached")
         };
         let candidate = LeaderElectionHandle::observe(election, lease_name(NAME), metrics);
-        let mut held = Leadership::default();
-        held.candidate = Some(candidate);
+        let mut held = Leadership::new(task.lease_status.clone());
+        held.set_candidate(candidate);
         let (lists, answered) = watch::channel(Lists::Nothing);
         let watches = AbortOnDropHandle::new(tokio::spawn(watches(context.store.clone(), answered)));
         Self {

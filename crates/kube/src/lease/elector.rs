@@ -20,7 +20,7 @@ use super::shares::LeaseShareGuard;
 use super::state::{CandidateStatus, ElectorCommand, LeaderState, LeaseHolder, Membership, NewLease, change};
 use super::{Moment, Term};
 use crate::api::names::{LEASE_DROP_IN_ANNOTATION, LEASE_HOLDER_ANNOTATION, NEW_LEASE_HOLDER};
-use crate::apiserver::{ApiError, Requests};
+use crate::apiserver::{ApiError, ApiErrorKind, Requests};
 use crate::clock;
 use crate::error_chain::chain;
 use crate::kinds::LeaseWire;
@@ -29,8 +29,8 @@ use crate::told_errors::ToldErrors;
 
 /// Candidates that wait for the same moment come this much apart, in parts of the retry period.
 const SPREAD: f64 = 0.2;
-/// Longest pause after a renewal that failed: there is not much time left.
-const MAX_RENEWAL_PAUSE: Duration = Duration::from_secs(1);
+/// Longest pause after a renewal or a release that failed: there is not much time left.
+const MAX_URGENT_PAUSE: Duration = Duration::from_secs(1);
 
 /// How often the log says of a namespace that it does not exist.
 const WARNING_INTERVAL: Duration = Duration::from_mins(10);
@@ -300,6 +300,13 @@ impl LeaderElector {
         period.mul_f64(SPREAD * fastrand::f64())
     }
 
+    /// The pause before something is tried again for which there is not much time left. What is done about other Leases of the process may have
+    /// failed at the same moment.
+    fn urgent_pause(&self) -> Duration {
+        let longest = self.config.timing.retry_period.min(MAX_URGENT_PAUSE);
+        longest.mul_f64(1.0 - SPREAD * fastrand::f64())
+    }
+
     /// What to do about the Lease by the rules of the election.
     fn next(&self) -> LeaseAction {
         self.election.next(Instant::now(), clock::now(), self.holds())
@@ -434,11 +441,7 @@ impl LeaderElector {
             pause = match renewal.ok().flatten() {
                 // It is not enough that the Lease is ours.
                 Some(begun) if term.extend(begun) => term.until_renewal(),
-                None if term.may_run() => {
-                    // Those of other Leases of the process may have failed at the same moment.
-                    let longest = self.config.timing.retry_period.min(MAX_RENEWAL_PAUSE);
-                    longest.mul_f64(1.0 - SPREAD * fastrand::f64())
-                }
+                None if term.may_run() => self.urgent_pause(),
                 _ => return,
             };
         }
@@ -485,32 +488,43 @@ impl LeaderElector {
         }
     }
 
-    /// Leaves the Lease to others, if it is ours. It is read again at once when somebody else has changed it meanwhile.
+    /// Leaves the Lease to others, if it is ours. What fails is tried again: once at once, as somebody else may have changed the Lease meanwhile
+    /// or the connection was an old one, and then after pauses, as long as the API server is out of order. That ends when the Lease has run
+    /// out; who has less time than that cuts it off.
     async fn release(&mut self) {
         let held = self.holds();
         if let Some(term) = self.term.take() {
             term.end();
         }
+        // It is not renewed any more.
+        let runs_out = Instant::now() + self.config.timing.lease_duration;
         // A write may have been cut off that did happen: then the Lease is read whatever is thought of it.
         let mut sure = !self.write_unconfirmed;
-        for _ in 0..3 {
-            if !std::mem::take(&mut sure)
-                && let Err(error) = self.read().await
-            {
-                self.warn(&error, "cannot release the Lease");
-                continue;
-            }
-            let Some(record) = self.election.release_record(clock::now(), held) else {
+        let mut at_once = true;
+        while let Err(error) = self.try_release(std::mem::take(&mut sure), held).await {
+            let is_refused = error.is_denied() || matches!(error.kind, ApiErrorKind::Forbidden | ApiErrorKind::Refused);
+            if is_refused || Instant::now() >= runs_out {
+                self.warn(&error, "could not release the Lease; it will expire");
                 return;
-            };
-            match self.write(record).await {
-                Ok(_) => {
-                    let (lease, namespace) = (&self.name, &self.namespace);
-                    return info!(lease, namespace, "released the Lease");
-                }
-                Err(error) => self.warn(&error, "cannot release the Lease"),
+            }
+            self.warn(&error, "cannot release the Lease; retrying");
+            if !std::mem::take(&mut at_once) {
+                sleep(self.urgent_pause()).await;
             }
         }
+    }
+
+    /// Leaves the Lease to others, if it is ours; without a look at it first when that is `sure`.
+    async fn try_release(&mut self, sure: bool, held: bool) -> Result<(), ApiError> {
+        if !sure {
+            self.read().await?;
+        }
+        if let Some(record) = self.election.release_record(clock::now(), held) {
+            self.write(record).await?;
+            let (lease, namespace) = (&self.name, &self.namespace);
+            info!(lease, namespace, "released the Lease");
+        }
+        Ok(())
     }
 
     async fn read(&mut self) -> Result<(), ApiError> {

@@ -52,7 +52,8 @@ impl LeaderElectionHandle {
     }
 
     /// Competes no more: releases the Lease if it is held, so that another may take it at once, and goes on watching who
-    /// holds it. Returns when that is done, or false when it cannot be done in time; then the Lease runs out.
+    /// holds it. Returns when that is done or refused for good, or false when it cannot be done within the renew deadline; then the Lease
+    /// runs out.
     pub async fn release(&self) -> bool {
         change(&self.commands, |command| *command = ElectorCommand::Observe);
         let mut status = self.status.clone();

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use http::StatusCode;
 use k8s_openapi::api::coordination::v1::LeaseSpec;
 pub(super) use tokio::time::sleep as pass;
 use tokio::time::{Instant, timeout};
@@ -18,6 +19,9 @@ use csi_attacher_testbed::lease_server::{ApiServer, NAMESPACE, Trouble};
 use csi_attacher_testbed::{Logged, ShiftedClock};
 
 pub(super) const LEASE: &str = "external-attacher-leader-d";
+
+/// What the log says of a release that was given up.
+pub(super) const GIVEN_UP: &str = "could not release the Lease; it will expire";
 
 /// By default without a Lease.
 #[derive(Default)]
@@ -255,30 +259,82 @@ async fn one_that_stands_down_goes_on_watching_and_comes_back() {
     assert_eq!(world.transitions(), Some(3));
 }
 
-/// The driver goes away while the API server hangs, before it carries requests out or after that: the candidate is dropped, as it cannot
-/// release the Lease in time, and nobody thinks that it is held. The term is over before.
+/// The driver goes away while the API server hangs, before it carries requests out or after that, or while it takes none: the candidate is
+/// dropped, as it cannot release the Lease in time, and nobody thinks that it is held. The term is over before.
 #[tokio::test(start_paused = true)]
 async fn one_that_cannot_release_the_lease_says_so_and_does_not_try_for_ever() {
-    for (is_down, stops) in [(true, false), (true, true), (false, false), (false, true)] {
-        let row = format!("down: {is_down}, stops: {stops}");
+    let hangs = |server: &ApiServer| server.0.lock().down = true;
+    let hangs_late = |server: &ApiServer| server.0.lock().slow = seconds(3600);
+    let refuses = |server: &ApiServer| server.trouble(NAMESPACE, Trouble::Unavailable);
+    let faults: [fn(&ApiServer); 3] = [hangs, hangs_late, refuses];
+    for (number, begins) in faults.into_iter().enumerate() {
+        for stops in [false, true] {
+            let row = format!("{number}, stops: {stops}");
+            let logged = Logged::start();
+            let (world, candidate) = World::led().await;
+            begins(&world.server);
+            let (began, term) = (Instant::now(), candidate.term().unwrap());
+            let release = tokio::spawn(async move {
+                if stops {
+                    candidate.release_and_stop().await;
+                } else {
+                    assert!(!candidate.release().await);
+                }
+            });
+            pass(Duration::from_millis(1)).await;
+            assert!(!term.may_start() && !term.may_run(), "{row}");
+            release.await.expect(&row);
+            assert_eq!(began.elapsed().as_secs(), 10, "{row}");
+            assert_eq!(logged.count(Level::WARN, GIVEN_UP), 1, "{row}");
+            pass(seconds(60)).await;
+            assert_eq!(world.health.check(Instant::now()), Ok(()), "{row}");
+            assert_eq!(world.master_status(), "", "{row}");
+        }
+    }
+}
+
+/// As while it restarts. A standby would else wait until the Lease has run out.
+#[tokio::test(start_paused = true)]
+async fn a_release_is_tried_again_until_the_api_server_is_back() {
+    for stops in [false, true] {
         let (world, candidate) = World::led().await;
-        world.server.0.lock().down = is_down;
-        world.server.0.lock().slow = seconds(3600);
-        let (began, term) = (Instant::now(), candidate.term().unwrap());
-        let release = tokio::spawn(async move {
+        world.server.trouble(NAMESPACE, Trouble::Unavailable);
+        let server = world.server.clone();
+        tokio::spawn(async move {
+            pass(seconds(4)).await;
+            server.0.lock().troubles.clear();
+        });
+        let release = async {
             if stops {
                 candidate.release_and_stop().await;
             } else {
-                assert!(!candidate.release().await);
+                assert!(candidate.release().await);
             }
-        });
-        pass(Duration::from_millis(1)).await;
-        assert!(!term.may_start() && !term.may_run(), "{row}");
-        release.await.expect(&row);
-        assert!(began.elapsed() <= seconds(10), "{row}: {:?}", began.elapsed());
-        pass(seconds(60)).await;
-        assert_eq!(world.health.check(Instant::now()), Ok(()), "{row}");
-        assert_eq!(world.master_status(), "", "{row}");
+        };
+        // The longest pause is 1 s.
+        takes(4_000..=5_100, release).await;
+        assert_eq!(world.server.holder(), "", "stops: {stops}");
+    }
+}
+
+/// The end of the process waits for the release.
+#[tokio::test(start_paused = true)]
+async fn a_release_that_is_refused_for_good_or_of_no_use_takes_no_time() {
+    let forbids = |server: &ApiServer| server.trouble(NAMESPACE, Trouble::Forbidden);
+    let denies = |server: &ApiServer| server.trouble(NAMESPACE, Trouble::Denied(StatusCode::BAD_REQUEST, "no"));
+    let gives_away = |server: &ApiServer| {
+        server.change(|lease| lease.spec.get_or_insert_default().holder_identity = Some("b".to_owned()));
+    };
+    // And how often it is told that the Lease will expire.
+    let rows: [(fn(&ApiServer), usize); 4] = [(forbids, 1), (denies, 1), (gives_away, 0), (ApiServer::remove, 0)];
+    for (number, (begins, told)) in rows.into_iter().enumerate() {
+        let logged = Logged::start();
+        let (world, candidate) = World::led().await;
+        begins(&world.server);
+        let began = Instant::now();
+        assert!(candidate.release().await, "{number}");
+        assert_eq!(began.elapsed(), Duration::ZERO, "{number}");
+        assert_eq!(logged.count(Level::WARN, GIVEN_UP), told, "{number}");
     }
 }
 

@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use http::StatusCode;
 use tokio::time::Instant;
+use tracing::Level;
 
-use super::candidate::{LEASE, World, held_by, leads, not_leading, pass, state_of, takes};
+use super::candidate::{GIVEN_UP, LEASE, World, held_by, leads, not_leading, pass, state_of, takes};
 use super::seconds;
 use crate::api::names::NEW_LEASE_HOLDER;
 use crate::lease::{LeaderElectionHandle, LeaderState};
+use csi_attacher_testbed::Logged;
 use csi_attacher_testbed::lease_server::{NAMESPACE, Trouble};
 
 /// The namespace of the operator; that of the sidecar is [`NAMESPACE`].
@@ -187,6 +189,28 @@ async fn the_lease_of_a_sidecar_is_released_when_no_call_can_run_any_more() {
     assert_eq!(world.server.holder(), "");
     let error = replica.status().permission_error.unwrap();
     assert!(error.contains(&format!("Lease {OWN}/{LEASE}")), "{error}");
+}
+
+/// Nobody waits for it any longer by then, and it is to be competed for again.
+#[tokio::test(start_paused = true)]
+async fn the_lease_of_a_sidecar_is_tried_to_be_released_until_it_has_run_out() {
+    let logged = Logged::start();
+    let given_up = || logged.count(Level::WARN, GIVEN_UP);
+    let (world, replica) = led().await;
+    let term = replica.term().unwrap();
+    for namespace in BOTH {
+        world.server.trouble(namespace, Trouble::Unavailable);
+    }
+    term.over().await;
+    let gives_up = async {
+        while given_up() == 0 {
+            pass(Duration::from_millis(50)).await;
+        }
+    };
+    takes(15_000..=16_100, gives_up).await;
+    world.server.0.lock().troubles.clear();
+    leads(&replica).await;
+    assert_eq!(given_up(), 1);
 }
 
 const OF_WEBHOOK: &str = "admission webhook \"leases.example.com\" denied the request: no Leases here";
