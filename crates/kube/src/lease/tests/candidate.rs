@@ -325,9 +325,9 @@ async fn a_release_that_is_refused_for_good_or_of_no_use_takes_no_time() {
     let gives_away = |server: &ApiServer| {
         server.change(|lease| lease.spec.get_or_insert_default().holder_identity = Some("b".to_owned()));
     };
-    // And how often it is told that the Lease will expire.
-    let rows: [(fn(&ApiServer), usize); 4] = [(forbids, 1), (denies, 1), (gives_away, 0), (ApiServer::remove, 0)];
-    for (number, (begins, told)) in rows.into_iter().enumerate() {
+    let troubles: [fn(&ApiServer); 4] = [forbids, denies, gives_away, ApiServer::remove];
+    // How often it is told that the Lease will expire.
+    for (number, (begins, told)) in troubles.into_iter().zip([1, 1, 0, 0]).enumerate() {
         let logged = Logged::start();
         let (world, candidate) = World::led().await;
         begins(&world.server);

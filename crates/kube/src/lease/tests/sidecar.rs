@@ -202,12 +202,12 @@ async fn the_lease_of_a_sidecar_is_tried_to_be_released_until_it_has_run_out() {
         world.server.trouble(namespace, Trouble::Unavailable);
     }
     term.over().await;
-    let gives_up = async {
+    let told = async {
         while given_up() == 0 {
             pass(Duration::from_millis(50)).await;
         }
     };
-    takes(15_000..=16_100, gives_up).await;
+    takes(15_000..=16_100, told).await;
     world.server.0.lock().troubles.clear();
     leads(&replica).await;
     assert_eq!(given_up(), 1);
