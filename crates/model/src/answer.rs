@@ -71,26 +71,30 @@ impl ApiErrorKind {
 }
 
 impl ApiError {
-    /// Whether the same request may succeed a moment later.
+    /// Whether the same request may succeed a moment later. So it is after a 401: the next one takes a new connection, which may lead to
+    /// another API server, and reads token and certificate again.
     pub fn is_transient(&self) -> bool {
         use ApiErrorKind::{Malformed, Unavailable, Unknown};
-        matches!(self.kind, Unavailable | Unknown | Malformed)
+        matches!(self.kind, Unavailable | Unknown | Malformed) || self.is_unauthenticated()
     }
 
-    /// Whether the API server, or what is on the way to it, is out of order. It is not where a webhook refused the write, with whatever status,
-    /// or could not be asked: that is another server, and others are written.
+    /// Whether the API server, or what is on the way to it, is out of order, or does not know us. It is not where a webhook refused the write,
+    /// with whatever status, or could not be asked: that is another server, and others are written.
     pub fn is_out_of_order(&self) -> bool {
         self.is_transient() && !self.is_of_webhook() && !self.is_of_unreachable_webhook()
     }
 
-    /// Whether a write may have happened though it was answered by this. Webhooks come before the storage.
+    /// Whether a write may have happened though it was answered by this. Webhooks come before the storage, and who asks and how often is
+    /// looked at before all.
     pub fn may_have_happened(&self) -> bool {
-        (self.is_out_of_order() && self.status != Some(429)) || self.kind == ApiErrorKind::NotKept
+        let is_turned_away = self.status == Some(429) || self.is_unauthenticated();
+        (self.is_out_of_order() && !is_turned_away) || self.kind == ApiErrorKind::NotKept
     }
 
-    /// Whether the API server does not know who asks: no permission is missing for that.
+    /// Whether the API server does not know who asks: no permission is missing for that. Webhooks and policies may deny with 401 as well
+    /// (`reason: Unauthorized` of a ValidatingAdmissionPolicy).
     pub fn is_unauthenticated(&self) -> bool {
-        self.kind == ApiErrorKind::Forbidden && self.status == Some(401)
+        self.kind == ApiErrorKind::Forbidden && self.status == Some(401) && !self.is_of_admission()
     }
 
     /// Whether the API server knows who asks and refuses it.
@@ -134,6 +138,16 @@ impl ApiError {
     /// webhook is not asked about is written.
     fn is_of_unreachable_webhook(&self) -> bool {
         self.message.contains("failed calling webhook ")
+    }
+
+    /// The same of a write whose object is, by a read after it, still the copy that it was made from: it was not stale, and the API server
+    /// means its refusal. An admission policy without a reason of its own refuses so.
+    #[must_use]
+    pub fn meant(self) -> Self {
+        Self {
+            kind: ApiErrorKind::Refused,
+            ..self
+        }
     }
 
     /// The value of the span attribute `error.type`: the HTTP status, if there was one.
@@ -205,10 +219,19 @@ mod tests {
                  expression: false",
             ),
             (422, "policy 'p' with binding 'b' denied request: no such key: spec"),
+            (
+                401,
+                "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: sign in first",
+            ),
+            (401, "admission webhook \"a.test\" denied the request: no"),
             (403, "403 Forbidden"),
         ] {
             let error = ApiError::of_answer(status, message);
             assert!(!error.is_of_authorizer(), "{message}");
+            assert!(
+                !error.is_unauthenticated() && !error.is_transient(),
+                "{status} {message}"
+            );
             assert!(error.is_of_admission() && error.is_denied(), "{message}");
         }
     }
@@ -225,6 +248,7 @@ mod tests {
             (503, denied, false),
             (500, uncalled, false),
             (429, "too many requests", false),
+            (401, "Unauthorized", false),
             (500, "etcdserver: request timed out", true),
             (504, "Timeout: request did not complete within requested timeout", true),
         ] {

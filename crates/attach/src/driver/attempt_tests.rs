@@ -458,6 +458,19 @@ async fn a_result_outlives_an_api_server_that_is_out_of_order() {
     assert_eq!(stage.calls(PUBLISH), 1, "the call is not made again");
 }
 
+/// One of several API servers behind an address, or before the new token is read: the next request goes over another connection.
+#[tokio::test]
+async fn a_result_outlives_an_api_server_that_does_not_know_us() {
+    let stage = AttemptFixture::of(Api::default()).await;
+    stage.api.refuse("/va0/status", 2, 401, "Unauthorized");
+    stage.volume(&json!({"finalizers": [FINALIZER]}));
+    stage.nodes(1);
+    stage.attachment("va0", "n0", &json!({}));
+    stage.attached("va0").await;
+    assert!(stage.api.untrue.lock().iter().all(|untrue| untrue.times == 0));
+    assert_eq!(stage.calls(PUBLISH), 1, "the call is not made again");
+}
+
 /// A live volume that is released, because nothing says that it is migrated, may be attached again at that very moment.
 #[tokio::test]
 async fn a_volume_that_is_just_released_is_protected_again_before_the_call() {

@@ -313,7 +313,8 @@ impl Requests {
     }
 
     /// Deletes an object, on condition that it has this UID. None when it is gone by that; else the object as it is now, as something holds
-    /// it (Kubernetes, "Finalizers").
+    /// it (Kubernetes, "Finalizers"). What nobody holds is never in deletion: the answer is a `metav1.Status` then or, as for PersistentVolumes,
+    /// the object as it was.
     pub async fn delete<K: Kind>(
         &self,
         name: impl Into<ObjectName<'_>>,
@@ -325,7 +326,8 @@ impl Requests {
         let options = json!({ "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": { "uid": uid } });
         let request = write(Method::DELETE, managed(&about), JSON, &options)?;
         let answer: Value = self.send(request, &about, None, parent).await?;
-        if answer["kind"] == "Status" {
+        // Nor has a status any.
+        if answer["metadata"]["deletionTimestamp"].is_null() {
             return Ok(None);
         }
         let object = serde_json::from_value(answer);

@@ -502,7 +502,8 @@ impl LeaderElector {
         let mut sure = !self.write_unconfirmed;
         let mut at_once = true;
         while let Err(error) = self.try_release(std::mem::take(&mut sure), held).await {
-            let is_refused = error.is_denied() || matches!(error.kind, ApiErrorKind::Forbidden | ApiErrorKind::Refused);
+            let is_refused = error.is_denied()
+                || (matches!(error.kind, ApiErrorKind::Forbidden | ApiErrorKind::Refused) && !error.is_transient());
             if is_refused || Instant::now() >= runs_out {
                 self.warn(&error, "could not release the Lease; it will expire");
                 return;

@@ -159,14 +159,7 @@ impl Attempt {
             Event::Wrote(Err(error)) => self.prepared_refused(view, prepared, error),
             Event::Read(answer) => match &prepared.refused {
                 _ if has_changed(view, &prepared.copy, &prepared.write.target, &answer) => self.observe(view),
-                Some(error) => {
-                    // Nothing changed, so it was not a stale copy that the API server refused.
-                    let error = ApiError {
-                        kind: ApiErrorKind::Refused,
-                        ..error.clone()
-                    };
-                    self.prepared_failed(view, &prepared, &error)
-                }
+                Some(error) => self.prepared_failed(view, &prepared, &error.clone().meant()),
                 None => self.end(Verdict::Failed),
             },
             // The AttacherConfig is left since.

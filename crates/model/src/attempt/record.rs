@@ -195,19 +195,14 @@ impl Attempt {
                 if has_changed(view, &record.fresh, &write.target, &answer) {
                     return self.result_outdated(view, record, &error);
                 }
-                // Nothing changed, so it was not a stale copy that the API server refused.
-                let error = ApiError {
-                    kind: ApiErrorKind::Refused,
-                    ..error
-                };
-                self.result_refused(view, &record, &error)
+                self.result_refused(view, &record, &error.meant())
             }
             // The pause is over.
             _ => self.offer(view, record),
         }
     }
 
-    /// Offers a result again while the API server is out of order: after a call its answer must not get lost.
+    /// Offers a result again while the API server is out of order or does not know us: after a call its answer must not get lost.
     fn offer_refused(&mut self, view: &dyn View, mut record: Record, error: ApiError) -> Step {
         record.offer.sent += 1;
         let Some(write) = record.writes.front() else {

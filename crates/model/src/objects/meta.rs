@@ -38,6 +38,11 @@ impl ResourceVersion {
         let version = meta.resource_version.as_deref();
         Self(version.and_then(|text| text.parse().ok()).unwrap_or(0))
     }
+
+    /// Whether two copies of one object with these versions are the same. Of one that is no number nothing can be said.
+    pub fn is_same(self, other: Self) -> bool {
+        self == other && self != Self::default()
+    }
 }
 
 /// So many places of one finalizer are kept. The API server takes a name twice, and any number of operations up to 10,000 in a patch.

@@ -170,8 +170,9 @@ pub struct VolumeAttempt {
     /// The Secret that this is about.
     secret_of: Option<SecretReference>,
     needed: Option<SecretReference>,
-    /// Whether the PersistentVolume is read before the next decision: the last write was made from a stale copy.
-    reread: bool,
+    /// Why the last write was made that was refused as made from a stale copy, and the refusal: the PersistentVolume is read before the next
+    /// decision, which shows whether it was.
+    stale_write: Option<(VolumeReason, ApiError)>,
     steps: u32,
     stale: u32,
     notes: Vec<VolumeNote>,
@@ -243,11 +244,11 @@ impl VolumeAttempt {
             Seen::Unknown => return VolumeStep::End(Verdict::Rest(self.memory.rests.next_rest())),
             Seen::Gone => return VolumeStep::End(self.gone()),
         };
-        self.memory.last = Some(volume.clone());
-        if std::mem::take(&mut self.reread) {
+        if self.stale_write.is_some() {
             self.pending = Some(Pending::ReadVolume);
             return VolumeStep::ReadVolume;
         }
+        self.memory.last = Some(volume.clone());
         let decision = self.observe(view, &volume, super::volume::decide);
         self.step(view, decision, &volume)
     }
@@ -278,8 +279,7 @@ impl VolumeAttempt {
         let class = volume.storage_class.as_ref();
         let class = class.map_or(Seen::Gone, |name| view.class(name));
         let claim = volume.claim.as_deref();
-        let is_live =
-            self.live == Some(volume.resource_version) && volume.resource_version != ResourceVersion::default();
+        let is_live = self.live.is_some_and(|live| live.is_same(volume.resource_version));
         let sharer = match view.handle_owner(handle, &volume.name) {
             // Asked for only just before the call: it is that which must not be made.
             Seen::Gone if is_live => view.created_for_a_claim(handle).map_or(Seen::Gone, Seen::Here),
@@ -486,20 +486,9 @@ impl VolumeAttempt {
             (Some(Pending::Write(reason, wanted)), VolumeEvent::Written(answer)) => {
                 self.written(view, reason, wanted, answer)
             }
-            (Some(of @ (Pending::ReadVolume | Pending::ReadHeir(_))), VolumeEvent::VolumeRead(read)) => match read {
-                Ok(version) => {
-                    self.live_heir = if let Pending::ReadHeir(name) = of {
-                        Some((name, version))
-                    } else {
-                        self.live = Some(version);
-                        None
-                    };
-                    None
-                }
-                // It is gone; the cache says so from now on.
-                Err(error) if error.kind == ApiErrorKind::NotFound => None,
-                Err(error) => Some(self.request_failed(view, error)),
-            },
+            (Some(of @ (Pending::ReadVolume | Pending::ReadHeir(_))), VolumeEvent::VolumeRead(read)) => {
+                self.was_read(view, of, read)
+            }
             (Some(Pending::ReadClaim(claim)), VolumeEvent::ClaimRead(read)) => {
                 let volume = self.memory.last.as_ref();
                 let found = match read {
@@ -525,6 +514,46 @@ impl VolumeAttempt {
             // An answer to something that was not asked.
             _ => Some(self.failed(view)),
         }
+    }
+
+    fn was_read(
+        &mut self,
+        view: &impl VolumeView,
+        of: Pending,
+        read: Result<ResourceVersion, ApiError>,
+    ) -> Option<Verdict> {
+        let stale_write = self.stale_write.take();
+        match read {
+            Ok(version) => {
+                self.live_heir = if let Pending::ReadHeir(name) = of {
+                    Some((name, version))
+                } else {
+                    self.live = Some(version);
+                    None
+                };
+                let (reason, error) = stale_write.filter(|_| self.is_unchanged(view))?;
+                Some(self.write_refused(view, reason, error.meant()))
+            }
+            // It is gone; the cache says so from now on.
+            Err(error) if error.kind == ApiErrorKind::NotFound => None,
+            Err(error) => Some(self.request_failed(view, error)),
+        }
+    }
+
+    /// Whether the PersistentVolume is still the copy that the last write was made from.
+    fn is_unchanged(&self, view: &impl VolumeView) -> bool {
+        let now = view.volume().here();
+        let known = self.memory.last.as_ref().zip(now);
+        known.is_some_and(|(known, now)| known.resource_version.is_same(now.resource_version))
+    }
+
+    /// The API server did not take a write, or it is not known whether it did.
+    fn write_refused(&mut self, view: &impl VolumeView, reason: VolumeReason, error: ApiError) -> Verdict {
+        if matches!(reason, VolumeReason::Protect | VolumeReason::Retained) {
+            self.notes.push(VolumeNote::NotWritten(error));
+            return self.failed(view);
+        }
+        self.request_failed(view, error)
     }
 
     fn written(
@@ -562,17 +591,13 @@ impl VolumeAttempt {
             }
             Ok(_) => None,
             Err(error) if error.kind == ApiErrorKind::NotFound => None,
-            // Made from a stale copy: it is decided again from what is there.
+            // If it was made from a stale copy, it is decided again from what is there.
             Err(error) if error.kind == ApiErrorKind::Stale && self.stale < MAX_STALE => {
                 self.stale += 1;
-                self.reread = true;
+                self.stale_write = Some((reason, error));
                 None
             }
-            Err(error) if matches!(reason, VolumeReason::Protect | VolumeReason::Retained) => {
-                self.notes.push(VolumeNote::NotWritten(error));
-                Some(self.failed(view))
-            }
-            Err(error) => Some(self.request_failed(view, error)),
+            Err(error) => Some(self.write_refused(view, reason, error)),
         }
     }
 

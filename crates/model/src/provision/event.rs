@@ -290,7 +290,8 @@ pub fn volume_request_refused(error: &ApiError) -> Option<String> {
     refused(error, "PersistentVolume", verbs)
 }
 
-/// That the API server refuses what is needed, and what to do; none for what may succeed a moment later.
+/// That the API server refuses what is needed, and what to do; none for what may succeed a moment later, but for an answer 401: that is told
+/// once it lasts.
 pub fn request_refused(error: &ApiError) -> Option<String> {
     let verbs = "get and patch on PersistentVolumeClaims, and get and create on PersistentVolumes";
     refused(error, "PersistentVolumeClaim", verbs)
@@ -299,8 +300,8 @@ pub fn request_refused(error: &ApiError) -> Option<String> {
 /// `verbs` are those that the requests about an object of this kind need.
 fn refused(error: &ApiError, kind: &str, verbs: &str) -> Option<String> {
     let help = match error.kind {
-        _ if error.is_transient() => return None,
         _ if error.is_unauthenticated() => NOT_AUTHENTICATED.to_owned(),
+        _ if error.is_transient() => return None,
         ApiErrorKind::Forbidden if !error.is_of_admission() => format!("grant the operator the verbs {verbs}"),
         _ => {
             format!("check admission webhooks and policies, and whether something else changes the {kind} all the time")

@@ -20,7 +20,9 @@ impl Trouble {
             ClaimNote::Faulty(fault) => (Kind::DriverInvalid, fault.to_string()),
             ClaimNote::UndoFailed(undo) => (Kind::ProvisioningFailing, undo.to_string()),
             ClaimNote::SaveFailed(error, Some(_)) => (Kind::ProvisioningFailing, event::save_refused(&error.message)),
-            ClaimNote::RequestFailed(error) => (Kind::ProvisioningFailing, event::request_refused(error)?),
+            ClaimNote::RequestFailed(error) if !error.is_transient() => {
+                (Kind::ProvisioningFailing, event::request_refused(error)?)
+            }
             ClaimNote::Waits(ClaimReason::SecretForbidden, cause) => (Kind::SecretForbidden, cause.to_string()),
             ClaimNote::Waits(ClaimReason::ClassMissing, cause) => (Kind::ClassMissing, cause.to_string()),
             ClaimNote::Waits(ClaimReason::MarkerOfAnotherDriver, cause) => {
@@ -46,7 +48,9 @@ impl Trouble {
         Some(match note {
             VolumeNote::CallFailed(failure) => Self::new(Kind::DeletesFailing, &failure.message),
             VolumeNote::Refused(_, cause) => Self::new(Kind::DeletesFailing, &cause.to_string()),
-            VolumeNote::RequestFailed(error) => Self::new(Kind::DeletesFailing, &event::volume_request_refused(error)?),
+            VolumeNote::RequestFailed(error) if !error.is_transient() => {
+                Self::new(Kind::DeletesFailing, &event::volume_request_refused(error)?)
+            }
             VolumeNote::Waits(reason, of) => {
                 let kind = match reason {
                     VolumeReason::Held => Kind::VolumesHeld,

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -70,8 +70,8 @@ struct Api {
     fails_to_save: AtomicBool,
     /// A webhook gives them to another driver.
     gives_away: AtomicBool,
-    /// The status that patches fail with; none for 0.
-    fails_to_patch: AtomicU16,
+    /// With these statuses the next patches of claims are refused.
+    refusals: Mutex<Vec<u16>>,
 }
 
 impl Api {
@@ -103,13 +103,12 @@ impl Api {
         self.requests.lock().push(format!("{method} {path}"));
         tokio::time::sleep(REQUEST).await;
         let body = request.into_body().collect().await.unwrap().to_bytes();
+        let is_of_claim = method == Method::PATCH && path.contains("/persistentvolumeclaims/");
+        if let Some(code) = is_of_claim.then(|| self.refusals.lock().pop()).flatten() {
+            return (code, json!({"kind": "Status", "code": code, "status": "Failure"}));
+        }
         let known = self.objects.lock().get(&path).cloned();
-        let patch_failure = self.fails_to_patch.load(Ordering::Relaxed);
         match (method, known) {
-            (Method::PATCH, _) if patch_failure != 0 => (
-                patch_failure,
-                json!({"kind": "Status", "code": patch_failure, "status": "Failure"}),
-            ),
             _ if path.contains("/secrets/") && self.forbids_secrets.load(Ordering::Relaxed) => (
                 403,
                 json!({"kind": "Status", "code": 403, "status": "Failure", "reason": "Forbidden"}),
@@ -137,6 +136,11 @@ impl Api {
                     Ok(patched) => (200, self.change(&path, patched)),
                     Err(_) => (422, json!({"kind": "Status", "code": 422, "status": "Failure"})),
                 }
+            }
+            // What nobody holds is answered as it was: it was never in deletion.
+            (Method::DELETE, Some(object)) if object["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty) => {
+                self.objects.lock().remove(&path);
+                (200, object)
             }
             (Method::DELETE, Some(mut object)) => {
                 object["metadata"]["deletionTimestamp"] = crate::clock::now().to_string().into();

@@ -260,15 +260,15 @@ async fn a_call_without_a_marker_gets_one_as_soon_as_the_role_ends() {
 /// The API server restarts at that moment, or cannot take the write now. What it means to refuse it refuses again.
 #[tokio::test(start_paused = true)]
 async fn a_marker_that_cannot_be_written_when_the_role_ends_is_tried_again_during_the_call() {
-    for (status, tries) in [(503, 2), (429, 2), (409, 2), (403, 1)] {
+    for (status, tries) in [(503, 2), (429, 2), (409, 2), (401, 2), (403, 1)] {
         let mut world = calling_unmarked(None).await;
         world.driver.is_slow.store(true, Ordering::Relaxed);
-        world.api.fails_to_patch.store(status, Ordering::Relaxed);
+        *world.api.refusals.lock() = vec![status; 100];
         let drain = tokio::spawn(world.engine.take().unwrap().drain());
         let tried = || world.api.asked("PATCH", &claim_path("a"));
         tokio::time::sleep(CALL * 9).await;
         assert_eq!((tried(), world.is_marked("a")), (1, false), "{status}");
-        world.api.fails_to_patch.store(0, Ordering::Relaxed);
+        world.api.refusals.lock().clear();
         tokio::time::sleep(CALL * 9).await;
         assert_eq!((tried(), world.is_marked("a")), (tries, tries == 2), "{status}");
         drain.await.unwrap();

@@ -26,6 +26,31 @@ fn is_counted(world: &World) -> bool {
     lines.any(|line| line.starts_with("controller_persistentvolumeclaim_provision_total{"))
 }
 
+/// One of several API servers does not know us, or the token was replaced: the next attempt goes over another connection.
+#[tokio::test(start_paused = true)]
+async fn an_answer_401_is_told_once_it_lasts() {
+    for (refusals, is_told) in [(1, false), (100, true)] {
+        let world = World::started(&json!({}));
+        *world.api.refusals.lock() = vec![401; refusals];
+        world.claim("a", "good");
+        pass(60).await;
+        let failed = told(&world, "ProvisioningFailed");
+        let names_cause = failed.iter().any(|text| text.contains("credentials of the operator"));
+        assert_eq!((names_cause, failed.is_empty()), (is_told, !is_told), "{failed:?}");
+        assert_eq!(world.saved(), usize::from(!is_told));
+    }
+}
+
+/// An old one without a finalizer: the answer to its DELETE is the object, and nothing in that says that it goes.
+#[tokio::test(start_paused = true)]
+async fn a_persistent_volume_that_nobody_holds_is_deleted_by_one_request() {
+    let world = World::started(&json!({}));
+    world.released("good", "Delete", &[]);
+    pass(60).await;
+    assert_eq!((world.saved(), world.driver.deleted.lock().len()), (0, 1));
+    assert_eq!(world.api.asked("DELETE", VOLUMES), 1);
+}
+
 /// The driver of these worlds does not announce PUBLISH_UNPUBLISH_VOLUME.
 #[tokio::test(start_paused = true)]
 async fn a_volume_of_a_driver_that_attaches_nothing_is_not_told_as_one_that_cannot_be_attached() {

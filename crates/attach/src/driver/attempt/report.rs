@@ -220,10 +220,8 @@ fn retracted(shell: &Shell<'_>, place: VolumeOnNode<'_>, error: Option<&str>) {
 fn failure_not_saved(shell: &Shell<'_>, error: &ApiError) {
     // Of a policy, a refusal looks like what is written about an old state.
     let is_refused = error.is_of_admission()
-        || matches!(
-            error.kind,
-            ApiErrorKind::Forbidden | ApiErrorKind::Refused | ApiErrorKind::NotKept
-        );
+        || error.is_forbidden()
+        || matches!(error.kind, ApiErrorKind::Refused | ApiErrorKind::NotKept);
     if is_refused {
         log_about!(warn, shell, %error, "could not save the error on the VolumeAttachment");
     } else {

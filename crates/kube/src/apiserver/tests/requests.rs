@@ -238,7 +238,7 @@ async fn each_refusal_has_its_kind_and_the_servers_words() {
     let server = Server::new().await;
     let rows = [
         (400, Refused, false),
-        (401, Forbidden, false),
+        (401, Forbidden, true),
         (403, Forbidden, false),
         (405, Refused, false),
         (409, Stale, false),

@@ -296,9 +296,15 @@ async fn one_that_cannot_release_the_lease_says_so_and_does_not_try_for_ever() {
 /// As while it restarts. A standby would else wait until the Lease has run out.
 #[tokio::test(start_paused = true)]
 async fn a_release_is_tried_again_until_the_api_server_is_back() {
-    for stops in [false, true] {
+    let unknown = || Trouble::Denied(StatusCode::UNAUTHORIZED, "Unauthorized");
+    for (stops, trouble) in [
+        (false, Trouble::Unavailable),
+        (true, Trouble::Unavailable),
+        (false, unknown()),
+        (true, unknown()),
+    ] {
         let (world, candidate) = World::led().await;
-        world.server.trouble(NAMESPACE, Trouble::Unavailable);
+        world.server.trouble(NAMESPACE, trouble);
         let server = world.server.clone();
         tokio::spawn(async move {
             pass(seconds(4)).await;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::memory::Infeasible;
-use super::step::{Due, Pending};
+use super::step::{Due, Pending, StalePatch};
 use super::{ClaimAttempt, ClaimEvent, ClaimNote, ClaimView, MAX_STALE, UndoFailure, Verdict, not_kept};
 use crate::answer::{ApiError, ApiErrorKind};
 use crate::attempt::{CallEnd, LeaseLost};
@@ -33,10 +33,11 @@ impl ClaimAttempt {
                 self.begin(view);
                 None
             }
-            (Some(Pending::ReadClaim), ClaimEvent::Read(read)) => match read {
+            (Some(Pending::ReadClaim(patch)), ClaimEvent::Read(read)) => match read {
                 Ok(()) => {
                     self.claim_is_live = true;
-                    None
+                    let StalePatch { of, error } = patch.filter(|_| self.is_unchanged(view))?;
+                    self.patch_refused(view, *of, error.meant())
                 }
                 Err(error) if error.kind == ApiErrorKind::NotFound => None,
                 Err(error) => Some(self.request_failed(view, error)),
@@ -96,39 +97,45 @@ impl ClaimAttempt {
         pending: Pending,
         answer: Result<Option<Arc<Claim>>, ApiError>,
     ) -> Option<Verdict> {
-        let error = match answer {
-            Ok(shown) => return self.patched(view, pending, shown.as_deref()),
-            Err(error) => error,
-        };
-        let is_stale = error.kind == ApiErrorKind::Stale && self.stale < MAX_STALE;
-        let is_over = is_stale || error.kind == ApiErrorKind::NotFound;
-        if let (Pending::RefuseRelease(refusal), false) = (&pending, is_over) {
-            self.release_refused(refusal.clone());
-            return None;
-        }
-        let takes_off = matches!(
-            pending,
-            Pending::Unmark(_) | Pending::Reschedule(..) | Pending::LetGo(..)
-        );
-        match error.kind {
+        match answer {
+            Ok(shown) => self.patched(view, pending, shown.as_deref()),
             // The claim went; whose last copy it was says no more.
-            ApiErrorKind::NotFound => {
+            Err(error) if error.kind == ApiErrorKind::NotFound => {
                 if let Pending::Unmark(told) = pending {
                     self.tell_end(told.map(|note| *note));
                     self.memory.creation = Some(Creation::Never);
                 }
                 None
             }
-            _ if is_stale => {
+            Err(error) if error.kind == ApiErrorKind::Stale && self.stale < MAX_STALE => {
                 self.stale += 1;
-                self.due = Some(Due::ReadClaim);
+                let of = Box::new(pending);
+                self.due = Some(Due::ReadClaim(StalePatch { of, error }));
                 None
             }
-            _ => {
-                self.memory.unmark_lost |= takes_off && error.may_have_happened();
-                Some(self.request_failed(view, error))
-            }
+            Err(error) => self.patch_refused(view, pending, error),
         }
+    }
+
+    /// The API server did not take a patch of the claim, or it is not known whether it did.
+    fn patch_refused(&mut self, view: &impl ClaimView, pending: Pending, error: ApiError) -> Option<Verdict> {
+        if let Pending::RefuseRelease(refusal) = pending {
+            self.release_refused(refusal);
+            return None;
+        }
+        let takes_off = matches!(
+            pending,
+            Pending::Unmark(_) | Pending::Reschedule(..) | Pending::LetGo(..)
+        );
+        self.memory.unmark_lost |= takes_off && error.may_have_happened();
+        Some(self.request_failed(view, error))
+    }
+
+    /// Whether the claim is still the copy that the last patch was made from.
+    fn is_unchanged(&self, view: &impl ClaimView) -> bool {
+        let now = view.claim().here();
+        let known = self.memory.last.as_ref().zip(now);
+        known.is_some_and(|(known, now)| known.resource_version.is_same(now.resource_version))
     }
 
     /// A request to let the claim go is refused, whether its answer can be written or not. The outcome of the call is looked for all the
@@ -354,7 +361,8 @@ impl ClaimAttempt {
         }
     }
 
-    /// A PersistentVolume that may be there is read; one that the API server refuses is told at once, and saved again.
+    /// A PersistentVolume that may be there is read; one that the API server refuses is told at once, and saved again. An answer 401 refuses
+    /// nothing, and stores nothing.
     fn was_saved(&mut self, view: &impl ClaimView, name: Box<str>, answer: Result<(), ApiError>) -> Option<Verdict> {
         match answer {
             Ok(()) => {

@@ -57,7 +57,8 @@ pub(super) const LONG_REST: Duration = Duration::from_mins(10);
 const INFEASIBLE_REST: Duration = Duration::from_mins(5);
 /// So many steps of one attempt are enough; more are a circle, which is left with a backoff.
 pub(super) const MAX_STEPS: u32 = 32;
-/// So many writes of one attempt from a stale copy are followed by a live read.
+/// So many writes of one attempt from a stale copy are followed by a live read, and made again from what it shows. What it shows unchanged is
+/// not written again.
 pub(super) const MAX_STALE: u32 = 3;
 
 /// What a claim waits for at the end of an attempt, as far as the shell does something about it.
@@ -207,7 +208,7 @@ impl ClaimAttempt {
     }
 
     fn next_step(&mut self, view: &impl ClaimView, event: ClaimEvent) -> ClaimStep {
-        let marks = matches!(self.pending, Some(Pending::Mark));
+        let marks = self.pending.as_ref().is_some_and(Pending::marks);
         if let Some(verdict) = self.take(view, event) {
             // The next attempt may be far away.
             if let Some(write) = self.open_mark(view).filter(|_| !marks) {
@@ -228,7 +229,7 @@ impl ClaimAttempt {
             None => return self.decide(view),
             Some(Due::Reschedule(_)) if !view.may_start() => return ClaimStep::End(Verdict::LeaseLost),
             Some(Due::Reschedule(write)) => (self.reschedules(RescheduleCause::Exhausted), ClaimStep::Patch(write)),
-            Some(Due::ReadClaim) => (Pending::ReadClaim, ClaimStep::ReadClaim),
+            Some(Due::ReadClaim(patch)) => (Pending::ReadClaim(Some(patch)), ClaimStep::ReadClaim),
             Some(Due::ReadVolume(name, error)) => (Pending::ReadVolume(Some(error)), ClaimStep::ReadVolume(name)),
         };
         self.pending = Some(pending);
@@ -462,7 +463,7 @@ impl ClaimAttempt {
                 self.notes.push(ClaimNote::Waits(reason, cause));
                 return ClaimStep::End(self.waits(view));
             }
-            ClaimAction::ReadClaim => (Pending::ReadClaim, ClaimStep::ReadClaim),
+            ClaimAction::ReadClaim => (Pending::ReadClaim(None), ClaimStep::ReadClaim),
             ClaimAction::ReadVolume(name) => (Pending::ReadVolume(None), ClaimStep::ReadVolume(name)),
             ClaimAction::LoadCredentials(secret) => (Pending::Secret(secret.clone()), ClaimStep::Secret(secret)),
             // Whoever holds the Lease next looks at it again, and may have marked it by now: who lost it writes nothing.

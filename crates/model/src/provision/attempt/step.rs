@@ -239,10 +239,17 @@ pub enum RescheduleCause {
 pub(super) enum Due {
     /// The patch that takes the selected node off, as the driver has no room there.
     Reschedule(ClaimWrite),
-    /// A read of the claim: the last write was made from a stale copy.
-    ReadClaim,
+    /// A read of the claim, for this patch.
+    ReadClaim(StalePatch),
     /// A read of the PersistentVolume of this name, with the failure to save it.
     ReadVolume(Box<str>, ApiError),
+}
+
+/// A patch of the claim that was refused as made from a stale copy. A read shows whether it was.
+#[derive(Clone, Debug)]
+pub(super) struct StalePatch {
+    pub of: Box<Pending>,
+    pub error: ApiError,
 }
 
 /// What was asked for.
@@ -254,7 +261,8 @@ pub(super) enum Pending {
     Reschedule(Arc<str>, RescheduleCause),
     LetGo(String, Box<str>),
     RefuseRelease(ReleaseRefusal),
-    ReadClaim,
+    /// With the patch that it is read for, if it is.
+    ReadClaim(Option<StalePatch>),
     /// With the failure to save that it is read for, if it is.
     ReadVolume(Option<ApiError>),
     Secret(CallSecret),
@@ -263,4 +271,15 @@ pub(super) enum Pending {
     Delete,
     /// The name.
     Save(Box<str>),
+}
+
+impl Pending {
+    /// Whether it puts the marker on.
+    pub fn marks(&self) -> bool {
+        match self {
+            Self::Mark => true,
+            Self::ReadClaim(Some(patch)) => patch.of.marks(),
+            _ => false,
+        }
+    }
 }

@@ -947,18 +947,50 @@ fn a_missing_secret_is_told_and_one_that_may_not_be_read_is_waited_for() {
 
 #[test]
 fn a_write_from_a_stale_copy_is_followed_by_a_live_read() {
-    let mut play = Play::with(Cluster::unprotect);
-    let mut times = 0;
-    let verdict = play.attempt(|step, _| {
-        times += u32::from(matches!(step, VolumeStep::Patch(_)));
-        let is_stale = matches!(step, VolumeStep::Patch(_)) && times < 3;
-        is_stale.then(|| VolumeEvent::Written(Err(error(ApiErrorKind::Stale))))
-    });
-    assert_eq!(verdict, Verdict::Done);
-    play.did("patch, read volume, patch, read volume, patch");
-    let stale = patch_fails(ApiErrorKind::Stale);
-    play.cluster.set("/metadata/finalizers", json!([]));
-    assert!(matches!(play.attempt(stale), Verdict::Failed(_)), "it ends");
+    for (changes, ends, done) in [
+        (2, true, "patch, read volume, patch, read volume, patch"),
+        (
+            9,
+            false,
+            "patch, read volume, patch, read volume, patch, read volume, patch",
+        ),
+    ] {
+        let (mut play, mut left) = (Play::with(Cluster::unprotect), changes);
+        let verdict = play.attempt(|step, cluster| {
+            let is_stale = matches!(step, VolumeStep::Patch(_)) && left > 0;
+            is_stale.then(|| {
+                left -= 1;
+                cluster.set("/status/message", "of another");
+                VolumeEvent::Written(Err(error(ApiErrorKind::Stale)))
+            })
+        });
+        assert_eq!(verdict == Verdict::Done, ends, "{verdict:?}");
+        play.did(done);
+    }
+}
+
+/// A ValidatingAdmissionPolicy without a reason answers 422, as the API server does to a write from a stale copy: the read shows that it was
+/// none.
+#[test]
+fn a_write_that_a_policy_denies_is_made_once_in_an_attempt() {
+    let protects = Play::with(Cluster::unprotect);
+    let keeps = Play::with(|cluster| cluster.set("/spec/persistentVolumeReclaimPolicy", "Retain"));
+    let mut releases = Play::of(Cluster::new());
+    releases.attempt(patch_fails(ApiErrorKind::Unknown));
+    releases.take_done();
+    for (what, mut play) in [("protects", protects), ("keeps", keeps), ("releases", releases)] {
+        for _ in 0..2 {
+            play.notes.clear();
+            let verdict = play.attempt(patch_fails(ApiErrorKind::Stale));
+            assert!(matches!(verdict, Verdict::Failed(_)), "{what}: {verdict:?}");
+            play.did("patch, read volume");
+            let is_told = |note: &&VolumeNote| match note {
+                VolumeNote::NotWritten(error) | VolumeNote::RequestFailed(error) => !error.is_transient(),
+                _ => false,
+            };
+            assert_eq!(play.notes.iter().filter(is_told).count(), 1, "{what}: {:?}", play.notes);
+        }
+    }
 }
 
 /// A webhook that undoes what is written.

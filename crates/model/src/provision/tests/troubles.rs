@@ -38,6 +38,11 @@ fn api_error(kind: ApiErrorKind) -> ApiError {
     ApiError::without_answer(kind, "the webhook says no".to_owned())
 }
 
+/// Of one of several API servers, which does not know us.
+fn unauthenticated() -> ApiError {
+    ApiError::of_answer(401, "Unauthorized")
+}
+
 fn undo_failure(handle: &str) -> UndoFailure {
     UndoFailure {
         handle: handle.into(),
@@ -85,6 +90,7 @@ fn each_note_about_a_claim_tells_one_trouble() {
         (unsaved, Some(ProvisioningFailing)),
         (ClaimNote::SaveFailed(api_error(ApiErrorKind::Unknown), None), None),
         (ClaimNote::RequestFailed(api_error(ApiErrorKind::Unknown)), None),
+        (ClaimNote::RequestFailed(unauthenticated()), None),
         (ClaimNote::PossiblyLeaked("pvc-1".into(), "gone"), Some(PossiblyLeaked)),
         (ClaimNote::Cancelled, None),
     ];
@@ -113,6 +119,7 @@ fn each_note_about_a_volume_tells_one_trouble() {
         (waits(VolumeReason::NotCsi), Some(DeletesFailing)),
         (request(ApiErrorKind::Refused), Some(DeletesFailing)),
         (request(ApiErrorKind::Unknown), None),
+        (VolumeNote::RequestFailed(unauthenticated()), None),
         (VolumeNote::Released, None),
     ];
     for (note, kind) in rows {
