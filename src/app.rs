@@ -363,9 +363,7 @@ fn context(
     options: &ProcessOptions,
 ) -> SharedContext {
     let metrics = telemetry.metrics.clone();
-    let host = config.cluster_url.authority();
-    let host = host.map(ToString::to_string).unwrap_or_default();
-    let requests = Requests::new(client, host, options.request_deadlines, metrics.clone());
+    let requests = Requests::new(client, &config.cluster_url, options.request_deadlines, metrics.clone());
     let shared = requests.clone().with_slots(RequestSlots::new(SlotLimits::default()));
     // Events have a budget of their own: they neither wait for the limit nor use it up.
     let (events, writer) = EventRecorder::new(requests, metrics.clone(), options.identity.clone());

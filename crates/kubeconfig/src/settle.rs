@@ -1,5 +1,7 @@
-//! Values that kube reads otherwise than client-go: those that are empty, those that have ends of lines, and which of two
-//! tokens counts.
+//! Values that kube reads otherwise than client-go: those that are empty, those that have ends of lines, an IP address in brackets, and
+//! which of two tokens counts.
+
+use std::net::IpAddr;
 
 use kube::config::{AuthInfo, Cluster, Kubeconfig};
 use secrecy::{ExposeSecret as _, SecretString};
@@ -37,6 +39,7 @@ fn settle_cluster(cluster: &mut Cluster) {
     ] {
         *value = filled(value.take());
     }
+    cluster.tls_server_name = cluster.tls_server_name.take().map(without_brackets);
 }
 
 fn settle_user(user: &mut AuthInfo) {
@@ -64,6 +67,15 @@ fn settle_user(user: &mut AuthInfo) {
 /// An empty value is none.
 fn filled(value: Option<String>) -> Option<String> {
     value.filter(|value| !value.is_empty())
+}
+
+/// Go takes an IP address in brackets for the name of a server (`x509.Certificate.VerifyHostname`), and kube does not. No other name has any.
+fn without_brackets(name: String) -> String {
+    let inner = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    match inner.filter(|inner| inner.parse::<IpAddr>().is_ok()) {
+        Some(address) => address.to_owned(),
+        None => name,
+    }
 }
 
 /// The name of a file. kube puts the folder of the kubeconfig before an empty one.
@@ -135,6 +147,24 @@ mod tests {
             let found = settled(&user);
             let pair = (found.username.as_deref(), exposed(found.password.as_ref()));
             assert_eq!(pair, wanted.unzip(), "{user}");
+        }
+    }
+
+    #[test]
+    fn the_name_of_a_server_may_be_an_ip_address_in_brackets() {
+        for (name, wanted) in [
+            ("[fd00::1]", "fd00::1"),
+            ("[10.0.0.1]", "10.0.0.1"),
+            ("fd00::1", "fd00::1"),
+            ("api.example.com", "api.example.com"),
+            ("[api]", "[api]"),
+            ("[fd00::1", "[fd00::1"),
+            ("[[fd00::1]]", "[[fd00::1]]"),
+            ("[]", "[]"),
+        ] {
+            let mut cluster: Cluster = serde_json::from_value(serde_json::json!({ "tls-server-name": name })).unwrap();
+            settle_cluster(&mut cluster);
+            assert_eq!(cluster.tls_server_name.as_deref(), Some(wanted));
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Method, Request, Response, StatusCode, header};
+use http::{Method, Request, Response, StatusCode, Uri, header};
 use http_body_util::BodyExt;
 use hyper::body::Bytes;
 use k8s_openapi::api::core::v1::Namespace;
@@ -90,16 +90,16 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// Requests over `client` to `host` (for metrics and spans), which may take so long each. They obey `Retry-After`; each has
-    /// a CLIENT span, and is counted.
+    /// Requests over `client`, which may take so long each. They obey `Retry-After`; each has a CLIENT span, and is counted. Spans and metrics
+    /// name the API server by `url`, that of the client without user and password; what is no URL is no name.
     pub fn new(
         client: Client,
-        host: impl AsRef<str>,
+        url: impl TryInto<Uri>,
         deadlines: impl Into<RequestDeadlines>,
         metrics: Metrics,
     ) -> Self {
         Self {
-            flow: Some(Flow::new(host.as_ref(), metrics)),
+            flow: Some(Flow::new(&url.try_into().unwrap_or_default(), metrics)),
             ..Self::immediate(client, deadlines)
         }
     }

@@ -13,8 +13,9 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
+use csi_attacher_kubeconfig::port_of;
 use http::uri::Authority;
-use http::{Method, Request, StatusCode};
+use http::{Method, Request, StatusCode, Uri};
 use kube::client::Body;
 use tokio::time::Instant;
 
@@ -54,9 +55,7 @@ impl Rank {
 #[derive(Clone)]
 pub(super) struct Flow {
     metrics: Metrics,
-    host: Arc<str>,
-    /// `server.address` and `server.port` of spans; metrics carry `host` as client-go does.
-    server: Arc<(String, u16)>,
+    server: Arc<ApiServerName>,
     pub limits: RequestThrottles,
     pub gate: RetryAfterGate,
     pub slots: Option<RequestSlots>,
@@ -75,13 +74,13 @@ pub(super) struct Admitted {
 }
 
 impl Flow {
-    /// Requests to `host` without any limit.
-    pub fn new(host: &str, metrics: Metrics) -> Self {
-        metrics.init_requests(host);
+    /// Requests to the API server of this URL, without any limit.
+    pub fn new(url: &Uri, metrics: Metrics) -> Self {
+        let server = ApiServerName::from(url);
+        metrics.init_requests(&server.host);
         Self {
             metrics,
-            host: host.into(),
-            server: server(host).into(),
+            server: server.into(),
             limits: RequestThrottles::default(),
             gate: RetryAfterGate::default(),
             slots: None,
@@ -108,7 +107,7 @@ impl Flow {
                 self.limits.wait_until_idle().await;
             }
             let can_wait = self.rank.can_wait();
-            self.limits.wait(can_wait, &self.metrics, verb, &self.host).await;
+            self.limits.wait(can_wait, &self.metrics, verb, &self.server.host).await;
             let slot = self.acquire_slot(about, &method, node).await;
             // The API server may have asked to wait meanwhile, and then those in line wait too. Their turns are lost: kept, they would be used
             // all at once after the pause.
@@ -124,7 +123,7 @@ impl Flow {
         span.inject(request.headers_mut());
         request.extensions_mut().insert(CountedByCaller);
         if let Some(code) = self.gate.retry_of(&kind) {
-            self.metrics.rest_request_retried(verb, &self.host, code);
+            self.metrics.rest_request_retried(verb, &self.server.host, code);
         }
         Admitted {
             method,
@@ -150,7 +149,8 @@ impl Flow {
             slot.finish(slot_answer(outcome.err()));
         }
         let (verb, elapsed) = (admitted.method.as_str(), admitted.sent_at.elapsed());
-        self.metrics.rest_request(verb, &self.host, status, elapsed, span.ids());
+        self.metrics
+            .rest_request(verb, &self.server.host, status, elapsed, span.ids());
         if let Some(status) = status {
             span.set(attr::HTTP_RESPONSE_STATUS_CODE, i64::from(status.as_u16()));
         }
@@ -185,10 +185,10 @@ impl Flow {
         span.set(attr::HTTP_REQUEST_METHOD, method.as_str());
         span.set(attr::URL_TEMPLATE, path.as_str());
         // Without the query.
-        let url = format!("https://{}{}", self.host, request.uri().path());
+        let url = format!("{}{}", self.server.url, request.uri().path());
         span.set(attr::URL_FULL, url.as_str());
-        span.set(attr::SERVER_ADDRESS, self.server.0.as_str());
-        span.set(attr::SERVER_PORT, i64::from(self.server.1));
+        span.set(attr::SERVER_ADDRESS, self.server.address.as_str());
+        span.set(attr::SERVER_PORT, i64::from(self.server.port));
         let verb = match *method {
             Method::GET => "get",
             Method::POST => "create",
@@ -217,12 +217,28 @@ fn slot_answer(error: Option<&ApiError>) -> SlotAnswer {
     }
 }
 
-/// Host and port as the OpenTelemetry conventions want them: apart, an IPv6 address without its brackets.
-pub(super) fn server(authority: &str) -> (String, u16) {
-    const HTTPS: u16 = 443;
-    let Ok(parsed) = authority.parse::<Authority>() else {
-        return (authority.to_owned(), HTTPS);
-    };
-    let host = parsed.host().trim_start_matches('[').trim_end_matches(']');
-    (host.to_owned(), parsed.port_u16().unwrap_or(HTTPS))
+/// How the API server is called in spans and metrics.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct ApiServerName {
+    /// What the paths of requests come after: scheme, authority and path, without a slash at the end, as kube has it.
+    pub url: String,
+    /// The authority, as the metrics of client-go have it.
+    pub host: String,
+    /// `server.address`: an IPv6 address without its brackets, by the OpenTelemetry conventions.
+    pub address: String,
+    /// `server.port`.
+    pub port: u16,
+}
+
+impl From<&Uri> for ApiServerName {
+    fn from(url: &Uri) -> Self {
+        let host = url.authority().map_or("", Authority::as_str);
+        let (scheme, path) = (url.scheme_str().unwrap_or("http"), url.path().trim_end_matches('/'));
+        Self {
+            url: format!("{scheme}://{host}{path}"),
+            host: host.to_owned(),
+            address: url.host().unwrap_or_default().trim_matches(['[', ']']).to_owned(),
+            port: port_of(url),
+        }
+    }
 }

@@ -14,7 +14,7 @@ mod watches;
 use std::collections::BTreeMap;
 
 use super::SecretData;
-use super::flow::server;
+use super::flow::ApiServerName;
 
 const CANARY: &str = "canary-7f3a";
 
@@ -37,14 +37,24 @@ fn secret_data_prints_as_a_count() {
 }
 
 #[test]
-fn host_and_port_are_told_apart() {
-    for (authority, host, port) in [
-        ("10.0.0.1:6443", "10.0.0.1", 6443),
-        ("[fd00::1]:6443", "fd00::1", 6443),
-        ("[fd00::1]", "fd00::1", 443),
-        ("api.example.com", "api.example.com", 443),
-        ("", "", 443),
+fn an_api_server_is_called_by_its_url() {
+    for (url, host, address, port) in [
+        ("https://10.0.0.1:6443", "10.0.0.1:6443", "10.0.0.1", 6443),
+        ("https://[fd00::1]:6443", "[fd00::1]:6443", "fd00::1", 6443),
+        ("https://[fd00::1]", "[fd00::1]", "fd00::1", 443),
+        ("http://127.0.0.1:8001", "127.0.0.1:8001", "127.0.0.1", 8001),
+        ("http://api", "api", "api", 80),
+        ("https://rancher/k8s/clusters/c-1", "rancher", "rancher", 443),
     ] {
-        assert_eq!(server(authority), (host.to_owned(), port), "{authority}");
+        for end in ["", "/"] {
+            let named = ApiServerName {
+                url: url.to_owned(),
+                host: host.to_owned(),
+                address: address.to_owned(),
+                port,
+            };
+            let url: http::Uri = format!("{url}{end}").parse().unwrap();
+            assert_eq!(ApiServerName::from(&url), named);
+        }
     }
 }

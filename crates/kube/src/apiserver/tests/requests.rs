@@ -80,7 +80,8 @@ impl Server {
         tokio::spawn(axum::serve(listener, axum::Router::new().fallback(handler)).into_future());
         let config = kube::Config::new(format!("http://{host}").parse().unwrap());
         let metrics = Metrics::default();
-        let requests = Requests::new(connect(&config).unwrap(), host, deadline, metrics.clone());
+        let url = &config.cluster_url;
+        let requests = Requests::new(connect(&config).unwrap(), url, deadline, metrics.clone());
         Self {
             arrived,
             script,
@@ -575,6 +576,11 @@ async fn how_long_a_request_waited_is_on_its_span() {
     };
     // "At once" is a tenth of a second.
     assert!(*waited > 0.05, "{waited}");
+    let url = answered.text("url.full");
+    assert!(
+        url.starts_with("http://127.0.0.1:") && url.ends_with("/volumeattachments/a"),
+        "{url}"
+    );
 }
 
 /// As when a replica ends in the middle of it: nobody knows whether the API server carries it out.
