@@ -26,7 +26,7 @@ export LEFT_OUT := $(abspath $(target))/left-out
 # So that `make demo ONCE=1 KUBECONFIG_TARGET=path` works like variables of the environment.
 export ONCE KUBECONFIG_TARGET JAEGER
 
-.PHONY: help demo test forget-left-out fmt fmt-check lint alone unit tables integration soak rbac-proof rbac-docs conformance conformance-sidecar conformance-results csi-sanity e2e simulation model-check bench bench-docs \
+.PHONY: help demo test forget-left-out fmt fmt-check lint alone together unit tables integration soak rbac-proof rbac-docs conformance conformance-sidecar conformance-results csi-sanity e2e simulation model-check bench bench-docs \
 	failover why chaos \
 	numbers circles attach-map generate image image-contents image-test image-run image-reproducible sbom prometheus-rule kubectl-docs trace-docs doc deny tools chart chart-update programs controlplane sidecar jaeger prometheus helm haproxy check-arm64 need-rust clean
 
@@ -41,7 +41,7 @@ demo: need-rust ## Show the operator at work; ONCE=1 ends by itself, JAEGER=1 tr
 	@$(CARGO) build --quiet $(PROGRAMS)
 	@exec $(target)/debug/examples/demo
 
-test: forget-left-out fmt-check lint alone unit tables chart integration conformance csi-sanity ## All that must hold: format, lints, unit, property and integration tests, chart, conformance
+test: forget-left-out fmt-check lint alone together unit tables chart integration conformance csi-sanity ## All that must hold: format, lints, unit, property and integration tests, chart, conformance
 	@[[ ! -s $(LEFT_OUT) ]] || { printf '\n!!! LEFT OUT, so that nothing is known about it:\n'; sort -u $(LEFT_OUT); }
 
 forget-left-out:
@@ -58,6 +58,10 @@ lint: need-rust ## Run clippy; a warning is an error
 
 alone: need-rust ## Check each crate that the operator is made of without the others: its list of dependencies is complete
 	@for crate in $(CRATES); do $(CARGO) check --quiet --package "$$crate"; done
+
+# Whatever the tests need, in one build: of several, each would wait at its end for one large crate, with the other cores idle.
+together: need-rust
+	$(CARGO) build --quiet --tests $(PROGRAMS)
 
 unit: need-rust ## Run unit and property tests of all crates (they also compare crds/ with the types)
 	$(CARGO) test --quiet --lib --bin csi-attacher-conformance

@@ -101,6 +101,9 @@ async fn with_bounds(number: usize, wrong: &str) -> Result<(String, Vec<String>)
             changed.push(rule["alert"].as_str().unwrap().to_owned());
         }
     }
+    if changed.is_empty() {
+        return Ok((String::new(), changed));
+    }
     let folder = tempfile::tempdir()?;
     // JSON is YAML.
     fs::write(folder.path().join("alerts.yaml"), alerts.to_string())?;

@@ -76,13 +76,13 @@ async fn a_volume_whose_attachment_is_removed_by_force_is_taken_back_after_a_liv
     let driver = driver(&world, "forced").await?;
     let fixtures = &world.fixtures;
     let slow = csi_mock_driver::Rule::on(Method::ControllerPublishVolume);
-    // Much longer than it takes until the object is gone, and shorter than the deadline of the call, of 60 s.
-    driver.mock.script(slow.times(1).delay(Duration::from_secs(20)));
+    driver.mock.script(slow.times(1).until_released());
     driver.claim("forced-va").await?;
     let publish = |call: &csi_mock_driver::CallRecord| call.method == Method::ControllerPublishVolume;
-    driver.calls("the call", 1, publish).await?;
+    let calls = driver.calls("the call", 1, publish).await?;
     strip(&fixtures.cluster::<VolumeAttachment>(), "forced-va").await?;
     detach(fixtures, "forced-va").await?;
+    driver.mock.release(calls[0].id);
     let ended = move |call: &csi_mock_driver::CallRecord| publish(call) && call.finished.is_some();
     driver.calls("the end of the call", 1, ended).await?;
     let reads = |seen: &Seen| !seen.is_write() && seen.path.ends_with("/volumeattachments/forced-va");
@@ -135,9 +135,7 @@ async fn goes_back(way: Way) -> Result<()> {
     }
     // What is not yet in the data file of etcd, which is written ten times a second, is in no snapshot of it.
     tokio::time::sleep(Duration::from_secs(1)).await;
-    cluster.stop_storage();
-    cluster.back_up()?;
-    cluster.start_storage().await?;
+    cluster.back_up_running()?;
     driver.start_again().await?;
     for name in ["back-new-0", "back-new-1", "back-gone"] {
         fixtures.wait_for_attached(name).await?;

@@ -163,7 +163,7 @@ async fn what_people_do_during_a_call_loses_no_volume() -> Result<()> {
     driver.class("Delete").await?;
     driver
         .mock
-        .script(Rule::on(Method::CreateVolume).delay(Duration::from_secs(2)));
+        .script(Rule::on(Method::CreateVolume).delay(Duration::from_secs(5)));
     let claims = driver.claims();
     let named = driver.ask_for("named").await?;
     let held = driver.ask_for("held").await?;

@@ -1,8 +1,8 @@
-//! Thousands of claims that only wait, and one that does not.
+//! A thousand claims that only wait, and one that does not.
 
 use super::*;
 
-const MANY: usize = 5000;
+const MANY: usize = 1000;
 /// What counts as at once: a run, and the requests before a call.
 const MOMENT: Duration = Duration::from_millis(200);
 

@@ -67,7 +67,7 @@ fn number(variable: &str, default: u64) -> u64 {
 
 /// So many. Without optimisation each takes five times as long: `make simulation`, which plays the same tests, plays more.
 fn histories() -> u64 {
-    number("SIMULATION_HISTORIES", 100)
+    number("SIMULATION_HISTORIES", 20)
 }
 
 #[test]
