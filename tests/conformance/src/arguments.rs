@@ -235,6 +235,19 @@ mod tests {
         assert!(core.contains(&"attach/block".to_owned()) && !safety.contains(&"attach/block".to_owned()));
     }
 
+    /// Logs, drivers and objects are called as their setup.
+    #[test]
+    fn setups_have_names_of_their_own_and_none_follows_the_one_whose_settings_stay() {
+        let lanes = Role::ALL.into_iter().flat_map(Role::lanes);
+        let lanes: Vec<Vec<&str>> = lanes
+            .map(|lane| lane.iter().map(|setup| setup.name).collect())
+            .collect();
+        let names: Vec<&str> = lanes.iter().flatten().copied().collect();
+        assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len(), "{names:?}");
+        let last = lanes.iter().filter_map(|lane| lane.last());
+        assert_eq!(last.filter(|name| **name == "provision-short").count(), 1, "{lanes:?}");
+    }
+
     #[test]
     fn what_is_left_out_exists() {
         let all = ids(&[]);

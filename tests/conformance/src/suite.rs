@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures::StreamExt as _;
+use futures::{FutureExt as _, StreamExt as _, stream};
 
 use crate::command::Template;
 use crate::env::Env;
@@ -92,11 +92,21 @@ async fn run_setup(lane: &Lane, setup: &Setup, mode: &Mode) -> Vec<Row> {
         let test = Test::new(Arc::clone(&env), &format!("{prefix}-{number:03}"));
         play(scenario, test, mode.peer)
     });
-    let rows: Vec<Row> = futures::stream::iter(plays).buffered(setup.parallel).collect().await;
+    let rows = at_a_time(setup.parallel, plays).await;
     if let Err(error) = env.attacher.stop().await {
         eprintln!("{} {}: cannot stop the attacher: {error}", mode.name, setup.name);
     }
     rows
+}
+
+/// So many at a time; what came of them in the order in which they are given. One that takes long keeps no other from starting.
+async fn at_a_time<F: Future>(count: usize, all: impl Iterator<Item = F>) -> Vec<F::Output> {
+    let numbered = all
+        .enumerate()
+        .map(|(number, one)| one.map(move |outcome| (number, outcome)));
+    let mut outcomes: Vec<_> = stream::iter(numbered).buffer_unordered(count).collect().await;
+    outcomes.sort_by_key(|(number, _)| *number);
+    outcomes.into_iter().map(|(_, outcome)| outcome).collect()
 }
 
 async fn prepare(lane: &Lane, setup: &Setup, mode: &Mode, prefix: &str) -> std::result::Result<Arc<Env>, String> {
@@ -164,5 +174,30 @@ fn one_line(text: &str) -> String {
     match line.char_indices().nth(LONGEST) {
         Some((end, _)) => format!("{} ...", &line[..end]),
         None => line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::Notify;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn one_that_takes_long_keeps_no_other_from_starting_and_stays_at_its_place() {
+        let last_began = Notify::new();
+        let all = (0..5).map(|number| {
+            let last_began = &last_began;
+            async move {
+                match number {
+                    0 => last_began.notified().await,
+                    4 => last_began.notify_one(),
+                    _ => {}
+                }
+                number
+            }
+        });
+        let outcomes = tokio::time::timeout(Duration::from_secs(10), at_a_time(2, all)).await;
+        assert_eq!(outcomes.ok(), Some(vec![0, 1, 2, 3, 4]));
     }
 }

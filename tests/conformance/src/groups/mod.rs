@@ -35,25 +35,29 @@ use csi_mock_driver::{ALL_CAPABILITIES, ControllerCapability, MockDriverBuilder}
 
 use crate::scenario::Setup;
 
-/// Every setup; each inner list has a control plane of its own, and its setups take turns.
+/// Every setup; each inner list has a control plane of its own, and its setups take turns. The lists take about the same time.
 pub fn lanes() -> Vec<Vec<Setup>> {
-    let turns = vec![
-        // These stop or kill what the others need, so that they take turns.
-        Setup::new("restart", 1, restart::scenarios(), without_lists),
+    // The first of each of these stop or kill what they need themselves, so that they take turns.
+    let driver = vec![
         Setup::new("driver", 1, driver_restart::scenarios(), without_lists),
-        plain::setup(),
-        trivial::setup(),
-        wake::setup(),
         reconcile::setup(),
         migration::gce(),
         migration::ebs(),
     ];
-    vec![vec![main_setup()], turns]
+    let restart = vec![
+        Setup::new("restart", 1, restart::scenarios(), without_lists),
+        plain::setup(),
+        trivial::setup(),
+        wake::setup(),
+    ];
+    vec![vec![main_setup()], driver, restart]
 }
 
 /// The driver can do everything but list what is published: a reconciler would repair what a scenario breaks.
 fn main_setup() -> Setup {
     let scenarios = [
+        // One of these takes half a minute on any machine, so that they come first.
+        several::scenarios(),
         attach::scenarios(),
         inline::scenarios(),
         claim::scenarios(),
@@ -64,7 +68,6 @@ fn main_setup() -> Setup {
         errors::scenarios(),
         detach::scenarios(),
         volumes::scenarios(),
-        several::scenarios(),
         timeouts::scenarios(),
         api_faults::scenarios(),
         backoff::scenarios(),

@@ -43,7 +43,7 @@ const SELECTED: &str = "volume.kubernetes.io/selected-node";
 /// A pause that is longer than any scenario waits.
 const LATE: Duration = Duration::from_mins(10);
 
-/// Every setup; each inner list has a control plane of its own, and its setups take turns.
+/// Every setup; each inner list has a control plane of its own, and its setups take turns. The lists take about the same time.
 pub fn lanes() -> Vec<Vec<Setup>> {
     let together = [
         together::scenarios(),
@@ -80,10 +80,9 @@ pub fn lanes() -> Vec<Vec<Setup>> {
         delete::alone(),
         together::alone(),
     ];
-    let turns = vec![
-        Setup::new("provision-alone", 1, alone.into_iter().flatten().collect(), plain),
-        Setup::new("provision-zones", 1, zones.into_iter().flatten().collect(), in_zones),
-        strict,
+    let zones = Setup::new("provision-zones", 1, zones.into_iter().flatten().collect(), in_zones);
+    let alone = Setup::new("provision-alone", 1, alone.into_iter().flatten().collect(), plain);
+    let others = vec![
         Setup::new("provision-many", 1, many.into_iter().flatten().collect(), plain),
         wake,
         proxied,
@@ -91,7 +90,7 @@ pub fn lanes() -> Vec<Vec<Setup>> {
         // Its settings cannot be changed, so that it is the last.
         short,
     ];
-    vec![vec![main], turns]
+    vec![vec![main, zones, strict], vec![alone], others]
 }
 
 /// A driver whose volumes are in one zone each.
