@@ -100,6 +100,13 @@ impl Attacher {
         self.state.lock().starts
     }
 
+    /// Waits until it was started more often than that, as happens soon to one that does not know a flag of its command line.
+    pub async fn started_more_than(&self, times: usize) {
+        while self.starts() <= times {
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
     /// The end of its log, for a report.
     pub fn log_tail(&self) -> String {
         let state = self.state.lock();

@@ -23,6 +23,8 @@ use crate::test::Test;
 pub const TIMEOUT: Duration = Duration::from_secs(10);
 /// What a call takes that succeeds in time, and yet leaves a scenario the time to do something meanwhile.
 pub const SLOW: Duration = Duration::from_secs(4);
+/// How long the Leases of replicas last: shorter than usual, so that the place of one that works no more is taken soon.
+pub const LEASE: Duration = Duration::from_secs(6);
 
 /// Cluster, driver and attacher.
 pub struct Env {
@@ -85,11 +87,11 @@ impl Env {
         }))
     }
 
-    /// One more process of the same attacher, which goes by a name of its own in Leases.
+    /// One more process of the same attacher, which goes by a name of its own in Leases. They last for [`LEASE`].
     pub fn replica(&self, name: &str) -> Result<Attacher> {
         let (http, own) = (self.http.to_string(), format!("127.0.0.1:{}", free_port()?));
         let mut words: Vec<String> = self.words.iter().map(|word| word.replace(&http, &own)).collect();
-        words.push(format!("--identity={name}"));
+        words.extend(flags_of_replica(name));
         Attacher::start(words, &self.folder.path().join(format!("{name}.log")))
     }
 
@@ -133,6 +135,17 @@ fn flags(role: Role, setup: &Setup, http: SocketAddr) -> Vec<String> {
     flags.extend(role.flags().iter().map(ToString::to_string));
     flags.extend(setup.flags.iter().cloned());
     flags
+}
+
+/// What one of several replicas is given besides.
+pub fn flags_of_replica(name: &str) -> [String; 5] {
+    [
+        format!("--identity={name}"),
+        "--leader-election=true".to_owned(),
+        format!("--leader-election-lease-duration={}s", LEASE.as_secs()),
+        "--leader-election-renew-deadline=4s".to_owned(),
+        "--leader-election-retry-period=1s".to_owned(),
+    ]
 }
 
 /// `external-attacher/` and the driver's name, with a dash for everything but letters, digits and dashes, and an `X`

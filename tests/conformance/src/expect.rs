@@ -18,6 +18,8 @@ use crate::test::Test;
 
 /// How long anything may take. It is long because many scenarios share two processor cores.
 pub const LIMIT: Duration = Duration::from_secs(30);
+/// What waits for nothing is done by then, on a busy machine as well. Who does not do it at all costs the suite so long.
+pub const SOON: Duration = Duration::from_secs(10);
 /// The annotation with what the driver calls the node.
 pub const NODE_ID: &str = "csi.alpha.kubernetes.io/node-id";
 

@@ -125,6 +125,13 @@ fn spec(flags: &Flags) -> Result<Value> {
     if let Some(fs_type) = flags.get("default-fstype") {
         spec["defaultFsType"] = json!(fs_type);
     }
+    if let Some(duration) = flags.get("leader-election-lease-duration") {
+        spec["leaderElection"] = json!({
+            "leaseDuration": duration,
+            "renewDeadline": flags.need("leader-election-renew-deadline")?,
+            "retryPeriod": flags.need("leader-election-retry-period")?,
+        });
+    }
     if flags.is_provisioner() {
         spec["driverName"] = json!(flags.need("driver-name")?);
         spec["provisioning"] = json!({
@@ -146,4 +153,31 @@ fn spec(flags: &Flags) -> Result<Value> {
         spec["reconcileSync"] = json!({ "interval": interval });
     }
     Ok(spec)
+}
+
+#[cfg(test)]
+mod tests {
+    use csi_attacher_model::api::{AttacherConfigSpec, DriverConfig};
+
+    use super::*;
+    use crate::env::{LEASE, flags_of_replica};
+
+    #[test]
+    fn leases_last_as_long_as_the_flags_of_replicas_say() {
+        let usual = "--timeout=1s --csi-address=/s --retry-interval-start=1s --retry-interval-max=1s";
+        let lease = |more: &[String]| {
+            let words: Vec<String> = usual
+                .split(' ')
+                .map(str::to_owned)
+                .chain(more.iter().cloned())
+                .collect();
+            let flags = Flags::read(&words).expect("flags");
+            let settings = spec(&flags).expect("settings");
+            let settings: AttacherConfigSpec = serde_json::from_value(settings).expect("a spec");
+            let settings = DriverConfig::try_from(&settings).expect("a valid spec");
+            settings.leader_election.lease_duration
+        };
+        assert_eq!(lease(&flags_of_replica("one")), LEASE);
+        assert_ne!(lease(&[]), LEASE);
+    }
 }

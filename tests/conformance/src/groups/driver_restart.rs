@@ -11,12 +11,9 @@ use serde_json::json;
 
 use csi_mock_driver::{ControllerCapability, Method, ScriptAction};
 
-use crate::expect::LIMIT;
+use crate::expect::{LIMIT, SOON};
 use crate::scenario::{Group, Outcome, Scenario, Stop, demand, offered, optional, same};
 use crate::test::Test;
-
-/// A driver that lost its connection is given up or found again within this time.
-const SOON: Duration = Duration::from_secs(20);
 
 pub fn scenarios() -> Vec<Scenario> {
     let group = Group::new("driver-restart");
@@ -130,16 +127,16 @@ fn modes(group: Group) -> Group {
         .demands("the driver alone comes back without ControllerPublishVolume, later with it again")
         .unless("not supported when it is not asked again for its capabilities")
         .extension("capability-asked-again", |t| async move {
-            let outcome = switch(&t, false).await;
-            let outcome = match outcome {
-                Ok(()) => attached_without_calls(&t).await,
-                stop => stop,
+            let outcome = async {
+                switch(&t, false).await?;
+                attached_without_calls(&t).await?;
+                switch(&t, true).await
             };
-            let back = switch(&t, true).await;
-            if outcome.is_err() || back.is_err() {
+            let outcome = outcome.await;
+            if outcome.is_err() {
                 exchange(&t, true).await?;
             }
-            outcome.and(back)?;
+            outcome?;
             t.other("b").given_attached().await.map(drop)
         })
 }
@@ -153,6 +150,8 @@ async fn attached_without_calls(t: &Test) -> Outcome {
 }
 
 async fn leftovers_go(t: &Test) -> Outcome {
+    // The new process works by then.
+    attached_without_calls(&t.other("b")).await?;
     t.delete_attachment().await?;
     optional(
         t.attachment_gone_within(SOON).await,

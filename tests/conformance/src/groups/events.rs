@@ -1,16 +1,14 @@
 //! Events for people who ask why. Optional: an attacher that writes none counts as "not supported". Reasons are not judged.
 
-use std::time::Duration;
-
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
 use tonic::Code;
 
+use crate::expect::SOON;
 use crate::scenario::{Group, Outcome, Scenario, optional};
 use crate::support::wait::wait_for_any;
 use crate::test::Test;
 
-const SHORTLY: Duration = Duration::from_secs(20);
 const UNLESS: &str = "not supported when there is no such event";
 
 pub fn scenarios() -> Vec<Scenario> {
@@ -43,7 +41,7 @@ pub fn scenarios() -> Vec<Scenario> {
 
 async fn event(t: &Test, kind: &str, part: &str) -> Outcome {
     let events: Api<Event> = Api::all(t.env.client.clone());
-    let found = wait_for_any(events, "of the VolumeAttachment", SHORTLY, |event| {
+    let found = wait_for_any(events, "of the VolumeAttachment", SOON, |event| {
         let about = event.regarding.as_ref().and_then(|it| it.name.as_ref()) == Some(&t.attachment);
         let note = event.note.as_deref().unwrap_or_default();
         about && event.type_.as_deref() == Some(kind) && note.contains(part)

@@ -1,18 +1,14 @@
 //! A driver without a Controller service: its volumes count as attached without a call.
 
-use std::time::Duration;
-
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::ResourceExt as _;
 use serde_json::json;
 
 use csi_mock_driver::MockDriverBuilder;
 
+use crate::expect::SOON;
 use crate::scenario::{Group, Outcome, Setup, demand, optional, same};
 use crate::test::Test;
-
-/// An attacher that takes them off does it by then.
-const SHORTLY: Duration = Duration::from_secs(20);
 
 pub fn setup() -> Setup {
     let group = Group::new("no-attach");
@@ -72,7 +68,7 @@ fn leftovers(group: Group) -> Group {
                 .await?;
             t.delete_attachment().await?;
             optional(
-                t.attachment_gone_within(SHORTLY).await,
+                t.attachment_gone_within(SOON).await,
                 "the attachment keeps the finalizer",
             )?;
             t.no_calls()
@@ -88,9 +84,7 @@ fn leftovers(group: Group) -> Group {
 }
 
 async fn volume_gone_shortly(t: &Test) -> Outcome {
-    let gone = crate::support::wait::wait_for(t.api::<PersistentVolume>(), &t.volume, "gone", SHORTLY, |it| {
-        it.is_none()
-    });
+    let gone = crate::support::wait::wait_for(t.api::<PersistentVolume>(), &t.volume, "gone", SOON, |it| it.is_none());
     optional(
         gone.await.map(drop).map_err(Into::into),
         "the volume keeps the finalizer",

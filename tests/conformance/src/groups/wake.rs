@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use crate::expect::{SOON, is_attached};
 use crate::scenario::{Group, Outcome, Setup, demand, optional};
 use crate::test::Test;
 
+/// Long after [`SOON`].
 const PAUSE: Duration = Duration::from_mins(1);
-/// Long before the end of the pause.
-const SOON: Duration = Duration::from_secs(20);
 const UNLESS: &str = "not supported when it sits out its pause";
 
 pub fn setup() -> Setup {
@@ -42,9 +42,7 @@ fn pauses(group: Group) -> Group {
             t.detach().await?;
             t.heal();
             t.create_attachment(|_| {}).await?;
-            t.attachment_is("attached", SOON, crate::expect::is_attached)
-                .await
-                .map(drop)
+            t.attachment_is("attached", SOON, is_attached).await.map(drop)
         })
 }
 
@@ -80,6 +78,6 @@ fn woken(group: Group) -> Group {
 }
 
 async fn attached_soon(t: &Test) -> Outcome {
-    let attached = t.attachment_is("attached", SOON, crate::expect::is_attached).await;
+    let attached = t.attachment_is("attached", SOON, is_attached).await;
     optional(attached.map(drop), "not attached before the end of its pause")
 }

@@ -13,15 +13,13 @@ use tonic::Code;
 use csi_mock_driver::{CallRecord, CreationFacts, Method, Rule, ScriptAction, ScriptedFailure};
 
 use super::{MARKER, NAMESPACE, SELECTED};
-use crate::expect::LIMIT;
+use crate::expect::{LIMIT, SOON};
 use crate::scenario::{Outcome, Stop, demand};
 use crate::support::wait::{wait_for, wait_for_any};
 use crate::test::{Test, create, delete, merge};
 
 /// Who says on a claim what kube-controller-manager did.
 const CONTROLLER_MANAGER: &str = "persistentvolume-controller";
-/// What is told without waiting for anything comes by then, on a busy machine as well.
-pub const SOON: Duration = Duration::from_secs(10);
 /// Who is to provision for a claim, by its new and its old name.
 pub const PROVISIONER: [&str; 2] = [
     "volume.kubernetes.io/storage-provisioner",

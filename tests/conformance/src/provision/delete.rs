@@ -11,7 +11,7 @@ use csi_mock_driver::{CallResult, Method, Rule};
 
 use super::teardown::stays;
 use super::volumes::{handle_of, is_protected};
-use crate::expect::LIMIT;
+use crate::expect::{LIMIT, SOON};
 use crate::scenario::{Group, Outcome, Scenario, demand, offered, same};
 use crate::support::controlplane::audit::AuditEvent;
 use crate::test::{Test, delete};
@@ -329,7 +329,7 @@ pub fn wake() -> Vec<Scenario> {
             claim.delete().await?;
             t.told(&name, "", &format!("still attached to node {}", t.node)).await?;
             delete::<VolumeAttachment>(&t.api(), &t.attachment).await?;
-            t.persistent_volume_gone(&name).await
+            t.persistent_volume_gone_within(&name, SOON).await
         })
         .peer_fails("nothing but its backoff wakes it")
         .done()

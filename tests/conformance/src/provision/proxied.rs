@@ -7,8 +7,9 @@ use serde_json::json;
 
 use std::time::Duration;
 
-use super::claims::{Claim, SOON, is_marked};
+use super::claims::{Claim, is_marked};
 use super::volumes::handle_of;
+use crate::expect::SOON;
 use crate::scenario::{Group, Outcome, Scenario, Stop, demand, offered, same};
 use crate::support::proxy::{Fault, Proxy, Seen};
 use crate::test::Test;

@@ -255,7 +255,7 @@ async fn one_class_hangs(t: &Test) -> Outcome {
     t.given_class(|_| {}).await?;
     let hanging: Vec<Claim> = (0..12).map(|number| t.claim(&number.to_string())).collect();
     for claim in &hanging {
-        t.script(claim.on_create().hang());
+        t.script(claim.on_create().until_released());
         claim.create(|_| {}).await?;
     }
     let calls = || t.env.driver.in_flight_of(Method::CreateVolume).now;
@@ -267,6 +267,13 @@ async fn one_class_hangs(t: &Test) -> Outcome {
     let end = all.iter().filter_map(|call| call.finished).min();
     let first = all.iter().filter(|call| end.is_none_or(|end| call.started < end));
     let called = first.map(|call| &call.volume).collect::<BTreeSet<_>>().len();
+    // What is left of the scenario does not wait for their deadlines.
+    for claim in &hanging {
+        claim.heal();
+        for call in claim.creates() {
+            t.env.driver.release(call.id);
+        }
+    }
     same("claims of the hanging class that were called for", &called, &4)
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use futures::future::try_join_all;
+use futures::future::{join_all, try_join_all};
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, ResourceExt};
@@ -11,8 +11,9 @@ use csi_mock_driver::{Method, Rule};
 
 use super::claims::Claim;
 use crate::attacher::signal;
+use crate::env::{LEASE, SLOW};
 use crate::expect::LIMIT;
-use crate::scenario::{Group, Outcome, Scenario, Stop, demand, optional, same};
+use crate::scenario::{Group, Outcome, Scenario, Stop, demand, offered, optional, same};
 use crate::support::wait::wait_for;
 use crate::test::Test;
 
@@ -73,15 +74,17 @@ pub fn alone() -> Vec<Scenario> {
 }
 
 /// So many claims are made in each half.
-const HALF: usize = 250;
+const HALF: usize = 100;
 /// So long a replica stands still: longer than it may hold a Lease without a renewal.
-const STANDSTILL: Duration = Duration::from_secs(20);
+const STANDSTILL: Duration = Duration::from_secs(LEASE.as_secs() + 2);
+/// Replicas that all end more often than that are none.
+const ENDS: usize = 3;
 /// So many objects are watched at a time for what becomes of them.
 const WATCHED: usize = 20;
 /// Each call takes so long, so that some always run.
 const CALL: Duration = Duration::from_millis(100);
-/// So many calls are ended by whoever works before it is disturbed.
-const DISTURBED_AFTER: usize = 50;
+/// So many calls are ended by whoever works before it is disturbed; others are left.
+const DISTURBED_AFTER: usize = HALF / 2;
 
 /// The first who works is killed among the first half of the claims, the second one stands still among the others, and so does
 /// whoever works among the deletions.
@@ -96,11 +99,17 @@ async fn replicas(t: Test) -> Outcome {
 async fn served_by_replicas(t: &Test) -> Outcome {
     t.driver_is_left().await?;
     let replicas = ["one", "two", "three"].map(|name| t.env.replica(name));
-    let _replicas = replicas.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let replicas = replicas.into_iter().collect::<Result<Vec<_>, _>>()?;
+    tokio::select! {
+        held = lease_is_held(t) => held?,
+        _ = join_all(replicas.iter().map(|it| it.started_more_than(ENDS))) => {
+            offered(false, || "the replicas end as soon as they are started".to_owned())?;
+        }
+    }
     one_volume_each(t).await
 }
 
-async fn one_volume_each(t: &Test) -> Outcome {
+async fn lease_is_held(t: &Test) -> Outcome {
     let leases: Api<Lease> = Api::namespaced(t.env.client.clone(), "default");
     let is_held = |lease: Option<&Lease>| {
         let holder = lease.and_then(|lease| lease.spec.as_ref()?.holder_identity.as_deref());
@@ -108,8 +117,10 @@ async fn one_volume_each(t: &Test) -> Outcome {
     };
     let name = t.env.driver_name.replace('.', "-");
     let held = wait_for(leases, &name, "held", LIMIT, is_held);
-    optional(held.await.map(drop).map_err(Into::into), "no replica takes the Lease")?;
+    optional(held.await.map(drop).map_err(Into::into), "no replica takes the Lease")
+}
 
+async fn one_volume_each(t: &Test) -> Outcome {
     let begun = t.env.driver.call_count();
     t.given_class(|_| {}).await?;
     for method in [Method::CreateVolume, Method::DeleteVolume] {
@@ -180,8 +191,12 @@ impl Test {
         self.given_class(|_| {}).await?;
         let claims: Vec<Claim> = (0..10).map(|number| self.claim(&number.to_string())).collect();
         for (number, claim) in claims.iter().enumerate() {
-            let delay = if number % 2 == 0 { 50 } else { 1500 };
-            self.script(claim.on_create().times(1).delay(Duration::from_millis(delay)));
+            let delay = if number % 2 == 0 {
+                Duration::from_millis(50)
+            } else {
+                SLOW
+            };
+            self.script(claim.on_create().times(1).delay(delay));
         }
         try_join_all(claims.iter().map(|claim| claim.create(|_| {}))).await?;
         let started = |claim: &Claim| claim.creates().len();
