@@ -225,7 +225,7 @@ fn every_mutant_is_caught() {
             invariants: Some(wrong.violates),
             all: false,
         };
-        let mut summary = search(1..1 + wrong.budget, sought);
+        let mut summary = search(wrong.from..wrong.from + wrong.budget, sought);
         match summary.violations.pop_first() {
             Some((seed, violation)) => println!("{:<58} | {seed:>9} | {}", wrong.what, violation.invariant),
             None => missed.push(wrong.what),

@@ -137,6 +137,8 @@ pub struct Wrong {
     pub violates: &'static [&'static str],
     /// In which worlds it must be caught.
     pub world: KindOfWorld,
+    /// The history from which on it is looked for: a little before the first that catches it, where that takes thousands.
+    pub from: u64,
     /// Within how many histories it must be caught.
     pub budget: u64,
 }
@@ -150,6 +152,7 @@ fn wrong(what: &'static str) -> Wrong {
         mutant: Mutant::default(),
         violates: &[],
         world: KindOfWorld::Any,
+        from: 1,
         budget: ENOUGH,
     }
 }
@@ -157,6 +160,10 @@ fn wrong(what: &'static str) -> Wrong {
 impl Wrong {
     fn in_world(self, world: KindOfWorld) -> Self {
         Self { world, ..self }
+    }
+
+    fn from(self, from: u64) -> Self {
+        Self { from, ..self }
     }
 
     fn violates(self, mutant: Mutant, violates: &'static [&'static str]) -> Self {
@@ -191,6 +198,7 @@ fn mistaken() -> Vec<Wrong> {
             .violates(deciding(forget_volume_deletion), &[WANTED]),
         wrong("claims without noting the node ID").violates(deciding(forget_node_id), &[CLAIMED_FIRST]),
         wrong("forgets former places when it claims anew")
+            .from(4_550)
             .violates(deciding(forget_former), &[HELD_WHILE_PUBLISHED, NOTHING_LEFT]),
         wrong("goes by the name of a PersistentVolume")
             .in_world(KindOfWorld::OtherIdentities)
@@ -252,6 +260,7 @@ fn careless() -> Vec<Wrong> {
         wrong("retries without a pause").violates(with_change(|it| it.restless = true), &[NO_BUSY_LOOP]),
         wrong("takes over with a cache that may be stale")
             .in_world(KindOfWorld::LateSuccessors)
+            .from(4_550)
             .violates(
                 stale(),
                 &[
@@ -270,11 +279,14 @@ fn careless() -> Vec<Wrong> {
 fn flawed() -> Vec<Wrong> {
     const STALE: &[&str] = &[ATTACHES, DETACHED_AND_GONE, ATTACHED_IS_PROTECTED];
     vec![
-        wrong("calls without a look at the Lease").violates(with(Flaw::Unfenced), &[ONLY_WITH_THE_LEASE]),
+        wrong("calls without a look at the Lease")
+            .from(4_400)
+            .violates(with(Flaw::Unfenced), &[ONLY_WITH_THE_LEASE]),
         wrong("works at once where it has created the Lease").violates(with(Flaw::Hasty), &[ONE_LEADER]),
         Wrong {
             budget: 100_000,
             ..wrong("does not know that its machine was suspended")
+                .from(10_850)
                 .violates(with(Flaw::OneClock), &[ONLY_WITH_THE_LEASE])
         },
         wrong("believes whatever says 404").violates(
