@@ -588,7 +588,7 @@ Values files are merged by Helm: of a list, such as extraContainers, only that o
 {{- include "csi-attacher-operator.distinct" (list $mounts "%s and %s are both mounted at %s: remove one of them, or give it another mountPath") }}
 {{- include "csi-attacher-operator.checkSecurity" (list $ .) }}
 {{- end }}
-{{- $cure := "give one of them another port; for the liveness probe of a driver use drivers.NAME.livenessProbe, which has a port for each driver" }}
+{{- $cure := "remove one, or give it another port; for the liveness probe of a driver use drivers.NAME.livenessProbe, which has a port for each driver" }}
 {{- include "csi-attacher-operator.distinct" (list $ports (printf "%%s and %%s both have port %%s, and the containers of a pod share one network: %s" $cure)) }}
 {{- include "csi-attacher-operator.distinct" (list $probed (printf "%%s and %%s both have their livenessProbe at port %%s, where one program answers for both: %s" $cure)) }}
 {{- end }}

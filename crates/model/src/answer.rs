@@ -111,7 +111,7 @@ impl ApiError {
     /// Whether an admission webhook refused the write. It speaks of this object, whatever the status, and not of what the API server has to
     /// do.
     pub fn is_of_webhook(&self) -> bool {
-        self.message.starts_with("admission webhook ") && self.message.contains(" denied the request")
+        self.message.contains("admission webhook \"") && self.message.contains(" denied the request")
     }
 
     /// Whether an admission policy refused the write. Without a reason of its own it answers 422, as the API server does to a write from a

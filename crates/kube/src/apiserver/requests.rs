@@ -326,8 +326,10 @@ impl Requests {
         let options = json!({ "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": { "uid": uid } });
         let request = write(Method::DELETE, managed(&about), JSON, &options)?;
         let answer: Value = self.send(request, &about, None, parent).await?;
-        // Nor has a status any.
-        if answer["metadata"]["deletionTimestamp"].is_null() {
+        // A status has neither.
+        let metadata = &answer["metadata"];
+        let finalizers = metadata["finalizers"].as_array();
+        if metadata["deletionTimestamp"].is_null() && finalizers.is_none_or(Vec::is_empty) {
             return Ok(None);
         }
         let object = serde_json::from_value(answer);

@@ -12,6 +12,9 @@ use super::term::Term;
 use crate::schedule;
 use crate::telemetry::Metrics;
 
+/// How long the last release may take. An API server that restarts is back by then, and who is not waited for ends its process in time.
+const LAST_RELEASE: Duration = Duration::from_secs(5);
+
 /// A candidate at work. Dropped, it neither renews nor releases: the Lease runs out.
 #[derive(Debug)]
 pub struct LeaderElectionHandle {
@@ -61,10 +64,10 @@ impl LeaderElectionHandle {
         is_released(&self.lease, self.release_timeout, released).await
     }
 
-    /// As [`LeaderElectionHandle::release`], and ends.
+    /// As [`LeaderElectionHandle::release`], and ends, after 5 s at most: the end of the process may wait for it.
     pub async fn release_and_stop(self) {
         self.commands.send_replace(ElectorCommand::Stop);
-        is_released(&self.lease, self.release_timeout, self.task).await;
+        is_released(&self.lease, self.release_timeout.min(LAST_RELEASE), self.task).await;
     }
 
     /// What it shows, to be followed.

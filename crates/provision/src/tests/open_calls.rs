@@ -260,7 +260,7 @@ async fn a_call_without_a_marker_gets_one_as_soon_as_the_role_ends() {
 /// The API server restarts at that moment, or cannot take the write now. What it means to refuse it refuses again.
 #[tokio::test(start_paused = true)]
 async fn a_marker_that_cannot_be_written_when_the_role_ends_is_tried_again_during_the_call() {
-    for (status, tries) in [(503, 2), (429, 2), (409, 2), (401, 2), (403, 1)] {
+    for (status, tries) in [(503, 2), (429, 2), (409, 2), (401, 2), (403, 1), (413, 1)] {
         let mut world = calling_unmarked(None).await;
         world.driver.is_slow.store(true, Ordering::Relaxed);
         *world.api.refusals.lock() = vec![status; 100];

@@ -109,15 +109,10 @@ impl HandshakeError {
     }
 }
 
-/// Asks a driver, which may take `probe` to answer the first of these calls. They are in no trace: they belong to no attachment, and a driver
-/// that is away is asked each second.
-pub async fn run_handshake(
-    client: &CsiClient,
-    config: &DriverConfig,
-    probe: Duration,
-) -> Result<Handshake, HandshakeError> {
+/// Asks a driver. These calls are in no trace: they belong to no attachment, and a driver that is away is asked each second.
+pub async fn run_handshake(client: &CsiClient, config: &DriverConfig) -> Result<Handshake, HandshakeError> {
     let untraced = Span::disabled();
-    match client.call(&Probe, probe, &untraced).await {
+    match client.call(&Probe, config.timeouts.probe, &untraced).await {
         Ok(true) => {}
         Ok(false) => {
             return Err(HandshakeError::unreachable(

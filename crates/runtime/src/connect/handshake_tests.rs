@@ -33,8 +33,9 @@ async fn started(builder: MockDriverBuilder) -> (MockHandle, DriverConfig, tempf
 
 async fn shaken(config: &DriverConfig) -> Result<crate::connect::handshake::Handshake, HandshakeError> {
     let client = CsiClient::new(DriverConnection::new(&config.endpoint), Metrics::default());
-    let asked = run_handshake(&client, config, config.timeouts.probe);
-    tokio::time::timeout(LIMIT, asked).await.expect("in time")
+    tokio::time::timeout(LIMIT, run_handshake(&client, config))
+        .await
+        .expect("in time")
 }
 
 /// Reason and message of what stands in the way, which passes by itself.

@@ -32,9 +32,6 @@ use socket_file::{MissedSocket, SocketFile};
 /// Longest pause between two attempts to make a second connection, while the first goes on.
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
 
-/// No limit of our own to how long Probe may take: the deadline of the settings alone.
-const AS_SET: Duration = Duration::MAX;
-
 /// How many names a driver may have while its AttacherConfig and its endpoint stay the same. Each has a Lease, which nobody
 /// may delete, and series of metrics.
 const MAX_NAMES: usize = 3;
@@ -124,13 +121,13 @@ impl Connector for DriverConnector {
         self.wait_for_retry().await;
         self.wait_for_socket().await;
         let Some(keys) = &self.keys else {
-            return self.reach(None, AS_SET).await;
+            return self.reach(None).await;
         };
         // Either the certificates or why there are none.
         let known = keys.since(0).await;
         // Certificates that came after these count as a change.
         let revision = known.revision;
-        let reached = self.reach_with(&known, AS_SET).await;
+        let reached = self.reach_with(&known).await;
         reached.map_err(|failure| ConnectFailure { revision, ..failure })
     }
 
@@ -200,13 +197,9 @@ impl DriverConnector {
     }
 
     /// Makes a connection with the last good certificates, and asks who answers. Never without any, unless it is known why.
-    async fn reach_with(
-        &self,
-        known: &CertificateState,
-        longest_probe: Duration,
-    ) -> Result<ConnectedDriver, ConnectFailure> {
+    async fn reach_with(&self, known: &CertificateState) -> Result<ConnectedDriver, ConnectFailure> {
         match (&known.good, &known.trouble) {
-            (Some(good), _) => self.reach(Some(good), longest_probe).await.map_err(|mut failure| {
+            (Some(good), _) => self.reach(Some(good)).await.map_err(|mut failure| {
                 // What fails may do so because they are not those of the Secret.
                 if let Some(warning) = certificate_warning(known) {
                     failure.obstacle.message = format!("{}; {warning}", failure.obstacle.message);
@@ -222,13 +215,8 @@ impl DriverConnector {
         }
     }
 
-    /// Makes a connection, with these certificates if there is to be TLS, and asks who answers. Probe has its deadline, but no more than
-    /// `longest_probe`.
-    async fn reach(
-        &self,
-        good: Option<&ValidCertificates>,
-        longest_probe: Duration,
-    ) -> Result<ConnectedDriver, ConnectFailure> {
+    /// Makes a connection, with these certificates if there is to be TLS, and asks who answers.
+    async fn reach(&self, good: Option<&ValidCertificates>) -> Result<ConnectedDriver, ConnectFailure> {
         let config = &self.config.borrow().clone();
         let revision = good.map_or(0, |good| good.revision);
         let connection = match good {
@@ -247,7 +235,7 @@ impl DriverConnector {
         let file = look();
         // A connection that is given up while it is made counts as well.
         *self.asked.lock() = Some(Instant::now());
-        let answer = run_handshake(&client, config, config.timeouts.probe.min(longest_probe)).await;
+        let answer = run_handshake(&client, config).await;
         let answer = answer.and_then(|handshake| self.take_name(config, handshake));
         *self.asked.lock() = Some(Instant::now());
         *self.missed.lock() = file

@@ -14,14 +14,14 @@ use tracing::{debug, info, warn};
 use super::certificates::CertificateState;
 use super::handshake::{HandshakeError, RETRY};
 use super::socket_file::SocketFile;
-use super::{AS_SET, ConnectedDriver, DriverConnector, MAX_BACKOFF};
+use super::{ConnectedDriver, DriverConnector, MAX_BACKOFF};
 use crate::api::validated::Endpoint;
 use crate::csi::{DriverConnection, Probe};
 use crate::state::DriverStateSender;
 use crate::telemetry::Span;
 
-/// So long a call may be out, without an answer to it or to another one, before the driver is asked by Probe, and so long that may take, over
-/// this connection and over another one. Their deadlines may be many minutes: in drop-in mode all of them are `--timeout`.
+/// So long a call may be out, without an answer to it or to another one, before the driver is asked by Probe. Its deadline may be many
+/// minutes.
 const SILENCE: Duration = Duration::from_secs(15);
 /// So often in a row Probe is answered and calls are not before the driver is connected to again.
 const PROBES_BEFORE_MOVE: u32 = 3;
@@ -113,7 +113,7 @@ impl DriverConnector {
             if seen.missing == 0 && !is_silent {
                 continue;
             }
-            let deadline = self.config.borrow().timeouts.probe.min(SILENCE);
+            let deadline = self.config.borrow().timeouts.probe;
             // What counts is whether anything is answered, this or another call.
             drop(current.client.call(&Probe, deadline, &Span::disabled()).await);
             if answers.borrow().count == seen.count {
@@ -247,14 +247,13 @@ impl DriverConnector {
         }
     }
 
-    /// Makes another connection, with the certificates in use, and asks who answers. One that answers later than after [`SILENCE`] is reached
-    /// when the connection in use is left: only the next one has the whole deadline.
+    /// Makes another connection, with the certificates in use, and asks who answers.
     async fn connect_again(&self) -> Result<ConnectedDriver, HandshakeError> {
         self.wait_for_retry().await;
         let reached = match &self.keys {
-            None => self.reach(None, SILENCE).await,
+            None => self.reach(None).await,
             // The connection in use was made with some, and the last good ones are kept.
-            Some(keys) => self.reach_with(&keys.now(), SILENCE).await,
+            Some(keys) => self.reach_with(&keys.now()).await,
         };
         reached.map_err(|failure| failure.obstacle)
     }
@@ -270,7 +269,7 @@ impl DriverConnector {
             let known = keys.now();
             let fresh = known.good.as_ref().filter(|good| good.revision != current.revision);
             if let Some(good) = fresh {
-                match self.reach(Some(good), AS_SET).await {
+                match self.reach(Some(good)).await {
                     Ok(reached) => {
                         status.concern(certificate_warning(&known));
                         info!(

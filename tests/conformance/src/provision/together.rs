@@ -73,10 +73,10 @@ pub fn alone() -> Vec<Scenario> {
         .done()
 }
 
-/// So many claims are made in each half.
-const HALF: usize = 100;
-/// So long a replica stands still: longer than it may hold a Lease without a renewal.
-const STANDSTILL: Duration = Duration::from_secs(LEASE.as_secs() + 2);
+/// So many claims are made in each half: more than an attacher calls for at a time.
+const HALF: usize = 250;
+/// So long a replica stands still: until the Lease has run out, and another one has taken it and works.
+const STANDSTILL: Duration = Duration::from_secs(LEASE.as_secs() + 6);
 /// Replicas that all end more often than that are none.
 const ENDS: usize = 3;
 /// So many objects are watched at a time for what becomes of them.
@@ -84,7 +84,7 @@ const WATCHED: usize = 20;
 /// Each call takes so long, so that some always run.
 const CALL: Duration = Duration::from_millis(100);
 /// So many calls are ended by whoever works before it is disturbed; others are left.
-const DISTURBED_AFTER: usize = HALF / 2;
+const DISTURBED_AFTER: usize = 50;
 
 /// The first who works is killed among the first half of the claims, the second one stands still among the others, and so does
 /// whoever works among the deletions.

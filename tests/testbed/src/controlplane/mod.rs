@@ -161,8 +161,8 @@ impl ControlPlane {
         self.start_apiserver().await
     }
 
-    /// Copies the data of etcd, which must not run.
-    pub fn back_up(&self) -> Result<()> {
+    /// Copies the data of etcd, which stands still or does not run.
+    fn back_up(&self) -> Result<()> {
         copy_folder(&self.etcd_data(), &self.backup())
     }
 

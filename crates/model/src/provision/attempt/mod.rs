@@ -208,7 +208,8 @@ impl ClaimAttempt {
     }
 
     fn next_step(&mut self, view: &impl ClaimView, event: ClaimEvent) -> ClaimStep {
-        let marks = self.pending.as_ref().is_some_and(Pending::marks);
+        let is_read = !matches!(event, ClaimEvent::Read(Err(_)));
+        let marks = is_read && self.pending.as_ref().is_some_and(Pending::marks);
         if let Some(verdict) = self.take(view, event) {
             // The next attempt may be far away.
             if let Some(write) = self.open_mark(view).filter(|_| !marks) {

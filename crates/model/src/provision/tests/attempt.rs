@@ -1397,6 +1397,13 @@ fn a_patch_that_a_policy_denies_is_written_once_in_an_attempt() {
             assert_eq!(play.told(is_refused), 1, "{what}: {:?}", play.notes);
         }
     }
+    // A read that fails does not say that the refusal was meant.
+    open.attempt(|step, _| match step {
+        ClaimStep::Patch(_) => Some(ClaimEvent::Patched(Err(refused()))),
+        ClaimStep::ReadClaim => Some(ClaimEvent::Read(Err(error(ApiErrorKind::Unavailable)))),
+        _ => None,
+    });
+    assert_eq!(open.take_done(), ["patch", "read claim", "patch"]);
 }
 
 #[test]

@@ -251,6 +251,11 @@ async fn a_delete_is_believed_when_its_answer_is_about_the_object() {
     // It was stored without finalizers (`ReturnDeletedObject` of the store in kube-apiserver).
     server.answer(ok(&held));
     assert!(delete().await.unwrap().is_none());
+    // What is held is not gone, whoever answers with a copy from before.
+    let mut before = held.clone();
+    before["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    server.answer(ok(&before));
+    assert!(delete().await.unwrap().is_some());
     held["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
     server.answer(ok(&held));
     let left = delete().await.unwrap().unwrap();
