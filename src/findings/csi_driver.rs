@@ -58,9 +58,7 @@ impl CsiDriverCache {
             }
             Err(error) => match error.kind {
                 ApiErrorKind::NotFound => (CsiDriverLookup::Missing, soon),
-                ApiErrorKind::Forbidden | ApiErrorKind::Refused if !error.is_unauthenticated() => {
-                    (CsiDriverLookup::Unknown, FORBIDDEN_INTERVAL)
-                }
+                _ if error.is_refused() => (CsiDriverLookup::Unknown, FORBIDDEN_INTERVAL),
                 // What was known stays known while the API server is out of order, or does not accept our credentials.
                 _ => (self.state.clone(), error.retry_after.unwrap_or(soon).max(soon)),
             },

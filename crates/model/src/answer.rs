@@ -134,14 +134,19 @@ impl ApiError {
         self.is_of_authorizer() || self.is_of_admission()
     }
 
+    /// Whether the API server refuses the request for good: it means it, or takes no such request. Made again as it is, it is refused again.
+    pub fn is_refused(&self) -> bool {
+        self.is_denied() || self.kind == ApiErrorKind::Refused
+    }
+
     /// Whether the API server could not ask an admission webhook, so that it takes this write from nobody. It is in order itself: what the
     /// webhook is not asked about is written.
     fn is_of_unreachable_webhook(&self) -> bool {
         self.message.contains("failed calling webhook ")
     }
 
-    /// The same of a write whose object is, by a read after it, still the copy that it was made from: it was not stale, and the API server
-    /// means its refusal. An admission policy without a reason of its own refuses so.
+    /// The same, but meant, whatever its status says otherwise: a webhook's 404 is no word about the object; and a write is not refused as made
+    /// from a stale copy where a read after it shows that same copy, as with an admission policy without a reason of its own.
     #[must_use]
     pub fn meant(self) -> Self {
         Self {
@@ -232,8 +237,14 @@ mod tests {
                 !error.is_unauthenticated() && !error.is_transient(),
                 "{status} {message}"
             );
-            assert!(error.is_of_admission() && error.is_denied(), "{message}");
+            assert!(
+                error.is_of_admission() && error.is_denied() && error.is_refused(),
+                "{message}"
+            );
         }
+        let refused =
+            [400, 405, 413, 404, 409, 422, 401, 429, 503].map(|status| ApiError::of_answer(status, "no").is_refused());
+        assert_eq!(refused, [true, true, true, false, false, false, false, false, false]);
     }
 
     /// What a webhook says comes before the storage, whatever its status.

@@ -225,10 +225,7 @@ impl<'n> About<'n> {
         }
         // The rest of such a status is the webhook's as well, and may be that of an object which it did not find.
         if error.is_of_webhook() {
-            return ApiError {
-                kind: ApiErrorKind::Refused,
-                ..error
-            };
+            return error.meant();
         }
         if self.may_be_unserved || self.says_it_is_gone(&parsed) {
             return error;

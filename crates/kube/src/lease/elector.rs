@@ -20,7 +20,7 @@ use super::shares::LeaseShareGuard;
 use super::state::{CandidateStatus, ElectorCommand, LeaderState, LeaseHolder, Membership, NewLease, change};
 use super::{Moment, Term};
 use crate::api::names::{LEASE_DROP_IN_ANNOTATION, LEASE_HOLDER_ANNOTATION, NEW_LEASE_HOLDER};
-use crate::apiserver::{ApiError, ApiErrorKind, Requests};
+use crate::apiserver::{ApiError, Requests};
 use crate::clock;
 use crate::error_chain::chain;
 use crate::kinds::LeaseWire;
@@ -502,9 +502,7 @@ impl LeaderElector {
         let mut sure = !self.write_unconfirmed;
         let mut at_once = true;
         while let Err(error) = self.try_release(std::mem::take(&mut sure), held).await {
-            let is_refused = error.is_denied()
-                || (matches!(error.kind, ApiErrorKind::Forbidden | ApiErrorKind::Refused) && !error.is_transient());
-            if is_refused || Instant::now() >= runs_out {
+            if error.is_refused() || Instant::now() >= runs_out {
                 self.warn(&error, "could not release the Lease; it will expire");
                 return;
             }

@@ -322,7 +322,7 @@ impl Shell<'_> {
         };
         let driver = &*self.look.work.facts.name;
         traced!(debug, self.span, driver, PersistentVolumeClaim = &*self.look.key.name, %error, "a PersistentVolumeClaim could not be marked");
-        !error.is_denied() && error.kind != ApiErrorKind::Refused
+        !error.is_refused()
     }
 
     /// One that could not be answered is answered after the call.

@@ -218,11 +218,7 @@ fn retracted(shell: &Shell<'_>, place: VolumeOnNode<'_>, error: Option<&str>) {
 
 /// That the API server is out of order, or the object is gone, is reported elsewhere.
 fn failure_not_saved(shell: &Shell<'_>, error: &ApiError) {
-    // Of a policy, a refusal looks like what is written about an old state.
-    let is_refused = error.is_of_admission()
-        || error.is_forbidden()
-        || matches!(error.kind, ApiErrorKind::Refused | ApiErrorKind::NotKept);
-    if is_refused {
+    if error.is_refused() || error.kind == ApiErrorKind::NotKept {
         log_about!(warn, shell, %error, "could not save the error on the VolumeAttachment");
     } else {
         log_about!(debug, shell, %error, "could not save the error on the VolumeAttachment");
