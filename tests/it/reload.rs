@@ -141,7 +141,7 @@ fn peak(calls: &[CallRecord]) -> usize {
 fn have_deadline(calls: &[CallRecord], deadline: u64) -> bool {
     let fits = |call: &CallRecord| {
         call.deadline_ms
-            .is_some_and(|found| (deadline - 1_900..=deadline).contains(&found))
+            .is_some_and(|found| (deadline - 500..=deadline).contains(&found))
     };
     !calls.is_empty() && calls.iter().all(fits)
 }

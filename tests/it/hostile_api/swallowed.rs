@@ -31,7 +31,7 @@ async fn tunnelled() -> Result<(World, Tunnel, Operator)> {
 /// With the default times of an election. A round in which a process stood still for long is repeated.
 #[tokio::test]
 async fn swallowed_connections_are_replaced_and_cost_no_lease() -> Result<()> {
-    const WANTED: usize = 2;
+    const WANTED: usize = 3;
     const MAX_ROUNDS: usize = 12;
     let (world, tunnel, operator) = tunnelled().await?;
     let driver = world.driver("swallowed", json!({})).await?;
@@ -70,7 +70,7 @@ async fn swallowed_connections_are_replaced_and_cost_no_lease() -> Result<()> {
 /// process stood still as well is repeated: together that may be longer than the time after which a connection is rightly replaced.
 #[tokio::test]
 async fn a_short_stall_costs_no_connection_and_no_list() -> Result<()> {
-    const WANTED: usize = 2;
+    const WANTED: usize = 4;
     const MAX_ROUNDS: usize = 24;
     let (world, tunnel, operator) = tunnelled().await?;
     let driver = world.driver("stalled", json!({})).await?;
