@@ -2,7 +2,7 @@
 
 use parking_lot::Mutex;
 use std::cell::LazyCell;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,7 +23,7 @@ use crate::open_calls::OpenCalls;
 use crate::provision::attempt::{ClaimView, fingerprint, may_call};
 use crate::provision::event::{ProvisionEventReason, deprecated_keys};
 use crate::provision::{
-    Creation, NewVolume, ProvisionPolicy, ProvisionerFacts, RolePhase, Seen, VolumeReason, deletion, is_own_claim,
+    Creation, Deletion, ProvisionPolicy, ProvisionerFacts, RolePhase, Seen, VolumeReason, deletion, is_own_claim,
     is_own_volume, last_to_go, needs_claim_work, needs_volume_work,
 };
 use crate::queue::Item;
@@ -31,8 +31,9 @@ use crate::reflect::Sink as _;
 use crate::runtime::secret_waits::SecretWaits;
 use crate::runtime::{EnqueueCause, Workplace};
 use crate::telemetry::Tracer;
-use crate::telemetry::metrics::{Metrics, QueueCounts};
+use crate::telemetry::metrics::Metrics;
 use crate::traces::LeftOpen;
+use crate::unsaved::UnsavedVolumes;
 use crate::volumes::VolumeCache;
 
 /// What all drivers share.
@@ -92,96 +93,6 @@ pub struct DriverContext {
     pub(crate) open_calls: Arc<OpenCalls>,
     pub(crate) left_open: Arc<LeftOpen>,
     pub(crate) unsaved: UnsavedVolumes,
-}
-
-/// The claims whose volume is created, and that no PersistentVolume is known to name yet: whoever deletes a volume must not delete one of
-/// theirs. They are shown as the queue that external-provisioner has for them.
-pub(crate) struct UnsavedVolumes {
-    volumes: Mutex<Unsaved>,
-    series: QueueCounts,
-}
-
-#[derive(Default)]
-struct Unsaved {
-    handles: HashMap<ClaimKey, Arc<str>>,
-    /// The claims of a handle, each with the name of its volume: a driver may answer one ID for thousands.
-    claims: HashMap<Arc<str>, BTreeMap<ClaimKey, Arc<str>>>,
-    /// Whether the engine has ended: they are not shown any more.
-    has_ended: bool,
-}
-
-impl Unsaved {
-    /// The handle, where no other claim has it.
-    fn remove(&mut self, claim: &ClaimKey) -> Option<Arc<str>> {
-        let handle = self.handles.remove(claim)?;
-        let claims = self.claims.get_mut(&handle)?;
-        claims.remove(claim);
-        if !claims.is_empty() {
-            return None;
-        }
-        self.claims.remove(&handle);
-        Some(handle)
-    }
-
-    fn insert(&mut self, claim: &ClaimKey, volume: &NewVolume) {
-        let handle = Arc::<str>::from(&*volume.handle);
-        self.handles.insert(claim.clone(), handle.clone());
-        let claims = self.claims.entry(handle).or_default();
-        claims.insert(claim.clone(), Arc::from(&*volume.plan.name));
-    }
-}
-
-impl UnsavedVolumes {
-    pub fn new(series: QueueCounts) -> Self {
-        let volumes = Mutex::default();
-        Self { volumes, series }
-    }
-
-    /// What is known of the volume of a claim from now on. To be told before the queue is, and of whatever the queue remembers: until then a
-    /// volume that was created is nobody's. The handle that no claim has any more by that.
-    fn set(&self, claim: &ClaimKey, known: Option<&Creation>) -> Option<Arc<str>> {
-        let created = match known {
-            Some(Creation::Created(volume)) => Some(&**volume),
-            _ => None,
-        };
-        let mut volumes = self.volumes.lock();
-        let before = volumes.handles.get(claim).map(|handle| &**handle);
-        if before == created.map(|volume| &*volume.handle) {
-            return None;
-        }
-        let is_new = before.is_none();
-        let left = volumes.remove(claim);
-        if let Some(volume) = created {
-            volumes.insert(claim, volume);
-        }
-        if volumes.has_ended {
-            return None;
-        }
-        if is_new {
-            self.series.added();
-        }
-        self.series.depth(volumes.handles.len());
-        left
-    }
-
-    /// The name of one with this ID, of another claim than `except`.
-    pub fn of_handle(&self, handle: &str, except: Option<&ClaimKey>) -> Option<Arc<str>> {
-        let volumes = self.volumes.lock();
-        let mut claims = volumes.claims.get(handle)?.iter();
-        let other = claims.find(|(claim, _)| Some(*claim) != except);
-        other.map(|(_, name)| name.clone())
-    }
-
-    /// One of them could not be saved, and is saved again.
-    pub fn retried(&self) {
-        self.series.retried();
-    }
-
-    /// Nobody saves them here any more, and none is shown. An attempt that is cut off late sees them yet.
-    pub fn end(&self) {
-        self.volumes.lock().has_ended = true;
-        self.series.depth(0);
-    }
 }
 
 impl Deref for DriverContext {
@@ -319,6 +230,21 @@ impl DriverContext {
             let key = WorkKey::Volume(VolumeKey::of(alone));
             self.queue.wake(&key, EnqueueCause::Volume.into());
         }
+    }
+
+    /// The PersistentVolume of this handle whose volume a DeleteVolume may have deleted, or may be deleting.
+    pub(crate) fn perhaps_deleted(&self, handle: &str) -> Option<Arc<str>> {
+        let (volumes, driver) = (&self.context.volumes, &self.facts.name);
+        if matches!(volumes.handle_owner(driver, handle, ""), Seen::Gone) {
+            return None;
+        }
+        let mut sharers = volumes.sharers(driver, handle).into_iter();
+        let found = sharers.find(|volume| {
+            let key = WorkKey::Volume(VolumeKey::of(volume));
+            let deletion = self.queue.remember(&key, |memory| memory.volume.deletion());
+            deletion.is_some_and(|deletion| deletion != Deletion::NotDeleted)
+        });
+        found.map(|volume| volume.name.clone())
     }
 
     /// Wakes those PersistentVolumes of a handle that may have waited for this one. Nobody can go on while one of them is not to be deleted,

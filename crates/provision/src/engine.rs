@@ -10,7 +10,7 @@ use crate::api::validated::DriverConfig;
 use crate::attempt;
 use crate::cache::Registration;
 use crate::clock;
-use crate::context::{DriverContext, SharedContext, UnsavedVolumes, provisioner_facts};
+use crate::context::{DriverContext, SharedContext, provisioner_facts};
 use crate::decide::DriverFacts;
 use crate::deletion;
 use crate::key::{ClaimKey, WorkKey};
@@ -26,6 +26,7 @@ use crate::telemetry::Tracer;
 use crate::telemetry::lifecycle::LifecycleOutcome;
 use crate::telemetry::names::QUEUE_UNSAVED_VOLUMES;
 use crate::traces::{Lifecycle, NOT_PROVISIONED, describe, describe_volume};
+use crate::unsaved::UnsavedVolumes;
 
 /// How long the end of a role waits for markers that go.
 const MARKERS_OFF_WITHIN: Duration = Duration::from_secs(5);

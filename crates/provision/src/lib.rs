@@ -33,6 +33,7 @@ mod trace_pipeline;
 #[cfg(test)]
 mod tests;
 mod traces;
+mod unsaved;
 mod volumes;
 
 pub use cache::Store;

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use crate::api::validated::Tracing;
 use crate::apiserver::{ApiError, ApiErrorKind, HeldSecret};
-use crate::csi::Call;
-use crate::key::WorkKey;
+use crate::csi::{Call, DeleteVolume};
+use crate::key::{ClaimKey, WorkKey};
 use crate::look::Look;
 use crate::objects::{PersistentVolumeWire, ResourceVersion, Volume};
-use crate::provision::RolePhase;
 use crate::provision::attempt::Verdict;
+use crate::provision::{DeletePlan, RolePhase, answered_meanwhile};
 use crate::queue::Run;
 use crate::runtime::fence::FencedClient;
 use crate::runtime::report::FailedAttempt;
@@ -158,6 +158,23 @@ impl<'w, K> Shell<'w, K> {
         let queue = &self.look.work.queue;
         queue.remember(&self.run.key, |memory| memory.unsent.count(&answer));
         Ok(answer?)
+    }
+
+    /// Calls DeleteVolume, unless a claim other than `except` has been answered that volume meanwhile.
+    pub async fn call_delete(
+        &self,
+        client: &FencedClient,
+        (plan, except): (&DeletePlan, Option<&ClaimKey>),
+        deadline: Duration,
+    ) -> Result<(), CallEnd> {
+        let unsaved = &self.look.work.unsaved;
+        let meanwhile = |other: Arc<str>| CallEnd::Failed(answered_meanwhile(&plan.handle, &other));
+        let _deleting = unsaved.begin_delete(&plan.handle, except).map_err(meanwhile)?;
+        let call = DeleteVolume {
+            plan,
+            secrets: self.secret.of(plan.secret.as_ref()),
+        };
+        self.call(client, &call, deadline).await
     }
 
     /// Reads a PersistentVolume into the cache, where it may have had this UID. An older copy than what is known shows that the API server

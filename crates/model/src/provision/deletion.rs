@@ -136,6 +136,11 @@ impl VolumeMemory {
         self.waits
     }
 
+    /// What is known of the deletion.
+    pub fn deletion(&self) -> Deletion {
+        self.deletion
+    }
+
     /// Why nothing goes on, as it was told last.
     pub fn trouble(&self) -> Option<&Trouble> {
         self.trouble.as_ref()

@@ -8,8 +8,9 @@ use super::marker::is_open_call;
 use super::patch::{self, ClaimWrite};
 use super::plan::CreatePlan;
 use super::policy::OrphanVolumePolicy;
+use super::refusal::cut_handle;
 use super::response::{AnsweredVolume, InvalidAnswer, NewVolume, VolumeFault};
-use crate::decide::Failure;
+use crate::decide::{Failure, grpc_code};
 use crate::objects::Claim;
 
 /// How a CreateVolume ended.
@@ -34,6 +35,36 @@ pub enum CreateOutcome {
     Infeasible,
     /// There is no room where the selected node is: this patch takes the node off the claim, and kube-scheduler selects again.
     Rescheduled(ClaimWrite),
+}
+
+/// The failure of a CreateVolume whose answer is a volume that is being deleted, that of the PersistentVolume `of` where one is known, or
+/// that was deleted during the call: nothing is known of what there will be, as when a driver answers ABORTED, and the same call is made
+/// again.
+pub fn going(handle: &str, of: Option<&str>) -> Failure {
+    let handle = cut_handle(handle);
+    let whose = of.map_or_else(
+        || "that nobody wants any more".to_owned(),
+        |volume| format!("of PersistentVolume {volume} (to keep it, set the policy of that one to Retain)"),
+    );
+    Failure {
+        message: format!(
+            "the driver answered with volume {handle}, and DeleteVolume was called for it, as the volume {whose}: \
+             CreateVolume is called again until that has ended"
+        ),
+        code: Some(grpc_code::ABORTED),
+    }
+}
+
+/// The failure of a DeleteVolume that is not sent, as `other` was made of that volume for another claim since it was looked for: nothing is
+/// deleted.
+pub fn answered_meanwhile(handle: &str, other: &str) -> Failure {
+    let handle = cut_handle(handle);
+    Failure {
+        message: format!(
+            "volume {handle} was not deleted: the driver has just answered with it for PersistentVolume {other}"
+        ),
+        code: Some(grpc_code::FAILED_PRECONDITION),
+    }
 }
 
 /// What is known of the volume after an answer to CreateVolume, and how the call ended. `answer` has the volume, or the failure.

@@ -9,17 +9,18 @@ use tokio::time::{sleep, timeout_at};
 use super::report;
 use crate::api::validated::Tracing;
 use crate::apiserver::{ApiError, ApiErrorKind};
-use crate::csi::{CreateVolume, DeleteVolume};
+use crate::csi::CreateVolume;
 use crate::decide::patch::PatchType;
 use crate::key::{ClaimKey, KeyMemory};
 use crate::objects::{Claim, PersistentVolumeClaimWire, PersistentVolumeWire, Volume};
 use crate::provision::attempt::{ClaimAttempt, ClaimEvent, ClaimStep, ClaimView as _, Verdict, WaitsFor};
-use crate::provision::{AnsweredVolume, CallSecret, ClaimWrite, CreatePlan, Creation, DeletePlan, Seen};
+use crate::provision::{AnsweredVolume, CallSecret, ClaimWrite, CreatePlan, Creation, DeletePlan, Seen, going};
 use crate::reflect::Sink as _;
 use crate::telemetry::lifecycle::LifecycleOutcome;
 use crate::telemetry::names::attr;
 use crate::telemetry::{incoming, traced};
 use crate::traces::{Beginning, Operation, describe};
+use crate::unsaved::Creating;
 use csi_attacher_model::attempt::CallEnd;
 
 /// How long the first attempt for a claim takes before it is told that it is under way.
@@ -239,7 +240,14 @@ impl Shell<'_> {
             secrets: self.secret.of(plan.secret.as_ref()),
         };
         let client = self.look.work.client();
-        let answer = self.call(&client, &call, deadline);
+        let creating = self.look.work.unsaved.begin_create();
+        let answer = async {
+            let answer = self.call(&client, &call, deadline).await?;
+            if let Some(volume) = &answer {
+                self.claim_volume(&creating, plan, volume)?;
+            }
+            Ok(answer)
+        };
         let mut answer = pin!(self.during(attempt, answer));
         let announced_at = self.run.started + ANNOUNCED_AFTER;
         let is_announced = self.run.attempt() == 1 && attempt.is_wanted(&self.look);
@@ -250,6 +258,16 @@ impl Shell<'_> {
             self.announce(claim);
         }
         answer.await
+    }
+
+    /// The volume that the driver answered is the claim's from now on: unless it may be one that is being deleted.
+    fn claim_volume(&self, creating: &Creating<'_>, plan: &CreatePlan, volume: &AnsweredVolume) -> Result<(), CallEnd> {
+        let handle = &*volume.handle;
+        let of = self.look.work.perhaps_deleted(handle);
+        if of.is_none() && creating.take(self.look.key, &plan.name, handle) {
+            return Ok(());
+        }
+        Err(CallEnd::Failed(going(handle, of.as_deref())))
     }
 
     /// Tells that the first attempt is under way, once.
@@ -264,12 +282,9 @@ impl Shell<'_> {
         let deadline = self.look.provisioning.delete_timeout;
         self.span.knows([&*plan.handle], []);
         self.begin_call("DeleteVolume", &plan.handle, deadline);
-        let call = DeleteVolume {
-            plan,
-            secrets: self.secret.of(plan.secret.as_ref()),
-        };
         let client = self.look.work.client();
-        self.during(attempt, self.call(&client, &call, deadline)).await
+        let call = self.call_delete(&client, (plan, Some(self.look.key)), deadline);
+        self.during(attempt, call).await
     }
 
     /// Waits for a call, and answers meanwhile who asks to let the claim go, or marks it when the role is switched off or ends.

@@ -6,7 +6,6 @@ use std::time::Duration;
 use super::report;
 use crate::api::validated::Tracing;
 use crate::apiserver::{ApiError, ApiErrorKind, Returned};
-use crate::csi::DeleteVolume;
 use crate::decide::Write;
 use crate::key::VolumeKey;
 use crate::lanes::{PROTECT, is_to_delete};
@@ -232,12 +231,8 @@ impl Shell<'_> {
             timeout_seconds = deadline.as_secs_f64(),
             "calling DeleteVolume"
         );
-        let call = DeleteVolume {
-            plan,
-            secrets: self.secret.of(plan.secret.as_ref()),
-        };
         let client = self.look.work.client();
         let client = if plan.migrated { client.migrated() } else { client };
-        self.call(&client, &call, deadline).await
+        self.call_delete(&client, (plan, None), deadline).await
     }
 }

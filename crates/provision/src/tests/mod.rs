@@ -4,6 +4,7 @@
 mod away;
 mod distributed;
 mod open_calls;
+mod reused;
 mod secrets;
 mod settings;
 mod sharers;
@@ -173,6 +174,10 @@ struct ModelDriver {
     is_stingy: AtomicBool,
     /// CreateVolume takes much longer.
     is_slow: AtomicBool,
+    /// The ID of every volume: the driver makes it of something that claims have in common.
+    only_id: Mutex<Option<String>>,
+    /// How long DeleteVolume takes.
+    deletion: Mutex<Duration>,
 }
 
 #[tonic::async_trait]
@@ -198,8 +203,9 @@ impl Controller for ModelDriver {
         }
         let asked = request.capacity_range.map_or(0, |range| range.required_bytes);
         let is_stingy = self.is_stingy.load(Ordering::Relaxed);
+        let only_id = self.only_id.lock().clone();
         let volume = v1::Volume {
-            volume_id: format!("handle of {}", request.name),
+            volume_id: only_id.unwrap_or_else(|| format!("handle of {}", request.name)),
             capacity_bytes: if is_stingy { 1 } else { asked },
             ..v1::Volume::default()
         };
@@ -213,6 +219,8 @@ impl Controller for ModelDriver {
         let request = request.into_inner();
         self.keys.lock().extend(request.secrets.get("key").cloned());
         self.deleted.lock().push(request.volume_id);
+        let takes = *self.deletion.lock();
+        tokio::time::sleep(takes).await;
         match self.undo_failures.lock().pop() {
             Some(code) => Err(tonic::Status::new(code, "no such volume")),
             None => Ok(tonic::Response::new(v1::DeleteVolumeResponse::default())),

@@ -8,7 +8,7 @@ use super::tally;
 use crate::decide::Failure;
 use crate::provision::{
     AnsweredVolume, CreateErrorClass, CreateOutcome, Creation, Deletion, InvalidAnswer, OrphanVolumePolicy,
-    UncertainCall, VolumeFault, create_error, created, delete_answer, undone,
+    UncertainCall, VolumeFault, answered_meanwhile, create_error, created, delete_answer, going, undone,
 };
 
 /// The codes of gRPC but OK, with what external-provisioner makes of them: `b` goes on in the background, `r` is rescheduled when it may
@@ -155,6 +155,30 @@ fn what_an_answer_says_of_an_earlier_call() {
 }
 
 /// A claim that is in deletion, or was put on another node meanwhile, is not scheduled again.
+/// A volume that goes is no answer: the marker and the plan of the call stay. And what is not sent deletes nothing.
+#[test]
+fn an_answer_that_is_being_deleted_leaves_open_whether_there_is_a_volume() {
+    let (world, handle) = (world(), "h".repeat(1_000));
+    let plan = plan_of(&world);
+    for of in [Some("pv"), None] {
+        let failure = going(&handle, of);
+        let (known, outcome) = created(&Creation::Never, &plan, Err(&failure), &claim_of(&world.claim));
+        assert_eq!(known, Creation::uncertain(plan.clone(), false));
+        assert_eq!(outcome, CreateOutcome::Uncertain);
+        assert!(failure.message.len() < 600, "{}", failure.message);
+        assert_eq!(
+            failure.message.contains("PersistentVolume pv (to keep it"),
+            of.is_some()
+        );
+    }
+    let unsent = answered_meanwhile(&handle, "pvc-1");
+    assert_eq!(
+        delete_answer(unsent.code, OrphanVolumePolicy::default()),
+        Deletion::NotDeleted
+    );
+    assert!(unsent.message.contains("pvc-1") && unsent.message.len() < 600);
+}
+
 #[test]
 fn only_the_node_of_the_call_is_taken_off() {
     let world = world().delayed().marked();

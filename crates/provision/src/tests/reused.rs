@@ -1,0 +1,148 @@
+//! IDs that the driver answers again: it makes them of the name of the claim, and a claim of that name is made again while the volume of
+//! the former one is being deleted. What it answers then is the volume that goes.
+
+use super::*;
+use crate::key::ClaimKey;
+
+/// How long DeleteVolume takes, and how long one looks that nothing is saved meanwhile.
+const DELETION: Duration = Duration::from_secs(5);
+const MEANWHILE: Duration = Duration::from_millis(4_800);
+
+/// With a driver that has one ID for all volumes, and a PersistentVolume of it, whose deletion is under way.
+async fn deleting(takes: Duration, failures: &[tonic::Code]) -> World {
+    let world = World::started(&json!({}));
+    *world.driver.only_id.lock() = Some("h".to_owned());
+    *world.driver.deletion.lock() = takes;
+    world.driver.undo_failures.lock().extend(failures);
+    world.released(
+        "good",
+        "Delete",
+        &["external-provisioner.volume.kubernetes.io/finalizer"],
+    );
+    tokio::time::sleep(REQUEST * 10).await;
+    assert_eq!(*world.driver.deleted.lock(), ["h"]);
+    world
+}
+
+/// How many calls were made for a claim, and whether its PersistentVolume is saved.
+fn progress(world: &World, claim: &str) -> (usize, bool) {
+    let calls = world.driver.calls.lock();
+    let calls = calls
+        .iter()
+        .filter(|(name, _)| *name == format!("pvc-uid-{claim}"))
+        .count();
+    let is_saved = world
+        .api
+        .objects
+        .lock()
+        .contains_key(&format!("{VOLUMES}pvc-uid-{claim}"));
+    (calls, is_saved)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_being_deleted_is_nobodys_new_volume() {
+    let world = deleting(DELETION, &[]).await;
+    world.claim("b", "good");
+    tokio::time::sleep(MEANWHILE).await;
+    let (calls, is_saved) = progress(&world, "b");
+    assert!(calls > 0 && !is_saved, "{calls} calls");
+    pass(20).await;
+    assert_eq!(progress(&world, "b"), (calls + 1, true));
+    assert_eq!(*world.driver.deleted.lock(), ["h"], "nobody deletes it again");
+    let told = world.told("PersistentVolumeClaim", "b", "ProvisioningUncertain");
+    assert!(told.iter().any(|note| note.contains("PersistentVolume pv")), "{told:?}");
+}
+
+/// The driver looked for the volume before it was gone, and is slow to say so.
+#[tokio::test(start_paused = true)]
+async fn what_went_during_the_call_is_no_new_volume() {
+    let world = deleting(CALL * 3, &[]).await;
+    world.driver.is_slow.store(true, Ordering::Relaxed);
+    world.claim("b", "good");
+    tokio::time::sleep(CALL * 22).await;
+    assert!(!world.api.objects.lock().contains_key(&format!("{VOLUMES}pv")));
+    assert_eq!(progress(&world, "b"), (1, false));
+    pass(10).await;
+    assert_eq!(progress(&world, "b"), (2, true));
+}
+
+/// A deletion that nobody knows the end of may go on in the driver.
+#[tokio::test(start_paused = true)]
+async fn an_unknown_outcome_of_its_deletion_counts_until_it_is_known() {
+    // The last one comes first.
+    let world = deleting(CALL, &[tonic::Code::DeadlineExceeded; 3]).await;
+    *world.driver.deletion.lock() = Duration::ZERO;
+    tokio::time::sleep(CALL).await;
+    world.claim("b", "good");
+    let mut deletions = 1;
+    while deletions < 4 {
+        tokio::time::sleep(CALL).await;
+        assert!(!progress(&world, "b").1, "after {deletions} deletions");
+        deletions = world.driver.deleted.lock().len();
+    }
+    pass(30).await;
+    assert!(progress(&world, "b").1);
+    assert_eq!(world.driver.deleted.lock().len(), 4);
+}
+
+/// Whoever keeps the volume of the former claim gives it to the new one, as drivers that share one volume mean it.
+#[tokio::test(start_paused = true)]
+async fn what_is_not_deleted_after_all_may_be_shared() {
+    let world = deleting(CALL, &[tonic::Code::FailedPrecondition]).await;
+    tokio::time::sleep(CALL * 2).await;
+    world.claim("b", "good");
+    pass(20).await;
+    assert!(progress(&world, "b").1);
+    assert_eq!(world.driver.deleted.lock().len(), 1, "it is b's now");
+}
+
+/// The volume that is undone is that of another claim.
+#[tokio::test(start_paused = true)]
+async fn what_is_undone_is_nobodys_new_volume() {
+    let world = World::started(&json!({}));
+    *world.driver.only_id.lock() = Some("h".to_owned());
+    *world.driver.deletion.lock() = DELETION;
+    world.claim("a", "good");
+    tokio::time::sleep(CALL / 2).await;
+    world.delete_claim("a");
+    tokio::time::sleep(CALL).await;
+    assert_eq!(*world.driver.deleted.lock(), ["h"]);
+    world.claim("b", "good");
+    tokio::time::sleep(MEANWHILE).await;
+    let (calls, is_saved) = progress(&world, "b");
+    assert!(calls > 0 && !is_saved, "{calls} calls");
+    pass(20).await;
+    assert_eq!(progress(&world, "b"), (calls + 1, true));
+}
+
+/// Two claims that are made at once share it, as ever.
+#[tokio::test(start_paused = true)]
+async fn one_volume_for_two_claims_is_saved_for_both() {
+    let world = World::started(&json!({}));
+    *world.driver.only_id.lock() = Some("h".to_owned());
+    world.claim("a", "good");
+    world.claim("b", "good");
+    pass(1).await;
+    assert_eq!([progress(&world, "a"), progress(&world, "b")], [(1, true); 2]);
+}
+
+/// The claim was answered it after the deletion had looked for claims that were.
+#[tokio::test(start_paused = true)]
+async fn what_a_claim_has_just_got_is_not_deleted() {
+    let world = World::started(&json!({}));
+    let unsaved = &world.engine().work().unsaved;
+    let [a, b] = ["a", "b"].map(|name| ClaimKey {
+        name: format!("web/{name}").into(),
+        uid: format!("uid-{name}").into(),
+    });
+    let creating = unsaved.begin_create();
+    assert!(creating.take(&a, "pvc-a", "h"));
+    assert_eq!(unsaved.begin_delete("h", None).err().as_deref(), Some("pvc-a"));
+    assert_eq!(unsaved.begin_delete("h", Some(&b)).err().as_deref(), Some("pvc-a"));
+    let deleting = unsaved.begin_delete("h", Some(&a)).ok();
+    assert!(!unsaved.begin_create().take(&b, "pvc-b", "h"), "it is undone");
+    drop(deleting);
+    assert!(!creating.take(&b, "pvc-b", "h"), "it was, during the call");
+    assert!(unsaved.begin_create().take(&b, "pvc-b", "h"));
+    assert!(creating.take(&b, "pvc-b", "another"));
+}

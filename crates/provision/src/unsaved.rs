@@ -1,0 +1,205 @@
+//! Volumes by the IDs that the driver gave them, where no object says who has one: those that were created for a claim and that no
+//! PersistentVolume names yet, and those whose DeleteVolume is under way.
+//!
+//! A driver may answer CreateVolume with the ID of a volume that it is deleting, where it makes IDs of something that claims have in common,
+//! as their names: a claim that is made again under its name would get a volume that goes. And whoever is about to delete a volume must not
+//! delete what a claim was answered a moment ago. Both are decided here, under one lock.
+
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use crate::key::ClaimKey;
+use crate::provision::Creation;
+use crate::telemetry::metrics::QueueCounts;
+
+/// The claims whose volume is created, and that no PersistentVolume is known to name yet: whoever deletes a volume must not delete one of
+/// theirs. They are shown as the queue that external-provisioner has for them.
+pub(crate) struct UnsavedVolumes {
+    volumes: Mutex<Unsaved>,
+    series: QueueCounts,
+}
+
+#[derive(Default)]
+struct Unsaved {
+    handles: HashMap<ClaimKey, Arc<str>>,
+    /// The claims of a handle, each with the name of its volume: a driver may answer one ID for thousands.
+    claims: HashMap<Arc<str>, BTreeMap<ClaimKey, Arc<str>>>,
+    /// When the CreateVolume calls in flight began.
+    creating: BTreeSet<u64>,
+    /// DeleteVolume calls by their handles: those in flight, and those that ended while the oldest CreateVolume was in flight.
+    deletions: HashMap<Arc<str>, Deletions>,
+    /// Counts beginnings of the ones and ends of the others.
+    time: u64,
+    /// Whether the engine has ended: they are not shown any more.
+    has_ended: bool,
+}
+
+#[derive(Default)]
+struct Deletions {
+    in_flight: usize,
+    /// When the last one ended; 0 when none has.
+    ended: u64,
+}
+
+/// A CreateVolume in flight.
+pub(crate) struct Creating<'u> {
+    of: &'u UnsavedVolumes,
+    began: u64,
+}
+
+/// A DeleteVolume in flight.
+pub(crate) struct Deleting<'u> {
+    of: &'u UnsavedVolumes,
+    handle: Arc<str>,
+}
+
+impl Unsaved {
+    fn tick(&mut self) -> u64 {
+        self.time += 1;
+        self.time
+    }
+
+    /// The handle, where no other claim has it.
+    fn remove(&mut self, claim: &ClaimKey) -> Option<Arc<str>> {
+        let handle = self.handles.remove(claim)?;
+        let claims = self.claims.get_mut(&handle)?;
+        claims.remove(claim);
+        if !claims.is_empty() {
+            return None;
+        }
+        self.claims.remove(&handle);
+        Some(handle)
+    }
+
+    /// The handle that the claim had before, and that no claim has any more by that.
+    fn insert(&mut self, claim: &ClaimKey, name: &str, handle: &str) -> Option<Arc<str>> {
+        let left = self.remove(claim);
+        let handle = Arc::<str>::from(handle);
+        self.handles.insert(claim.clone(), handle.clone());
+        let claims = self.claims.entry(handle).or_default();
+        claims.insert(claim.clone(), Arc::from(name));
+        left
+    }
+
+    fn other_claim(&self, handle: &str, except: Option<&ClaimKey>) -> Option<&Arc<str>> {
+        let mut claims = self.claims.get(handle)?.iter();
+        claims.find(|(claim, _)| Some(*claim) != except).map(|(_, name)| name)
+    }
+}
+
+impl UnsavedVolumes {
+    pub fn new(series: QueueCounts) -> Self {
+        let volumes = Mutex::default();
+        Self { volumes, series }
+    }
+
+    /// What is known of the volume of a claim from now on. To be told before the queue is, and of whatever the queue remembers: until then a
+    /// volume that was created is nobody's. The handle that no claim has any more by that.
+    pub fn set(&self, claim: &ClaimKey, known: Option<&Creation>) -> Option<Arc<str>> {
+        let created = match known {
+            Some(Creation::Created(volume)) => Some((&*volume.plan.name, &*volume.handle)),
+            _ => None,
+        };
+        self.change(&mut self.volumes.lock(), claim, created)
+    }
+
+    fn change(&self, volumes: &mut Unsaved, claim: &ClaimKey, created: Option<(&str, &str)>) -> Option<Arc<str>> {
+        let before = volumes.handles.get(claim).map(|handle| &**handle);
+        if before == created.map(|(_, handle)| handle) {
+            return None;
+        }
+        let is_new = before.is_none();
+        let left = match created {
+            Some((name, handle)) => volumes.insert(claim, name, handle),
+            None => volumes.remove(claim),
+        };
+        if volumes.has_ended {
+            return None;
+        }
+        if is_new {
+            self.series.added();
+        }
+        self.series.depth(volumes.handles.len());
+        left
+    }
+
+    /// The name of one with this ID, of another claim than `except`.
+    pub fn of_handle(&self, handle: &str, except: Option<&ClaimKey>) -> Option<Arc<str>> {
+        self.volumes.lock().other_claim(handle, except).cloned()
+    }
+
+    /// A CreateVolume begins.
+    pub fn begin_create(&self) -> Creating<'_> {
+        let mut volumes = self.volumes.lock();
+        let began = volumes.tick();
+        volumes.creating.insert(began);
+        Creating { of: self, began }
+    }
+
+    /// A DeleteVolume begins, for the volume of the claim `except`, or of a PersistentVolume: unless another claim has been answered that
+    /// volume since it was looked for. An error is the name of what was made for that one.
+    pub fn begin_delete(&self, handle: &str, except: Option<&ClaimKey>) -> Result<Deleting<'_>, Arc<str>> {
+        let mut volumes = self.volumes.lock();
+        if let Some(other) = volumes.other_claim(handle, except) {
+            return Err(other.clone());
+        }
+        let handle = Arc::<str>::from(handle);
+        volumes.deletions.entry(handle.clone()).or_default().in_flight += 1;
+        Ok(Deleting { of: self, handle })
+    }
+
+    /// One of them could not be saved, and is saved again.
+    pub fn retried(&self) {
+        self.series.retried();
+    }
+
+    /// Nobody saves them here any more, and none is shown. An attempt that is cut off late sees them yet.
+    pub fn end(&self) {
+        self.volumes.lock().has_ended = true;
+        self.series.depth(0);
+    }
+}
+
+impl Creating<'_> {
+    /// The call brought the volume of this name for the claim, with this handle: it is the claim's from now on. False where a DeleteVolume of
+    /// the handle is in flight, or ended during the call: then nobody knows whether the volume is there, and it is nobody's.
+    pub fn take(&self, claim: &ClaimKey, name: &str, handle: &str) -> bool {
+        let volumes = &mut *self.of.volumes.lock();
+        let deletions = volumes.deletions.get(handle);
+        if deletions.is_some_and(|known| known.in_flight > 0 || known.ended > self.began) {
+            return false;
+        }
+        self.of.change(volumes, claim, Some((name, handle)));
+        true
+    }
+}
+
+impl Drop for Creating<'_> {
+    fn drop(&mut self) {
+        let volumes = &mut *self.of.volumes.lock();
+        let was_oldest = volumes.creating.first() == Some(&self.began);
+        volumes.creating.remove(&self.began);
+        if was_oldest {
+            let oldest = volumes.creating.first().copied().unwrap_or(u64::MAX);
+            volumes
+                .deletions
+                .retain(|_, known| known.in_flight > 0 || known.ended > oldest);
+        }
+    }
+}
+
+impl Drop for Deleting<'_> {
+    fn drop(&mut self) {
+        let volumes = &mut *self.of.volumes.lock();
+        let ended = volumes.tick();
+        let Some(known) = volumes.deletions.get_mut(&self.handle) else {
+            return;
+        };
+        known.in_flight -= 1;
+        known.ended = ended;
+        if known.in_flight == 0 && volumes.creating.is_empty() {
+            volumes.deletions.remove(&self.handle);
+        }
+    }
+}
