@@ -11,9 +11,8 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 use serde_json::json;
-use tokio::sync::SemaphorePermit;
 
-use crate::rig::{own_control_plane, within};
+use crate::rig::{World, own_control_plane, part, within};
 use crate::support::prometheus::of_repository;
 use crate::support::{ControlPlane, Error, Kubectl, Options, Result};
 
@@ -179,7 +178,8 @@ impl Helm {
         let mut command = Command::new(&self.program);
         command.args(arguments).args(["--namespace", namespace]);
         command.env("KUBECONFIG", &self.kubeconfig);
-        for folder in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
+        // What it is told of the kinds of an API server it keeps in the home of the user.
+        for folder in ["HOME", "HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
             command.env(folder, self.home.path());
         }
         let output = run(command).await?;
@@ -209,10 +209,50 @@ fn names(configs: &[String]) -> Vec<&str> {
         .collect()
 }
 
-/// The CRD comes before the AttacherConfigs of the first revision; later ones keep them, and no way back loses one.
+/// One history after another, each of which finds neither a release nor the CRD.
 #[tokio::test]
-async fn attacherconfigs_live_with_the_release() -> Result<()> {
-    let (_permit, cluster, kubectl, helm) = cluster(&["storage-drivers"]).await?;
+async fn releases_come_and_go() -> Result<()> {
+    let world = &World::own().await?;
+    let cluster = &*world.cluster;
+    let kubectl = Kubectl::of(cluster).await?;
+    for namespace in [NAMESPACE, "storage-drivers", gitops::OPERATOR] {
+        kubectl.run(&["create", "namespace", namespace]).await?;
+    }
+    part("AttacherConfigs", attacherconfigs_live_with_the_release(cluster)).await?;
+    part("Flux", gitops::flux_installs_and_upgrades_the_crd(cluster)).await?;
+    upgrade::histories(world).await
+}
+
+/// The programs for a cluster in which nothing of an earlier history is left. Both begin anew, as they remember the kinds of an API server.
+async fn beginning(cluster: &ControlPlane) -> Result<(Kubectl, Helm)> {
+    let (kubectl, helm) = (Kubectl::of(cluster).await?, Helm::of(cluster).await?);
+    for namespace in [NAMESPACE, gitops::OPERATOR] {
+        for release in [RELEASE, "csi-attacher-operator-crds"] {
+            let (gone, said) = helm
+                .run_in(namespace, &["uninstall", release, "--ignore-not-found"])
+                .await?;
+            assert!(gone, "{said}");
+        }
+    }
+    kubectl.run(&["delete", "crd", CRD, "--ignore-not-found"]).await?;
+    let kinds = ["api-resources", "--api-group=attacher.csi.dev", "-o=name"];
+    let asking = async {
+        // What can be discovered follows the end of a definition with a delay, of which nobody tells.
+        loop {
+            let known = Kubectl::of(cluster).await?.run(&kinds).await;
+            if known.is_ok_and(|known| !known.contains("attacherconfigs")) {
+                return Ok::<_, Error>(());
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    within("the end of the kind", asking).await??;
+    Ok((Kubectl::of(cluster).await?, Helm::of(cluster).await?))
+}
+
+/// The CRD comes before the AttacherConfigs of the first revision; later ones keep them, and no way back loses one.
+async fn attacherconfigs_live_with_the_release(cluster: &ControlPlane) -> Result<()> {
+    let (kubectl, helm) = beginning(cluster).await?;
     let foreign = json!({
         "apiVersion": "attacher.csi.dev/v1alpha1",
         "kind": "AttacherConfig",
@@ -262,18 +302,6 @@ async fn attacherconfigs_live_with_the_release() -> Result<()> {
     let (upgraded, said) = helm.put("upgrade", "ebs.yaml", &[recreate]).await?;
     assert!(upgraded, "{said}");
     uninstall(&helm, &kubectl).await
-}
-
-/// A cluster with the namespace of the release and these, and the programs for it.
-async fn cluster(namespaces: &[&str]) -> Result<(SemaphorePermit<'static>, ControlPlane, Kubectl, Helm)> {
-    let permit = own_control_plane().await;
-    let cluster = ControlPlane::start(Options::default()).await?;
-    let kubectl = Kubectl::of(&cluster).await?;
-    for namespace in [&[NAMESPACE], namespaces].concat() {
-        kubectl.run(&["create", "namespace", namespace]).await?;
-    }
-    let helm = Helm::of(&cluster).await?;
-    Ok((permit, cluster, kubectl, helm))
 }
 
 async fn uninstall(helm: &Helm, kubectl: &Kubectl) -> Result<()> {

@@ -13,6 +13,8 @@ mod watches;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt as _;
+use futures::future::LocalBoxFuture;
 use kube::Client;
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
@@ -40,6 +42,16 @@ pub async fn own_control_plane() -> SemaphorePermit<'static> {
 /// An error of these words.
 pub fn other(error: impl std::fmt::Display) -> Error {
     Error::Other(error.to_string())
+}
+
+/// Plays a part of a test whose parts share a control plane: they come one after another, and each finds what those before have left. What
+/// failed names its part, and a panic follows the name of its part in the output.
+pub fn part<'f>(name: &'f str, part: impl Future<Output = Result<()>> + 'f) -> LocalBoxFuture<'f, Result<()>> {
+    async move {
+        println!("part: {name}");
+        part.await.map_err(|error| other(format!("{name}: {error}")))
+    }
+    .boxed_local()
 }
 
 /// Puts a limit on a wait that has none, such as those of the mock driver.

@@ -4,11 +4,13 @@ use std::fs;
 
 use serde_json::Value;
 
-use super::{CHART, CRD, Helm, RELEASE, cluster, configs, names};
+use super::{CHART, CRD, Helm, RELEASE, beginning, configs, names};
+use crate::rig::{own_control_plane, part};
 use crate::support::prometheus::of_repository;
-use crate::support::{Error, Kubectl, Result};
+use crate::support::{ControlPlane, Error, Kubectl, Options, Result};
 
-const OPERATOR: &str = "csi-attacher-operator";
+/// The namespace of the examples.
+pub const OPERATOR: &str = "csi-attacher-operator";
 
 fn yaml(path: &str) -> Vec<Value> {
     let text = fs::read_to_string(of_repository(path))
@@ -150,9 +152,23 @@ fn argo_order(text: &str) -> Vec<(Value, String)> {
     objects
 }
 
+/// Each finds no CRD, and the first one nothing at all. The namespace comes with the example for kustomize.
 #[tokio::test]
-async fn argo_cd_applies_the_crd_before_the_attacherconfigs() -> Result<()> {
-    let (_permit, _cluster, kubectl, helm) = cluster(&[OPERATOR]).await?;
+async fn the_crd_comes_before_the_attacherconfigs() -> Result<()> {
+    let _permit = own_control_plane().await;
+    let cluster = &ControlPlane::start(Options::default()).await?;
+    part(
+        "the example for kustomize",
+        the_example_for_kustomize_is_complete(cluster),
+    )
+    .await?;
+    part("kustomize", kustomize_needs_no_helm(cluster)).await?;
+    part("Argo CD", argo_cd_applies_the_crd_before_the_attacherconfigs(cluster)).await?;
+    part("kubectl", kubectl_applies_what_helm_renders(cluster)).await
+}
+
+async fn argo_cd_applies_the_crd_before_the_attacherconfigs(cluster: &ControlPlane) -> Result<()> {
+    let (kubectl, helm) = beginning(cluster).await?;
     let application = yaml("config/argocd/application.yaml").remove(0);
     let source = &application["spec"]["source"];
     let folder = source["path"].as_str().unwrap();
@@ -193,9 +209,8 @@ async fn argo_cd_applies_the_crd_before_the_attacherconfigs() -> Result<()> {
     Ok(())
 }
 
-#[tokio::test]
-async fn flux_installs_and_upgrades_the_crd() -> Result<()> {
-    let (_permit, _cluster, kubectl, helm) = cluster(&[OPERATOR]).await?;
+pub async fn flux_installs_and_upgrades_the_crd(cluster: &ControlPlane) -> Result<()> {
+    let (kubectl, helm) = beginning(cluster).await?;
     let release = yaml("config/flux/helmrelease.yaml").remove(1);
     let spec = &release["spec"];
     for action in ["install", "upgrade"] {
@@ -251,9 +266,8 @@ fn walk(folder: &std::path::Path) -> Result<Vec<std::path::PathBuf>> {
     Ok(found)
 }
 
-#[tokio::test]
-async fn kustomize_needs_no_helm() -> Result<()> {
-    let (_permit, _cluster, kubectl, _helm) = cluster(&[]).await?;
+async fn kustomize_needs_no_helm(cluster: &ControlPlane) -> Result<()> {
+    let (kubectl, _helm) = beginning(cluster).await?;
     let base = of_repository("config/default").display().to_string();
     let flags = ["apply", "--server-side", "--validate=strict", "-k", &base];
     let said = kubectl.run(&flags).await?;
@@ -279,9 +293,8 @@ fn values_of_the_readme() -> Value {
 }
 
 /// The example for kustomize makes the pods that the chart makes for the same driver, and its commands work as the README has them.
-#[tokio::test]
-async fn the_example_for_kustomize_is_complete() -> Result<()> {
-    let (_permit, _cluster, kubectl, helm) = cluster(&[]).await?;
+async fn the_example_for_kustomize_is_complete(cluster: &ControlPlane) -> Result<()> {
+    let (kubectl, helm) = beginning(cluster).await?;
     let folder = of_repository("config/examples/kustomize");
     let (example, config) = (
         folder.display().to_string(),
@@ -331,11 +344,10 @@ async fn the_example_for_kustomize_is_complete() -> Result<()> {
     Ok(())
 }
 
-/// The cluster has nothing before the commands of the chart's README. The first run of `kubectl apply` installs the CRD and cannot know its
+/// By the commands of the chart's README. The first run of `kubectl apply` installs the CRD and cannot know its
 /// kind yet; the second has everything. Both are one command.
-#[tokio::test]
-async fn kubectl_applies_what_helm_renders() -> Result<()> {
-    let (_permit, _cluster, kubectl, helm) = cluster(&[]).await?;
+async fn kubectl_applies_what_helm_renders(cluster: &ControlPlane) -> Result<()> {
+    let (kubectl, helm) = beginning(cluster).await?;
     let readme = fs::read_to_string(of_repository(CHART).join("README.md"))?;
     let mut creating = readme
         .lines()
@@ -344,7 +356,7 @@ async fn kubectl_applies_what_helm_renders() -> Result<()> {
     assert!(readme.contains(&format!(
         "helm template {RELEASE} {CHART} --namespace {namespace} --include-crds --no-hooks"
     )));
-    kubectl.run(&["create", "namespace", namespace]).await?;
+    assert_eq!(namespace, OPERATOR);
     let values = &yaml("config/argocd/application.yaml")[0]["spec"]["source"]["helm"]["valuesObject"];
     let text = rendered(&helm, CHART, namespace, values, &["--include-crds", "--no-hooks"]).await?;
     let file = tempfile::NamedTempFile::new()?;

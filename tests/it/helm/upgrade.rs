@@ -4,10 +4,10 @@
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde_json::{Value, json};
 
-use super::{CRD, Helm, NAMESPACE, RELEASE, cluster, configs, names, uninstall};
-use crate::rig::{World, operator_options};
+use super::{CRD, Helm, NAMESPACE, RELEASE, beginning, configs, names, uninstall};
+use crate::rig::{World, operator_options, part};
 use crate::support::prometheus::of_repository;
-use crate::support::{Error, Kubectl, Operator, Result};
+use crate::support::{ControlPlane, Error, Kubectl, Operator, Result};
 
 /// The chart as it was packed at the commit 1fa75ae.
 const EARLIER: &str = "tests/chart/earlier/csi-attacher-operator-1fa75ae.tgz";
@@ -55,9 +55,24 @@ async fn upgrade_as_advised(helm: &Helm, settings: &[&str]) -> Result<String> {
     helm.must("upgrade", CHART, settings).await
 }
 
-#[tokio::test]
-async fn an_upgrade_from_hooks_loses_no_attacherconfig() -> Result<()> {
-    let (_permit, _cluster, kubectl, helm) = cluster(&[]).await?;
+/// One after another; the operator of the last one goes on until the end.
+pub async fn histories(world: &World) -> Result<()> {
+    let cluster = &*world.cluster;
+    part("from hooks", an_upgrade_from_hooks_loses_no_attacherconfig(cluster)).await?;
+    let of_objects = an_upgrade_from_objects_of_the_release_loses_none_either(cluster);
+    part("from objects", of_objects).await?;
+    let rights = the_rights_of_provisioning_outlive_the_section_by_one_upgrade(cluster);
+    part("rights", rights).await?;
+    part("left over", an_attacherconfig_that_is_left_over_is_named(cluster)).await?;
+    part("not to be kept", a_crd_that_was_not_to_be_kept_is_not_deleted(cluster)).await?;
+    let too_old = a_crd_that_is_too_old_is_refused_and_a_newer_one_is_not(cluster);
+    part("too old", too_old).await?;
+    part("missing", a_missing_crd_is_named(cluster)).await?;
+    part("attached", an_upgrade_with_volumes_attached_stops_no_driver(world)).await
+}
+
+async fn an_upgrade_from_hooks_loses_no_attacherconfig(cluster: &ControlPlane) -> Result<()> {
+    let (kubectl, helm) = beginning(cluster).await?;
     helm.must("install", EARLIER, &[BULK, FAST]).await?;
     let before = configs(&kubectl).await?;
     assert_eq!(names(&before), ["bulk", "fast"]);
@@ -76,9 +91,8 @@ async fn an_upgrade_from_hooks_loses_no_attacherconfig() -> Result<()> {
 }
 
 /// Helm changes roles before AttacherConfigs: the rights of provisioning stay until the next upgrade.
-#[tokio::test]
-async fn the_rights_of_provisioning_outlive_the_section_by_one_upgrade() -> Result<()> {
-    let (_permit, _cluster, kubectl, helm) = cluster(&[]).await?;
+async fn the_rights_of_provisioning_outlive_the_section_by_one_upgrade(cluster: &ControlPlane) -> Result<()> {
+    let (kubectl, helm) = beginning(cluster).await?;
     let driver = "--set=attacherConfigs.bulk.driverName=bulk.example.com";
     let provisions = "--set=attacherConfigs.bulk.provisioning.mode=Enabled";
     let holds = "--set=attacherConfigs.bulk.provisioning.deletion=Hold";
@@ -108,12 +122,8 @@ async fn the_rights_of_provisioning_outlive_the_section_by_one_upgrade() -> Resu
 
 /// An operator that serves a driver by the earlier chart's AttacherConfig goes on while that is upgraded: what is attached stays so, and
 /// no call is made.
-#[tokio::test]
-async fn an_upgrade_with_volumes_attached_stops_no_driver() -> Result<()> {
-    let world = World::own().await?;
-    let kubectl = Kubectl::of(&world.cluster).await?;
-    kubectl.run(&["create", "namespace", NAMESPACE]).await?;
-    let helm = Helm::of(&world.cluster).await?;
+async fn an_upgrade_with_volumes_attached_stops_no_driver(world: &World) -> Result<()> {
+    let (kubectl, helm) = beginning(&world.cluster).await?;
     let bulk = format!(
         "--set=attacherConfigs.bulk.endpoint=unix://{}",
         world.socket("bulk").display()
@@ -150,9 +160,10 @@ async fn an_upgrade_with_volumes_attached_stops_no_driver() -> Result<()> {
     Ok(())
 }
 
-#[tokio::test]
-async fn an_upgrade_from_objects_of_the_release_loses_none_either() -> Result<()> {
-    let (_permit, _cluster, kubectl, helm) = cluster(&[]).await?;
+/// Back to the earlier chart it is by its own rules: to a revision with objects nothing is touched; to the first one, whose hooks make the
+/// objects, they are made anew.
+async fn an_upgrade_from_objects_of_the_release_loses_none_either(cluster: &ControlPlane) -> Result<()> {
+    let (kubectl, helm) = beginning(cluster).await?;
     helm.must("install", EARLIER, &[BULK]).await?;
     helm.must("upgrade", EARLIER, &[BULK, FAST]).await?;
     let before = configs(&kubectl).await?;
@@ -161,18 +172,6 @@ async fn an_upgrade_from_objects_of_the_release_loses_none_either() -> Result<()
     assert_eq!(configs(&kubectl).await?, before, "they were made anew");
     helm.must("upgrade", CHART, &[BULK, FAST]).await?;
     assert_eq!(configs(&kubectl).await?, before, "they were made anew");
-    uninstall(&helm, &kubectl).await
-}
-
-/// Back to the earlier chart, by its own rules: to a revision with objects nothing is touched; to the first one, whose hooks make the
-/// objects, they are made anew.
-#[tokio::test]
-async fn a_rollback_to_the_earlier_chart_has_its_attacherconfigs() -> Result<()> {
-    let (_permit, _cluster, kubectl, helm) = cluster(&[]).await?;
-    helm.must("install", EARLIER, &[BULK]).await?;
-    helm.must("upgrade", EARLIER, &[BULK, FAST]).await?;
-    let before = configs(&kubectl).await?;
-    upgrade_as_advised(&helm, &[BULK, FAST]).await?;
     for (revision, expected) in [("2", &["bulk", "fast"][..]), ("1", &["bulk"])] {
         let (back, said) = helm.run(&["rollback", RELEASE, revision]).await?;
         assert!(back, "{revision}: {said}");
@@ -184,9 +183,8 @@ async fn a_rollback_to_the_earlier_chart_has_its_attacherconfigs() -> Result<()>
 }
 
 /// A hook's object that the values do not have any more is of no revision: it stays, and the notes say so.
-#[tokio::test]
-async fn an_attacherconfig_that_is_left_over_is_named() -> Result<()> {
-    let (_permit, _cluster, kubectl, helm) = cluster(&[]).await?;
+async fn an_attacherconfig_that_is_left_over_is_named(cluster: &ControlPlane) -> Result<()> {
+    let (kubectl, helm) = beginning(cluster).await?;
     helm.must("install", EARLIER, &[BULK, FAST]).await?;
     let said = upgrade_as_advised(&helm, &[FAST]).await?;
     assert_eq!(names(&configs(&kubectl).await?), ["bulk", "fast"]);
@@ -197,9 +195,8 @@ async fn an_attacherconfig_that_is_left_over_is_named() -> Result<()> {
 
 /// Helm would delete the CRD, which is not in the chart any more, and every AttacherConfig with it: the earlier revision was not to keep it,
 /// and Flux or kubectl then put a file in its place, with whose annotations those of Helm were gone.
-#[tokio::test]
-async fn a_crd_that_was_not_to_be_kept_is_not_deleted() -> Result<()> {
-    let (_permit, _cluster, kubectl, helm) = cluster(&[]).await?;
+async fn a_crd_that_was_not_to_be_kept_is_not_deleted(cluster: &ControlPlane) -> Result<()> {
+    let (kubectl, helm) = beginning(cluster).await?;
     helm.must("install", EARLIER, &[BULK, "--set=crds.keep=false"]).await?;
     let before = configs(&kubectl).await?;
     replace_crd(&kubectl).await?;
@@ -225,9 +222,8 @@ async fn replace_crd(kubectl: &Kubectl) -> Result<()> {
 }
 
 /// Only what the chart needs and the cluster does not have, or refuses, makes a CRD too old; a newer one is fine.
-#[tokio::test]
-async fn a_crd_that_is_too_old_is_refused_and_a_newer_one_is_not() -> Result<()> {
-    let (_permit, _cluster, kubectl, helm) = cluster(&[]).await?;
+async fn a_crd_that_is_too_old_is_refused_and_a_newer_one_is_not(cluster: &ControlPlane) -> Result<()> {
+    let (kubectl, helm) = beginning(cluster).await?;
     helm.must("install", CHART, &[BULK]).await?;
     let before = configs(&kubectl).await?;
     let words = "orphanPolicy/enum";
@@ -253,14 +249,8 @@ async fn a_crd_that_is_too_old_is_refused_and_a_newer_one_is_not() -> Result<()>
         assert!(done || said.contains(&told), "{path} {value}: {said}");
     }
     assert_eq!(configs(&kubectl).await?, before);
-    Ok(())
-}
 
-#[tokio::test]
-async fn a_field_that_the_crd_does_not_have_is_named() -> Result<()> {
-    let (_permit, _cluster, kubectl, helm) = cluster(&[]).await?;
-    helm.must("install", CHART, &[BULK]).await?;
-    let before = configs(&kubectl).await?;
+    replace_crd(&kubectl).await?;
     let path = format!("{SPEC}/timeouts/properties/listVolumes");
     patch(&kubectl, &json!([{"op": "remove", "path": path}])).await?;
     for verb in ["upgrade", "template"] {
@@ -297,9 +287,8 @@ async fn patch(kubectl: &Kubectl, patch: &Value) -> Result<()> {
 }
 
 /// Without the CRD an upgrade fails before it changes anything, and says what to do.
-#[tokio::test]
-async fn a_missing_crd_is_named() -> Result<()> {
-    let (_permit, _cluster, kubectl, helm) = cluster(&[]).await?;
+async fn a_missing_crd_is_named(cluster: &ControlPlane) -> Result<()> {
+    let (kubectl, helm) = beginning(cluster).await?;
     helm.must("install", CHART, &["--skip-crds"]).await?;
     let (upgraded, said) = helm.with("upgrade", CHART, &[BULK]).await?;
     assert!(
