@@ -196,9 +196,8 @@ async fn a_driver_that_changes_its_mind_at_each_connection_loses_nothing() -> Re
     Ok(())
 }
 
-#[tokio::test]
-async fn in_the_place_of_a_sidecar_a_driver_that_lost_publish_releases_nothing() -> Result<()> {
-    let scene = Scene::new().await?;
+/// In the place of a sidecar a driver that lost the capability releases nothing.
+pub async fn of_a_sidecar(scene: &Scene) -> Result<()> {
     let mut operator = scene
         .start(&["--retry-interval-start=50ms", "--retry-interval-max=100ms"])
         .await?;

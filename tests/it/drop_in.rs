@@ -12,9 +12,10 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::Api;
 use kube::api::ListParams;
 
+use crate::capability::of_a_sidecar;
 use crate::error_texts::configs::UNKNOWN_FLAG;
 use crate::error_texts::index::assert_indexed;
-use crate::rig::{World, detach, other};
+use crate::rig::{World, detach, other, part};
 use crate::support::rbac::Account;
 pub use crate::support::stage::stop as end;
 use crate::support::{Operator, OperatorOptions, Result, Volume};
@@ -82,9 +83,19 @@ impl Scene {
     }
 }
 
+/// What an attacher in a pod of the driver does, one thing after another. Each part uses volumes of its own.
 #[tokio::test]
-async fn it_attaches_and_detaches_by_flags_alone() -> Result<()> {
-    let scene = Scene::new().await?;
+async fn it_does_the_work_of_a_sidecar() -> Result<()> {
+    let scene = &Scene::new().await?;
+    part("by flags alone", by_flags_alone(scene)).await?;
+    part("a call that outlasts", pods::a_call_that_outlasts(scene)).await?;
+    part("one worker thread", pods::one_call_at_a_time(scene)).await?;
+    part("PUBLISH_UNPUBLISH_VOLUME is lost", of_a_sidecar(scene)).await?;
+    // The last one: it takes rights away from all.
+    part("no discovery", pods::without_the_version_of_the_api_server(scene)).await
+}
+
+async fn by_flags_alone(scene: &Scene) -> Result<()> {
     let arguments = [
         "--v=5",
         "--timeout=20s",

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use csi_attacher_model::api::names::lease_name;
-use csi_mock_driver::{Method, Rule};
+use csi_mock_driver::{CallRecord, Method, Rule};
 use futures::future::try_join_all;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
@@ -11,6 +11,7 @@ use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::Api;
 
 use super::{ACCOUNT, DRIVER, Scene, end};
+use crate::replicas::moves;
 use crate::rig::{LIMIT, wait_until};
 use crate::support::{Error, Operator, Result};
 
@@ -18,9 +19,7 @@ const PUBLISH: Method = Method::ControllerPublishVolume;
 const UNPUBLISH: Method = Method::ControllerUnpublishVolume;
 
 /// Some clusters let nobody discover what they are.
-#[tokio::test]
-async fn it_attaches_where_it_may_not_read_the_version_of_the_api_server() -> Result<()> {
-    let scene = Scene::new().await?;
+pub async fn without_the_version_of_the_api_server(scene: &Scene) -> Result<()> {
     for binding in ["system:discovery", "system:public-info-viewer", "system:basic-user"] {
         scene.world.fixtures.delete::<ClusterRoleBinding>(binding).await?;
     }
@@ -30,7 +29,7 @@ async fn it_attaches_where_it_may_not_read_the_version_of_the_api_server() -> Re
     scene.attach("no-version").await?;
     operator.wait_ready().await?;
     // By which kubectl attacher knows that it is no sidecar.
-    let held = lease(&scene).await?;
+    let held = lease(scene).await?;
     let noted = held.metadata.annotations.unwrap_or_default();
     let holder = held.spec.and_then(|spec| spec.holder_identity);
     assert_eq!(noted.get("attacher.csi.dev/drop-in-holder"), holder.as_ref());
@@ -42,9 +41,7 @@ async fn it_attaches_where_it_may_not_read_the_version_of_the_api_server() -> Re
 }
 
 /// A storage that takes one call at a time, whatever it is.
-#[tokio::test]
-async fn one_worker_thread_is_one_call_at_a_time() -> Result<()> {
-    let scene = Scene::new().await?;
+pub async fn one_call_at_a_time(scene: &Scene) -> Result<()> {
     let mut operator = scene.start(&["--worker-threads=1"]).await?;
     let names = |kind: &str| (0..4).map(|number| format!("one-{kind}-{number}")).collect::<Vec<_>>();
     let (old, new) = (names("old"), names("new"));
@@ -60,10 +57,8 @@ async fn one_worker_thread_is_one_call_at_a_time() -> Result<()> {
     )?;
     try_join_all(new.iter().map(|name| fixtures.wait_for_attached(name))).await?;
     try_join_all(old.iter().map(|name| fixtures.wait_for_attachment_gone(name))).await?;
-    let calls = scene.mock.calls().into_iter();
-    let mut calls: Vec<_> = calls
-        .filter(|call| [PUBLISH, UNPUBLISH].contains(&call.method))
-        .collect();
+    let is_ours = |call: &CallRecord| call.volume.as_ref().is_some_and(|volume| volume.starts_with("one-"));
+    let mut calls: Vec<_> = moves(&scene.mock).into_iter().filter(is_ours).collect();
     assert_eq!(calls.len(), 12, "{calls:#?}");
     calls.sort_by_key(|call| call.started);
     for pair in calls.windows(2) {
@@ -72,6 +67,7 @@ async fn one_worker_thread_is_one_call_at_a_time() -> Result<()> {
             "{pair:#?}"
         );
     }
+    scene.mock.clear_rules();
     end(&mut operator).await
 }
 
@@ -95,9 +91,7 @@ async fn ends(scene: &Scene, operator: &mut Operator, code: i32, within: Duratio
 
 /// A call that lasts longer than the pod has to end: it is cancelled in time for the Lease to be released, so that another
 /// replica goes on at once.
-#[tokio::test]
-async fn a_call_that_outlasts_the_grace_period_does_not_keep_the_lease() -> Result<()> {
-    let scene = Scene::new().await?;
+pub async fn a_call_that_outlasts(scene: &Scene) -> Result<()> {
     let arguments = [
         "--leader-election",
         "--leader-election-namespace=csi-driver",
@@ -111,11 +105,12 @@ async fn a_call_that_outlasts_the_grace_period_does_not_keep_the_lease() -> Resu
     operator.wait_ready().await?;
     scene.mock.script(Rule::on(PUBLISH).times(1).hang());
     scene.claim("outlasts").await?;
-    let asked = || scene.mock.calls().iter().any(|call| call.method == PUBLISH);
+    let is_asked = |call: &CallRecord| call.method == PUBLISH && call.volume.as_deref() == Some("outlasts");
+    let asked = || scene.mock.calls().iter().any(is_asked);
     wait_until("the call", asked).await?;
-    ends(&scene, &mut operator, 1, Duration::from_secs(25)).await?;
+    ends(scene, &mut operator, 1, Duration::from_secs(25)).await?;
 
     let mut operator = scene.start(&arguments).await?;
     scene.world.fixtures.wait_for_attached("outlasts").await?;
-    ends(&scene, &mut operator, 0, Duration::from_secs(15)).await
+    ends(scene, &mut operator, 0, Duration::from_secs(15)).await
 }

@@ -30,12 +30,10 @@ async fn holder(scene: &Scene, wanted: &str) -> Result<Lease> {
     held(leases, &lease_name(DRIVER), Some(wanted)).await
 }
 
-#[tokio::test]
-async fn sidecar_and_operator_exclude_each_other_by_the_lease() -> Result<()> {
-    let scene = Scene::new().await?;
+pub async fn exclude_each_other(scene: &Scene) -> Result<()> {
     let host = host();
-    let first = sidecar(&scene).await?;
-    holder(&scene, &host).await?;
+    let first = sidecar(scene).await?;
+    holder(scene, &host).await?;
     let own = ["--identity=operator", "--leader-election-labels=app:attacher"];
     let mut operator = scene.start(&[&DURATIONS[..], &own].concat()).await?;
     operator.wait_ready().await?;
@@ -49,7 +47,7 @@ async fn sidecar_and_operator_exclude_each_other_by_the_lease() -> Result<()> {
     // Killed, as a sidecar always ends: the operator waits until the Lease is over.
     drop(first);
     scene.claim("lease-new").await?;
-    let lease = holder(&scene, "operator").await?;
+    let lease = holder(scene, "operator").await?;
     assert_eq!(lease.metadata.labels.unwrap()["app"], "attacher");
     scene.world.fixtures.wait_for_attached("lease-new").await?;
     scene.detach("lease-old").await?;
@@ -57,10 +55,10 @@ async fn sidecar_and_operator_exclude_each_other_by_the_lease() -> Result<()> {
     assert_eq!(operator.get(HEALTH).await?, (200, "ok".to_owned()));
 
     // A sidecar that comes back waits in its turn, and has the Lease when the operator is told to stop.
-    let mut second = sidecar(&scene).await?;
+    let mut second = sidecar(scene).await?;
     scene.attach("lease-more").await?;
     end(&mut operator).await?;
-    holder(&scene, &host).await?;
+    holder(scene, &host).await?;
     for name in ["lease-new", "lease-more", "lease-kept"] {
         scene.detach(name).await?;
     }

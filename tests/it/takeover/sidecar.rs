@@ -103,9 +103,7 @@ impl Driver<'_> {
     }
 }
 
-#[tokio::test]
-async fn the_operator_and_the_sidecar_follow_each_other() -> Result<()> {
-    let world = World::own().await?;
+pub async fn by_turns(world: &World) -> Result<()> {
     let driver = world.unconfigured_driver("shared", |builder| builder).await?;
 
     let mut sidecar = driver.sidecar().await?;
@@ -178,9 +176,7 @@ fn untouched_by_us(driver: &Driver<'_>, name: &str) -> Result<()> {
 
 /// A driver that needs no attachment any more leaves finalizers of the time before. Nobody would take them off: a sidecar
 /// that finds such a driver looks at no finalizer. We do once the CSIDriver says that it needs none.
-#[tokio::test]
-async fn a_driver_that_attaches_no_more_leaves_nothing_held() -> Result<()> {
-    let world = World::own().await?;
+pub async fn a_driver_that_attaches_no_more(world: &World) -> Result<()> {
     let driver = world.unconfigured_driver("former", |builder| builder).await?;
     let fixtures = &world.fixtures;
     let sidecar = driver.sidecar().await?;

@@ -142,9 +142,7 @@ fn detaching<'d>(driver: &'d Driver<'d>) -> Vec<State<'d>> {
     ]
 }
 
-#[tokio::test]
-async fn whatever_a_sidecar_left_is_carried_on() -> Result<()> {
-    let world = World::own().await?;
+pub async fn whatever_a_sidecar_left(world: &World) -> Result<()> {
     let driver = &world.unconfigured_driver("heir", |builder| builder).await?;
     let states = [settled(driver), attaching(driver), detaching(driver)];
     let states: Vec<State<'_>> = states.into_iter().flatten().collect();
