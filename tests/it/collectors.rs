@@ -12,7 +12,10 @@ use kube::api::PostParams;
 use kube::core::{ApiResource, DynamicObject};
 use serde_json::json;
 
-use crate::rig::{LIMIT, World, operator_options, wait_until, within};
+use crate::hanging_collector::t5_no_attach_waits_for_a_hanging_collector;
+use crate::live_settings::samples_change_for_one_driver_while_it_works;
+use crate::rig::{LIMIT, World, operator_options, part, wait_until, within};
+use crate::support::operator::install;
 use crate::support::otlp::{Attribute, OtlpReceiver, ReceivedSpan};
 use crate::support::{Operator, OperatorOptions, Result};
 
@@ -77,6 +80,20 @@ pub fn sends_to(endpoint: &str, protocol: &str) -> OperatorOptions {
         .variable("OTEL_BSP_SCHEDULE_DELAY", "20")
 }
 
+/// Operators whose spans go to collectors of their own, one after another. Each part has a driver of its own, which is served until its end.
+#[tokio::test]
+async fn t5_no_collector_has_an_effect_on_attaching() -> Result<()> {
+    let world = &World::own().await?;
+    install(&world.cluster).await?;
+    part("it hangs", t5_no_attach_waits_for_a_hanging_collector(world)).await?;
+    let comes_back = t5_a_collector_that_comes_back_gets_spans_again_and_every_span_is_counted(world);
+    part("it comes back", comes_back).await?;
+    part("it is bad", bad::no_attach_is_affected_by_what_a_collector_does(world)).await?;
+    let unusable = environment::what_cannot_be_used_is_said_once_and_no_attach_is_affected(world);
+    part("it is named wrongly", unusable).await?;
+    part("samples", samples_change_for_one_driver_while_it_works(world)).await
+}
+
 /// The fields by which an AttacherConfig could name a collector are gone: nobody is shown credentials of the environment's. So is
 /// that of its log level.
 #[tokio::test]
@@ -112,10 +129,8 @@ async fn an_attacherconfig_that_names_a_collector_is_served_without_it() -> Resu
 }
 
 /// T5 without its figures: 100 attaches while the collector holds its connections and answers nothing, then it comes back.
-#[tokio::test]
-async fn t5_a_collector_that_comes_back_gets_spans_again_and_every_span_is_counted() -> Result<()> {
+async fn t5_a_collector_that_comes_back_gets_spans_again_and_every_span_is_counted(world: &World) -> Result<()> {
     const VOLUMES: usize = 100;
-    let world = World::own().await?;
     let (receiver, gate) = OtlpReceiver::gated().await;
     let options = sends_to(&receiver.endpoint(), "grpc")
         // Short enough for one to pass while nothing answers, and long enough that none does when everything is slow.
@@ -147,5 +162,5 @@ async fn t5_a_collector_that_comes_back_gets_spans_again_and_every_span_is_count
     assert!(exported <= receiver.spans().len() as u64);
     let publishes = driver.mock.calls_of(Method::ControllerPublishVolume).len();
     assert_eq!(publishes, VOLUMES + 1);
-    Ok(())
+    world.fixtures.delete::<AttacherConfig>("gated").await
 }

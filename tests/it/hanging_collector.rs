@@ -1,5 +1,6 @@
 //! T5: a collector that accepts connections and never answers: no attach waits for it, and what cannot be exported is counted.
 
+use csi_attacher_model::api::AttacherConfig;
 use futures::future::try_join_all;
 use serde_json::json;
 
@@ -40,15 +41,12 @@ async fn round(driver: &Driver<'_>, name: &str, receiver: &OtlpReceiver, protoco
     stop(&mut operator).await
 }
 
-#[tokio::test]
-async fn t5_no_attach_waits_for_a_hanging_collector() -> Result<()> {
-    let world = World::own().await?;
-    crate::support::operator::install(&world.cluster).await?;
+pub async fn t5_no_attach_waits_for_a_hanging_collector(world: &World) -> Result<()> {
     let driver = world.unconfigured_driver("hanging", |builder| builder).await?;
     driver.configure(&json!({})).await?;
     for (name, protocol) in [("hanging-http", "http/protobuf"), ("hanging-grpc", "grpc")] {
         let receiver = OtlpReceiver::silent().await;
         round(&driver, name, &receiver, protocol).await?;
     }
-    Ok(())
+    world.fixtures.delete::<AttacherConfig>("hanging").await
 }

@@ -11,17 +11,13 @@ use std::time::Duration;
 use tonic::Code;
 
 use crate::events::event;
-use crate::rig::{Driver, LIMIT, World, detach, merge_status, operator_options, strip};
+use crate::rig::{Driver, LIMIT, World, detach, merge_status, operator_options, part, strip};
 use crate::support::operator::apply_config;
 use crate::support::wait::wait_for;
 use crate::support::{Error, Operator, OperatorOptions, Result, Volume};
 
 /// An operator that looks often and has little patience.
-async fn keen(world: &World) -> Result<Operator> {
-    world.operator(keen_options()).await
-}
-
-fn keen_options() -> OperatorOptions {
+fn keen() -> OperatorOptions {
     operator_options()
         .argument("--stuck-after=2s")
         .argument("--inspection-interval=300ms")
@@ -71,14 +67,14 @@ async fn known<'w>(world: &'w World, short: &str, attach_required: bool) -> Resu
 
 #[tokio::test]
 async fn what_is_wrong_is_told_while_it_is() -> Result<()> {
-    let world = World::own().await?;
-    let operator = keen(&world).await?;
-    stuck(&world, &operator).await?;
-    surroundings(&world, &operator).await?;
-    csi_drivers(&world, &operator).await?;
-    another_attacher(&world, &operator).await?;
-    nameless(&world, &operator).await?;
-    unserved(&world, &operator).await
+    let world = &World::own().await?;
+    let operator = &world.operator(keen()).await?;
+    part("unserved", unserved(world, operator)).await?;
+    part("stuck", stuck(world, operator)).await?;
+    part("surroundings", surroundings(world, operator)).await?;
+    part("CSIDrivers", csi_drivers(world, operator)).await?;
+    part("another attacher", another_attacher(world, operator)).await?;
+    part("without a name", nameless(world, operator)).await
 }
 
 /// The name of an AttacherConfig is no name of a driver: its series would stay when it is gone.
@@ -262,32 +258,16 @@ async fn csi_drivers(world: &World, operator: &Operator) -> Result<()> {
         .map(drop)
 }
 
-/// An attachment that waits for a driver that another replica leads waits for no AttacherConfig.
-#[tokio::test]
-async fn a_standby_replica_takes_no_driver_of_another_for_unserved() -> Result<()> {
-    let world = World::own().await?;
-    let leader = keen(&world).await?;
-    let driver = known(&world, "led", true).await?;
+/// An attachment whose driver has no AttacherConfig is told by each replica. One that waits for a driver that another replica leads waits for
+/// no AttacherConfig.
+async fn unserved(world: &World, leader: &Operator) -> Result<()> {
+    let driver = known(world, "led", true).await?;
     driver
         .mock
         .script(Rule::on(Method::ControllerPublishVolume).fail(Code::Internal, "never"));
-    let name = "a-standby-replica";
-    let options = keen_options().argument(format!("--identity={name}"));
-    let standby = world.operator(options).await?;
+    let standby = world.operator(keen().argument("--identity=a-standby-replica")).await?;
     driver.claim("led").await?;
-    count(&leader, &driver, "attach_stuck", 1).await?;
-    // The one that nobody serves says that the scan has come so far.
-    unserved(&world, &standby).await?;
-    let log = standby.log_text();
-    assert!(
-        !log.lines()
-            .any(|line| line.contains("have no AttacherConfig") && line.contains(&driver.name)),
-        "{log}"
-    );
-    Ok(())
-}
-
-async fn unserved(world: &World, operator: &Operator) -> Result<()> {
+    count(leader, &driver, "attach_stuck", 1).await?;
     let name = "nobody.csi.test";
     world
         .fixtures
@@ -299,14 +279,22 @@ async fn unserved(world: &World, operator: &Operator) -> Result<()> {
         .await?;
     let line = |count: usize| format!("csi_attacher_unserved{{resource=\"volumeattachments\"}} {count}\n");
     let (one, none) = (line(1), line(0));
-    let shown = |status, body: &str| status == 200 && body.contains(&one);
-    operator.wait_for_answer("/metrics", shown).await?;
-    // Logged just after it is counted.
-    operator.wait_for_log("their drivers have no AttacherConfig").await?;
-    let log = operator.log_text();
-    let told = |line: &str| line.contains("their drivers have no AttacherConfig") && line.contains(name);
-    assert!(log.lines().any(told), "{log}");
+    for operator in [leader, &standby] {
+        let shown = |status, body: &str| status == 200 && body.contains(&one);
+        operator.wait_for_answer("/metrics", shown).await?;
+        // Logged just after it is counted.
+        operator.wait_for_log("their drivers have no AttacherConfig").await?;
+        let log = operator.log_text();
+        let told = |driver: &str| {
+            log.lines()
+                .any(|line| line.contains("their drivers have no AttacherConfig") && line.contains(driver))
+        };
+        assert!(told(name) && !told(&driver.name), "{log}");
+    }
     world.fixtures.delete::<VolumeAttachment>("nobody-va").await?;
-    let shown = |status, body: &str| status == 200 && body.contains(&none);
-    operator.wait_for_answer("/metrics", shown).await.map(drop)
+    for operator in [leader, &standby] {
+        let shown = |status, body: &str| status == 200 && body.contains(&none);
+        operator.wait_for_answer("/metrics", shown).await?;
+    }
+    world.fixtures.delete::<AttacherConfig>("led").await
 }

@@ -37,9 +37,7 @@ async fn attach_both(round: &str, drivers: [(&Driver<'_>, bool); 2], receiver: &
     Ok(())
 }
 
-#[tokio::test]
-async fn samples_change_for_one_driver_while_it_works() -> Result<()> {
-    let world = World::own().await?;
+pub async fn samples_change_for_one_driver_while_it_works(world: &World) -> Result<()> {
     let receiver = OtlpReceiver::grpc().await;
     let operator = world.operator(sends_to(&receiver.endpoint(), "grpc")).await?;
     let pid = operator.pid()?;

@@ -11,9 +11,25 @@ use csi_attacher_model::api::AttacherConfig;
 use csi_mock_driver::{CallRecord, CallResult, Method, MockHandle};
 use serde_json::{Value, json};
 
-use crate::rig::{LIMIT, World, operator_options};
+use crate::rig::{LIMIT, World, operator_options, part};
 use crate::support::wait::wait_for;
 use crate::support::{Operator, OperatorOptions, Result};
+
+/// Each part has a driver of its own, which is served until its end, and replicas of its own.
+#[tokio::test]
+async fn one_replica_follows_another() -> Result<()> {
+    let world = &World::own().await?;
+    part("told to stop", hand_over::told_to_stop_it_gives_its_lease_up(world)).await?;
+    part(
+        "out of reach",
+        loss::the_lease_goes_to_a_replica_that_reaches_the_driver(world),
+    )
+    .await?;
+    let change = place::a_change_of_the_namespaces_hands_over_with_a_call_in_flight(world);
+    part("other namespaces", change).await?;
+    let kill = traces::t3_t4_kill_9_and_failover_leave_one_trace_with_one_root(world);
+    part("kill -9", kill).await
+}
 
 /// Settings with which a Lease is renewed often, and not lost by a machine that is busy.
 fn lasting() -> Value {

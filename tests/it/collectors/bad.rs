@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use csi_attacher_model::api::AttacherConfig;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
@@ -144,10 +145,7 @@ impl Bad {
 
 /// Attaches with each bad collector in turn, before and after it was met, and then with a good one, over each protocol. That none
 /// waits for one that is silent, `hanging_collector` shows.
-#[tokio::test]
-async fn no_attach_is_affected_by_what_a_collector_does() -> Result<()> {
-    let world = World::own().await?;
-    crate::support::operator::install(&world.cluster).await?;
+pub async fn no_attach_is_affected_by_what_a_collector_does(world: &World) -> Result<()> {
     let driver = world.unconfigured_driver("bad", |builder| builder).await?;
     driver.configure(&json!({})).await?;
     for (index, protocol) in ["grpc", "http/protobuf", "http/json"].into_iter().enumerate() {
@@ -172,5 +170,5 @@ async fn no_attach_is_affected_by_what_a_collector_does() -> Result<()> {
         arrives(&good, &name).await;
         stop(&mut operator).await?;
     }
-    Ok(())
+    world.fixtures.delete::<AttacherConfig>("bad").await
 }

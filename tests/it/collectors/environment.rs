@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use csi_attacher_model::api::AttacherConfig;
 use csi_attacher_telemetry::otel_env::VARIABLES;
 use csi_mock_driver::Method;
 use serde_json::json;
@@ -24,11 +25,8 @@ const FREE: [&str; 7] = [
 ];
 
 /// One operator after another in one cluster.
-#[tokio::test]
-async fn what_cannot_be_used_is_said_once_and_no_attach_is_affected() -> Result<()> {
-    let world = World::own().await?;
+pub async fn what_cannot_be_used_is_said_once_and_no_attach_is_affected(world: &World) -> Result<()> {
     let named = OtlpReceiver::grpc().await;
-    crate::support::operator::install(&world.cluster).await?;
     let driver = world.unconfigured_driver("env", |builder| builder).await?;
     driver.configure(&json!({})).await?;
 
@@ -55,7 +53,7 @@ async fn what_cannot_be_used_is_said_once_and_no_attach_is_affected() -> Result<
     assert_eq!(told, 1, "{}", operator.log_text());
     stop(&mut operator).await?;
     assert!(!has(&named, "env-3"));
-    a_certificate_that_is_not_there_yet_costs_one_warning_and_works_when_it_is(&world).await
+    a_certificate_that_is_not_there_yet_costs_one_warning_and_works_when_it_is(world).await
 }
 
 /// Every variable that has a form has another one: nothing is traced, and all is attached.
@@ -111,5 +109,8 @@ async fn a_certificate_that_is_not_there_yet_costs_one_warning_and_works_when_it
     fs::write(&file, certificate).unwrap();
     driver.attach("uncertain-after").await?;
     arrives(&receiver, "uncertain-after").await;
+    for config in ["env", "uncertain"] {
+        world.fixtures.delete::<AttacherConfig>(config).await?;
+    }
     Ok(())
 }

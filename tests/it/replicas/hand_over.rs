@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use csi_attacher_model::api::AttacherConfig;
 use csi_attacher_model::api::names::lease_name;
 use csi_mock_driver::{CallRecord, Method, Rule};
 use k8s_openapi::api::coordination::v1::LeaseSpec;
@@ -24,9 +25,7 @@ fn nameless() -> OperatorOptions {
     variables.fold(options, |options, variable| options.variable(variable, ""))
 }
 
-#[tokio::test]
-async fn told_to_stop_it_gives_its_lease_up_after_the_calls_in_flight() -> Result<()> {
-    let world = World::own().await?;
+pub async fn told_to_stop_it_gives_its_lease_up(world: &World) -> Result<()> {
     let mut first = world.replica("first").await?;
     let driver = world.driver("hand", lasting()).await?;
     world.holder(&driver.name, Some("first")).await?;
@@ -66,7 +65,8 @@ async fn told_to_stop_it_gives_its_lease_up_after_the_calls_in_flight() -> Resul
     // Each of the counts, the first comparison with the driver's list and the first look at all may still be to be written.
     let writes = world.writes_of(&host, "hand", 6).await?;
     assert!(writes <= 3, "{writes}");
-    the_last_one_tells_that_it_stopped(&driver, &host, second).await
+    the_last_one_tells_that_it_stopped(&driver, &host, second).await?;
+    world.fixtures.delete::<AttacherConfig>("hand").await
 }
 
 /// The Lease went from the first replica, which is this process, to the second because it was given up; and no call was made

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use csi_attacher_model::api::AttacherConfig;
 use csi_attacher_model::api::names::lease_name;
 use csi_mock_driver::{Method, MockDriver};
 use jiff::{SignedDuration, Timestamp};
@@ -15,9 +16,7 @@ use crate::rig::{World, merge};
 use crate::support::Result;
 use crate::support::operator::{IDENTITY, wait_condition};
 
-#[tokio::test]
-async fn the_lease_goes_to_a_replica_that_reaches_the_driver() -> Result<()> {
-    let world = World::own().await?;
+pub async fn the_lease_goes_to_a_replica_that_reaches_the_driver(world: &World) -> Result<()> {
     // Each replica looks in a folder of its own; only one finds a driver.
     let at = |name: &str, folder: &Path| {
         let mut options = named(name);
@@ -52,7 +51,8 @@ async fn the_lease_goes_to_a_replica_that_reaches_the_driver() -> Result<()> {
     assert_eq!(shown.status.and_then(|status| status.holder), None);
     // Neither writes over the other when nobody leads.
     driver.start_again().await?;
-    world.holder(&driver.name, Some("there")).await.map(drop)
+    world.holder(&driver.name, Some("there")).await?;
+    world.fixtures.delete::<AttacherConfig>("near").await
 }
 
 /// It has ended without releasing the Lease, some time ago by its own clock. That counts from when we see it.

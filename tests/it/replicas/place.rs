@@ -27,12 +27,10 @@ async fn elsewhere(world: &World, driver: &str) -> Result<Api<Lease>> {
     Ok(Api::namespaced(world.client.clone(), ELSEWHERE))
 }
 
-#[tokio::test]
-async fn a_change_of_the_namespaces_hands_over_with_a_call_in_flight() -> Result<()> {
-    let world = World::own().await?;
+pub async fn a_change_of_the_namespaces_hands_over_with_a_call_in_flight(world: &World) -> Result<()> {
     let _first = world.replica("first").await?;
     let driver = world.driver("moves", lasting()).await?;
-    let (elsewhere, name) = (elsewhere(&world, &driver.name).await?, lease_name(&driver.name));
+    let (elsewhere, name) = (elsewhere(world, &driver.name).await?, lease_name(&driver.name));
     world.holder(&driver.name, Some("first")).await?;
     let _second = world.replica("second").await?;
     world.reported_holder("moves", Some("first")).await?;

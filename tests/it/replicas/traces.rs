@@ -56,9 +56,7 @@ async fn tells(receiver: &OtlpReceiver, name: &str) {
 
 /// T3 and T4: the first is killed between two attempts, its successor is killed too, and one that starts anew comes to the
 /// end: all that came out of them is one trace with one root.
-#[tokio::test]
-async fn t3_t4_kill_9_and_failover_leave_one_trace_with_one_root() -> Result<()> {
-    let world = World::own().await?;
+pub async fn t3_t4_kill_9_and_failover_leave_one_trace_with_one_root(world: &World) -> Result<()> {
     let (mut first, one) = world.traced("first").await?;
     let driver = world.driver("told", settings()).await?;
     let never = Rule::on(Method::ControllerPublishVolume).fail(Code::Internal, "the array is being mended");
