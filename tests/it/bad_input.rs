@@ -3,5 +3,4 @@
 mod config;
 mod crd;
 mod endpoint;
-mod outage;
 mod process;

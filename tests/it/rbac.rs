@@ -17,7 +17,7 @@ use futures::future::try_join_all;
 use parking_lot::Mutex;
 use serde_json::json;
 
-use crate::rig::{World, other};
+use crate::rig::{World, other, part};
 use crate::support::operator::Operator;
 use crate::support::rbac::{Account, Grants, Right, sets_of_values};
 use crate::support::wait::wait_for;
@@ -96,18 +96,17 @@ async fn without_any_single_right_the_scenario_of_that_right_fails() -> Result<(
         with_all(&two).await?;
         lane(&two).await
     };
-    tokio::try_join!(told, with).map(drop)
+    tokio::try_join!(told, with)?;
+    part("a rule that is missing to list", a_missing_rule_is_named(&one)).await?;
+    part("no rights on Nodes", without_nodes(&one)).await
 }
 
 /// Who may not list a kind serves nobody: log, readiness and status name the rule, and what does not work until then.
-#[tokio::test]
-async fn a_rule_that_is_missing_to_list_is_named() -> Result<()> {
-    let world = World::own().await?;
-    prepare(&world).await?;
+async fn a_missing_rule_is_named(world: &World) -> Result<()> {
     let account = Account::new("r-words");
     let taken = |right: &Right| right.to_string() == "ClusterRole storage.k8s.io/csinodes:list";
     let grants = everything(&account)?.without(taken);
-    let kubeconfig = scene::account(&world, &account, &grants).await?;
+    let kubeconfig = scene::account(world, &account, &grants).await?;
     let operator = Operator::start_with(&kubeconfig, scene::options(&account))?;
     let rule = "resources [csinodes], verbs [list, watch]; until then no volume is attached or detached";
     operator.wait_for_log(rule).await?;
@@ -122,19 +121,17 @@ async fn a_rule_that_is_missing_to_list_is_named() -> Result<()> {
     };
     let configs = world.fixtures.cluster::<AttacherConfig>();
     wait_for(configs, "words", "the missing rule", LIMIT, is_told).await?;
-    scene::account(&world, &account, &everything(&account)?).await?;
-    driver.wait("Ready", "True", Some("Running")).await
+    scene::account(world, &account, &everything(&account)?).await?;
+    driver.wait("Ready", "True", Some("Running")).await?;
+    scene::clean(world).await
 }
 
 /// Without the rights on Nodes everything goes on but the provisioning of drivers with topology, and that says what is missing.
-#[tokio::test]
-async fn without_nodes_only_drivers_with_topology_are_not_provisioned_for() -> Result<()> {
-    let world = World::own().await?;
-    prepare(&world).await?;
+async fn without_nodes(world: &World) -> Result<()> {
     let account = Account::new("r-nodes");
     let taken = |right: &Right| right.resource == "nodes";
     let grants = everything(&account)?.without(taken);
-    let kubeconfig = scene::account(&world, &account, &grants).await?;
+    let kubeconfig = scene::account(world, &account, &grants).await?;
     let operator = Operator::start_with(&kubeconfig, scene::options(&account))?;
     let configured = async |short: &str, keys: &'static [&'static str]| {
         let driver = world
@@ -167,7 +164,7 @@ async fn without_nodes_only_drivers_with_topology_are_not_provisioned_for() -> R
     let configs = world.fixtures.cluster::<AttacherConfig>();
     wait_for(configs, "zonal", "the missing rule", LIMIT, is_told).await?;
     plain.wait("ProvisioningReady", "True", Some("Running")).await?;
-    scene::account(&world, &account, &everything(&account)?).await?;
+    scene::account(world, &account, &everything(&account)?).await?;
     zonal.wait("ProvisioningReady", "True", Some("Running")).await
 }
 

@@ -3,13 +3,14 @@
 
 use std::time::Duration;
 
+use csi_attacher_model::api::AttacherConfig;
 use csi_mock_driver::Method;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use crate::rig::{Driver, LIMIT, World, delete_volume, detach, operator_options, strip};
+use crate::rig::{Driver, LIMIT, World, delete_volume, detach, operator_options, part, strip};
 use crate::support::operator::{IDENTITY, install};
 use crate::support::proxy::{Fault, Proxy, Seen};
 use crate::support::{Fixtures, Operator, Result};
@@ -33,8 +34,9 @@ async fn driver<'w>(world: &'w World, short: &str) -> Result<Driver<'w>> {
     world.driver(short, settings).await
 }
 
-fn writes_to(path: &'static str) -> impl Fn(&Seen) -> bool + Send + 'static {
-    move |seen| seen.is_write() && seen.path.ends_with(path)
+fn writes_to(path: &str) -> impl Fn(&Seen) -> bool + Send + 'static + use<> {
+    let path = path.to_owned();
+    move |seen| seen.is_write() && seen.path.ends_with(&path)
 }
 
 #[tokio::test]
@@ -65,15 +67,13 @@ async fn a_404_of_a_proxy_is_not_the_end_of_an_object() -> Result<()> {
     assert!(driver.mock.published().is_empty());
     // To the release of a volume.
     proxy.fault(PAGE, 1, writes_to("/persistentvolumes/untrue-claim"));
-    delete_volume(fixtures, "untrue-claim").await
+    delete_volume(fixtures, "untrue-claim").await?;
+    part("an attachment that is gone", forced(&world, &proxy)).await
 }
 
-/// The API server's own word for what is gone, as the operator reads it.
-#[tokio::test]
-async fn a_volume_whose_attachment_is_removed_by_force_is_taken_back_after_a_live_read() -> Result<()> {
-    let world = World::own().await?;
-    let (proxy, _operator) = behind_proxy(&world).await?;
-    let driver = driver(&world, "forced").await?;
+/// The API server's own word for what is gone, as the operator reads it: a volume whose attachment is removed by force is taken back.
+async fn forced(world: &World, proxy: &Proxy) -> Result<()> {
+    let driver = driver(world, "forced").await?;
     let fixtures = &world.fixtures;
     let slow = csi_mock_driver::Rule::on(Method::ControllerPublishVolume);
     driver.mock.script(slow.times(1).until_released());
@@ -102,58 +102,50 @@ enum Way {
     Bumped,
 }
 
+/// One way after the other, each with an operator and a driver of its own.
 #[tokio::test]
 async fn a_restore_of_etcd_is_followed() -> Result<()> {
-    goes_back(Way::Copy).await
-}
-
-#[tokio::test]
-async fn a_restore_of_etcd_whose_versions_have_caught_up_is_followed() -> Result<()> {
-    goes_back(Way::CaughtUp).await
-}
-
-#[tokio::test]
-async fn a_restore_of_etcd_with_a_bumped_revision_is_followed() -> Result<()> {
-    goes_back(Way::Bumped).await
-}
-
-async fn goes_back(way: Way) -> Result<()> {
     let world = World::own().await?;
-    let (proxy, operator) = behind_proxy(&world).await?;
-    let driver = driver(&world, "back").await?;
+    for way in [Way::Copy, Way::CaughtUp, Way::Bumped] {
+        part(&format!("{way:?}"), goes_back(&world, way)).await?;
+    }
+    Ok(())
+}
+
+async fn goes_back(world: &World, way: Way) -> Result<()> {
+    let (proxy, operator) = behind_proxy(world).await?;
+    let short = format!("{way:?}").to_lowercase();
+    let driver = driver(world, &short).await?;
+    let name = |what: &str| format!("{short}-{what}");
     // Watches are tried again after pauses that grow as long as the outage was, and the API server takes long to start beside others.
     let fixtures: Fixtures = world.fixtures.clone().with_limit(LIMIT * 4);
     let cluster = &world.cluster;
-    let before = ["back-kept", "back-deleted"];
-    for name in before {
-        driver.attach(name).await?;
+    for before in ["kept", "deleted"] {
+        driver.attach(&name(before)).await?;
     }
     // Objects of the backup that nobody has attached yet: the driver was away.
     driver.stop().await;
-    for name in ["back-new-0", "back-new-1", "back-gone"] {
-        driver.claim(name).await?;
+    for new in ["new-0", "new-1", "gone"] {
+        driver.claim(&name(new)).await?;
     }
     // What is not yet in the data file of etcd, which is written ten times a second, is in no snapshot of it.
     tokio::time::sleep(Duration::from_secs(1)).await;
     cluster.back_up_running()?;
     driver.start_again().await?;
-    for name in ["back-new-0", "back-new-1", "back-gone"] {
-        fixtures.wait_for_attached(name).await?;
+    for new in ["new-0", "new-1", "gone"] {
+        fixtures.wait_for_attached(&name(new)).await?;
     }
     // Since the backup: attached, detached, made.
-    for name in ["back-gone", "back-deleted"] {
-        detach(&fixtures, name).await?;
+    for ended in ["gone", "deleted"] {
+        detach(&fixtures, &name(ended)).await?;
     }
-    driver.attach("back-lost").await?;
+    driver.attach(&name("lost")).await?;
     // That it is attached is on record, and the operator does not hear of it before the API server goes back.
-    proxy.fault(
-        Fault::Unanswered,
-        100,
-        writes_to("/volumeattachments/back-unheard/status"),
-    );
-    driver.attach("back-unheard").await?;
-    let unpublished = |name: &str| driver.count(Method::ControllerUnpublishVolume, name);
-    let published = |name: &str| driver.mock.published().contains(&(name.to_owned(), driver.node_id()));
+    let of_unheard = format!("/volumeattachments/{}/status", name("unheard"));
+    proxy.fault(Fault::Unanswered, 100, writes_to(&of_unheard));
+    driver.attach(&name("unheard")).await?;
+    let unpublished = |what: &str| driver.count(Method::ControllerUnpublishVolume, &name(what));
+    let published = |what: &str| driver.mock.published().contains(&(name(what), driver.node_id()));
 
     proxy.outage();
     cluster.stop_storage();
@@ -164,40 +156,38 @@ async fn goes_back(way: Way) -> Result<()> {
     cluster.start_storage().await?;
     if let Way::CaughtUp = way {
         let api = fixtures.cluster::<k8s_openapi::api::core::v1::Node>();
-        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "back-writes"}});
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "writes"}});
         let apply = PatchParams::apply("test");
         for number in 0..400 {
             let mut node = node.clone();
             node["metadata"]["labels"] = json!({"number": number.to_string()});
-            api.patch("back-writes", &apply, &Patch::Apply(&node)).await?;
+            api.patch("writes", &apply, &Patch::Apply(&node)).await?;
         }
     }
     proxy.heal();
 
     // What the objects demand: all five of the backup are wanted.
-    for name in ["back-new-0", "back-new-1", "back-gone", "back-kept", "back-deleted"] {
-        fixtures.wait_for_attached(name).await?;
-        let volume = fixtures.cluster::<PersistentVolume>().get(name).await?;
-        assert_eq!(
-            volume.metadata.finalizers.unwrap_or_default(),
-            [driver.finalizer()],
-            "{name} {way:?}"
-        );
+    for wanted in ["new-0", "new-1", "gone", "kept", "deleted"] {
+        fixtures.wait_for_attached(&name(wanted)).await?;
+        let volume = fixtures.cluster::<PersistentVolume>().get(&name(wanted)).await?;
+        let finalizers = volume.metadata.finalizers.unwrap_or_default();
+        assert_eq!(finalizers, [driver.finalizer()], "{wanted}");
         // What was detached since, and is attached by its object, only a driver that lists its volumes can tell.
-        assert!(published(name) || name == "back-deleted", "{name} {way:?}");
+        assert!(published(wanted) || wanted == "deleted", "{wanted}");
     }
     // What nobody names any more stays where it is.
-    for name in ["back-lost", "back-unheard"] {
-        assert!(published(name) && unpublished(name) == 0, "{name} {way:?}");
+    for unnamed in ["lost", "unheard"] {
+        assert!(published(unnamed) && unpublished(unnamed) == 0, "{unnamed}");
     }
-    for name in ["back-new-0", "back-new-1", "back-kept"] {
-        assert_eq!(unpublished(name), 0, "{name} {way:?}");
+    for wanted in ["new-0", "new-1", "kept"] {
+        assert_eq!(unpublished(wanted), 0, "{wanted}");
     }
     // All can be detached, and what is made now is attached.
-    for name in ["back-new-0", "back-gone", "back-kept"] {
-        detach(&fixtures, name).await?;
-        assert!(!published(name), "{name} {way:?}");
+    for wanted in ["new-0", "gone", "kept"] {
+        detach(&fixtures, &name(wanted)).await?;
+        assert!(!published(wanted), "{wanted}");
     }
-    driver.attach("back-after").await?;
-    operator.wait_ready().await
+    driver.attach(&name("after")).await?;
+    operator.wait_ready().await?;
+    fixtures.delete::<AttacherConfig>(&short).await
 }

@@ -8,16 +8,15 @@ use serde_json::json;
 use super::pauses::look_during;
 use super::{Front, LATE, about, all_attached, claim_all, names, patient};
 use crate::provision::{grant, provisioning, soon};
-use crate::rig::{delete_volume, detach};
+use crate::rig::{World, delete_volume, detach};
 use crate::support::Result;
 use crate::support::proxy::{Cut, Fault, Seen};
 
 const RESTORED: &str = "went back to an older state";
 
 /// Answers to our own writes are ahead of watches that end under load. That is no restore, and no attach waits for one.
-#[tokio::test]
-async fn watches_that_end_under_load_hold_no_attach_back() -> Result<()> {
-    let front = Front::new().await?;
+pub async fn watches_that_end_under_load_hold_no_attach_back(world: &World) -> Result<()> {
+    let front = Front::new(world).await?;
     let driver = front.driver("ahead", "1s").await?;
     let all = names("ahead", 200);
     let breaks = async {
@@ -32,7 +31,7 @@ async fn watches_that_end_under_load_hold_no_attach_back() -> Result<()> {
         claimed?;
         all_attached(&driver, &all).await
     };
-    let ((), looks) = look_during(&front.world, Box::pin(work)).await?;
+    let ((), looks) = look_during(world, Box::pin(work)).await?;
     let log = front.operator.log_text();
     let alarms = log.lines().filter(|line| line.contains(RESTORED)).count();
     assert_eq!(alarms, 0, "nothing was restored");
@@ -46,18 +45,17 @@ async fn watches_that_end_under_load_hold_no_attach_back() -> Result<()> {
         .max();
     println!("longest pause between two calls while no process stood still: {longest:?} ms");
     assert!(longest < Some(5_000), "{longest:?} ms without a call");
-    Ok(())
+    front.end(&["ahead"]).await
 }
 
 /// Each watch of PersistentVolumes is refused with 410, and lists work. Where the volume is to be deleted, lists that begin after a read of the
 /// PersistentVolume are enough.
-#[tokio::test]
-async fn a_volume_whose_watch_always_expires_is_released_and_deleted() -> Result<()> {
-    let front = Front::new().await?;
+pub async fn a_volume_whose_watch_always_expires_is_released_and_deleted(world: &World) -> Result<()> {
+    let front = Front::new(world).await?;
     let driver = front.driver("expired", "1s").await?;
     driver.attach("expired-before").await?;
-    grant(&front.world.cluster).await?;
-    let deletes = provisioning(&front.world, "expired-d", &soon()).await?;
+    grant(&world.cluster).await?;
+    let deletes = provisioning(world, "expired-d", &soon()).await?;
     deletes.released("expired-0", "vol-0", json!({})).await?;
     assert_eq!(deletes.is_deleted("expired-0", "vol-0").await?, 1);
     let watches = |seen: &Seen| seen.is_watch() && about(seen, "persistentvolumes");
@@ -81,5 +79,5 @@ async fn a_volume_whose_watch_always_expires_is_released_and_deleted() -> Result
     deletes.released("expired-3", "vol-3", json!({})).await?;
     assert_eq!(deletes.is_deleted_within("expired-3", "vol-3", LATE).await?, 1);
     assert_eq!(deletes.deletions("vol-2"), 0);
-    Ok(())
+    front.end(&["expired", "expired-d"]).await
 }

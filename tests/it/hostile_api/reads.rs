@@ -3,29 +3,30 @@
 use std::time::{Duration, Instant};
 
 use csi_attacher_kube::apiserver::SlotLimits;
+use csi_mock_driver::Method;
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 
 use super::{Front, about, all_attached, all_detached, claim_all, names, patient, publishes};
-use crate::rig::Driver;
+use crate::rig::{Driver, World};
 use crate::support::Result;
-use crate::support::proxy::{Cut, Fault, Seen};
+use crate::support::proxy::{Cut, Fault, Proxy, Seen};
 
-#[tokio::test]
-async fn what_a_watch_does_not_tell_is_found() -> Result<()> {
+pub async fn what_a_watch_does_not_tell_is_found(world: &World) -> Result<()> {
     // A page that hangs is given up after four times as long.
-    let front = Front::with_timeout("3s").await?;
+    let front = Front::with_timeout(world, "3s").await?;
     let driver = front.driver("seen", "1s").await?;
     for (number, cut) in [Cut::Gone, Cut::End, Cut::Reset].into_iter().enumerate() {
         in_a_gap(&front, &driver, number, cut).await?;
     }
     throttled_lists(&front, &driver).await?;
     expired_pages(&front, &driver).await?;
-    watches_that_end(&front, &driver).await
+    watches_that_end(&front, &driver).await?;
+    front.end(&["seen"]).await
 }
 
 /// Things happen while the watches are silent; then they are cut.
-async fn in_a_gap(front: &Front, driver: &Driver<'_>, number: usize, cut: Cut) -> Result<()> {
+async fn in_a_gap(front: &Front<'_>, driver: &Driver<'_>, number: usize, cut: Cut) -> Result<()> {
     let before = names(&format!("seen-{number}-before"), 5);
     claim_all(driver, &before).await?;
     all_attached(driver, &before).await?;
@@ -50,7 +51,7 @@ async fn in_a_gap(front: &Front, driver: &Driver<'_>, number: usize, cut: Cut) -
 }
 
 /// A list that is refused with Retry-After is not asked for again before its time, and the other kinds go on.
-async fn throttled_lists(front: &Front, driver: &Driver<'_>) -> Result<()> {
+async fn throttled_lists(front: &Front<'_>, driver: &Driver<'_>) -> Result<()> {
     const PAUSE: Duration = Duration::from_secs(4);
     let lists = |seen: &Seen| seen.is_list() && about(seen, "csinodes");
     let before = front.proxy.log().into_iter().filter(lists).count();
@@ -70,7 +71,7 @@ async fn throttled_lists(front: &Front, driver: &Driver<'_>) -> Result<()> {
 }
 
 /// A page that never comes, and continue tokens that always expire between two pages.
-async fn expired_pages(front: &Front, driver: &Driver<'_>) -> Result<()> {
+async fn expired_pages(front: &Front<'_>, driver: &Driver<'_>) -> Result<()> {
     let fixtures = &driver.world.fixtures;
     let many = names("paged", 600);
     let nodes = stream::iter(&many).map(|name| fixtures.csi_node(name, &driver.name, name));
@@ -93,7 +94,7 @@ async fn expired_pages(front: &Front, driver: &Driver<'_>) -> Result<()> {
 }
 
 /// Watches that end as soon as they begin are begun again, but not without a pause.
-async fn watches_that_end(front: &Front, driver: &Driver<'_>) -> Result<()> {
+async fn watches_that_end(front: &Front<'_>, driver: &Driver<'_>) -> Result<()> {
     let watches = |seen: &Seen| seen.is_watch() && about(seen, "volumeattachments");
     let before = front.proxy.log().into_iter().filter(watches).count();
     front
@@ -109,11 +110,12 @@ async fn watches_that_end(front: &Front, driver: &Driver<'_>) -> Result<()> {
     front.operator.wait_ready().await
 }
 
-/// Two hundred attachments wait when the API server comes back. They do not all come at once.
-#[tokio::test]
-async fn after_an_outage_the_api_server_is_not_run_over() -> Result<()> {
+/// The API server is away when the operator starts, and once more later: two hundred attachments wait when it comes back then. They do not all
+/// come at once.
+pub async fn after_an_outage_the_api_server_is_not_run_over(world: &World) -> Result<()> {
     const MANY: usize = 200;
-    let front = Front::new().await?;
+    let front = Front::started(world, "15s", Proxy::outage).await?;
+    is_waited_for(&front).await?;
     let driver = front.driver("away", "8s").await?;
     driver.attach("away-before").await?;
     let all = names("away", MANY);
@@ -149,6 +151,25 @@ async fn after_an_outage_the_api_server_is_not_run_over() -> Result<()> {
     for name in all.iter().chain(&["away-before".to_owned()]) {
         assert_eq!(publishes(&driver, name), 1, "{name}");
     }
+    let probes = driver.mock.calls_of(Method::Probe).len();
+    assert_eq!(
+        probes, 1,
+        "the driver's connection has nothing to do with the API server"
+    );
     // That it is ready again it says a minute later, see `watches_that_end`.
-    all_detached(&driver, &all).await
+    all_detached(&driver, &all).await?;
+    front.end(&["away"]).await
+}
+
+/// Without an API server it lives, says so and waits for one.
+async fn is_waited_for(front: &Front<'_>) -> Result<()> {
+    let text = format!("cannot reach the API server at {}", front.proxy.url());
+    // The log line comes before the check that this waits for.
+    let is_told = |status: u16, body: &str| status == 503 && body.contains(&text);
+    front.operator.wait_for_answer("/readyz", is_told).await?;
+    let log = front.operator.log_text();
+    assert!(log.contains(&text), "{log}");
+    assert_eq!(front.operator.get("/livez").await?.0, 200);
+    front.proxy.heal();
+    front.operator.wait_ready().await
 }

@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use csi_attacher_model::api::AttacherConfig;
 use serde_json::json;
 
 use super::patient;
 use super::pauses::look_during;
-use crate::rig::{World, operator_options};
+use crate::rig::{World, operator_options, part};
 use crate::support::operator::{IDENTITY, install};
 use crate::support::tunnel::Tunnel;
 use crate::support::{Error, Operator, Result};
@@ -17,23 +18,29 @@ const DONE: Duration = Duration::from_secs(18);
 /// So many milliseconds a process may stand still in a round that counts. The default deadline of a renewal leaves more than that.
 const SHORT: i64 = 2_000;
 
-/// A cluster, and an operator that reaches it through a tunnel only.
-async fn tunnelled() -> Result<(World, Tunnel, Operator)> {
-    let world = World::own().await?;
+/// Each part has an operator with a tunnel of its own, and a driver of its own.
+#[tokio::test]
+async fn connections_that_say_nothing() -> Result<()> {
+    let world = &World::own().await?;
+    part("swallowed", swallowed_connections_are_replaced_and_cost_no_lease(world)).await?;
+    part("a short stall", a_short_stall_costs_no_connection_and_no_list(world)).await
+}
+
+/// An operator that reaches the cluster through a tunnel only.
+async fn tunnelled(world: &World) -> Result<(Tunnel, Operator)> {
     install(&world.cluster).await?;
     let direct = world.cluster.kubeconfig_for_service_account(IDENTITY, IDENTITY).await?;
     let tunnel = Tunnel::start(&direct).await?;
     let operator = Operator::start_with(&tunnel.kubeconfig(&direct)?, operator_options())?;
     operator.wait_ready().await?;
-    Ok((world, tunnel, operator))
+    Ok((tunnel, operator))
 }
 
 /// With the default times of an election. A round in which a process stood still for long is repeated.
-#[tokio::test]
-async fn swallowed_connections_are_replaced_and_cost_no_lease() -> Result<()> {
+async fn swallowed_connections_are_replaced_and_cost_no_lease(world: &World) -> Result<()> {
     const WANTED: usize = 3;
     const MAX_ROUNDS: usize = 12;
-    let (world, tunnel, operator) = tunnelled().await?;
+    let (tunnel, operator) = tunnelled(world).await?;
     let driver = world.driver("swallowed", json!({})).await?;
     driver.attach("swallowed-before").await?;
     let losses = || operator.log_text().matches("lost the Lease").count();
@@ -51,7 +58,7 @@ async fn swallowed_connections_are_replaced_and_cost_no_lease() -> Result<()> {
             world.renewals(&driver.name, 1).await?;
             Ok::<_, Error>(took)
         };
-        let (took, looks) = look_during(&world, Box::pin(work)).await?;
+        let (took, looks) = look_during(world, Box::pin(work)).await?;
         assert!(tunnel.opened() > before);
         if looks.stood_still() <= SHORT {
             assert!(took < DONE, "{took:?}\n{}", operator.log_text());
@@ -63,16 +70,15 @@ async fn swallowed_connections_are_replaced_and_cost_no_lease() -> Result<()> {
         }
     }
     assert!(calm > 0, "a process stood still in each round");
-    Ok(())
+    world.fixtures.delete::<AttacherConfig>("swallowed").await
 }
 
 /// The API server stands still for a moment, as it does under load. To list everything again would be more load. A round in which a
 /// process stood still as well is repeated: together that may be longer than the time after which a connection is rightly replaced.
-#[tokio::test]
-async fn a_short_stall_costs_no_connection_and_no_list() -> Result<()> {
+async fn a_short_stall_costs_no_connection_and_no_list(world: &World) -> Result<()> {
     const WANTED: usize = 4;
     const MAX_ROUNDS: usize = 24;
-    let (world, tunnel, operator) = tunnelled().await?;
+    let (tunnel, operator) = tunnelled(world).await?;
     let driver = world.driver("stalled", json!({})).await?;
     let losses = || {
         let log = operator.log_text();
@@ -89,7 +95,7 @@ async fn a_short_stall_costs_no_connection_and_no_list() -> Result<()> {
             tunnel.stall(Duration::from_millis(2500));
             driver.attach(&volume).await
         };
-        let (_attached, looks) = look_during(&world, Box::pin(work)).await?;
+        let (_attached, looks) = look_during(world, Box::pin(work)).await?;
         if looks.stood_still() == 0 {
             assert_eq!((tunnel.opened(), losses()), before, "{}", operator.log_text());
             calm += 1;

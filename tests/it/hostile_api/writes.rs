@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::{Front, all_attached, all_detached, claim_all, names, publishes};
+use crate::rig::World;
 use crate::support::Result;
 use crate::support::proxy::{Fault, Seen};
 
@@ -14,29 +15,29 @@ fn writes_of(prefix: &'static str, status: bool) -> impl Fn(&Seen) -> bool + Sen
     }
 }
 
-#[tokio::test]
-async fn writes_get_through() -> Result<()> {
-    let front = Front::new().await?;
+pub async fn writes_get_through(world: &World) -> Result<()> {
+    let front = Front::new(world).await?;
     throttled(&front).await?;
     let faults = [
         ("error", Fault::Status(500, None), 60),
         ("unavailable", Fault::Status(503, None), 60),
         ("cut", Fault::Reset, 60),
     ];
-    answers_that_say_nothing(&front, &faults).await?;
-    slow(&front).await
+    answers_that_say_nothing(&front, "storm", &faults).await?;
+    slow(&front).await?;
+    front.end(&["busy", "calm", "storm", "slow"]).await
 }
 
 /// Each one costs the time for which the operator waits, and fewer writes are on their way at a time.
-#[tokio::test]
-async fn writes_that_are_not_answered_get_through() -> Result<()> {
-    let front = Front::with_timeout("5s").await?;
-    answers_that_say_nothing(&front, &[("hang", Fault::Hang, 8)]).await
+pub async fn writes_that_are_not_answered_get_through(world: &World) -> Result<()> {
+    let front = Front::with_timeout(world, "5s").await?;
+    answers_that_say_nothing(&front, "silence", &[("hang", Fault::Hang, 8)]).await?;
+    front.end(&["silence"]).await
 }
 
 /// 429 with Retry-After: this driver's writes of the kind wait for the whole time, those of another driver do not, and a
 /// result is not thrown away for it.
-async fn throttled(front: &Front) -> Result<()> {
+async fn throttled(front: &Front<'_>) -> Result<()> {
     // Longer than an attach takes on a busy machine.
     const PAUSE: Duration = Duration::from_secs(15);
     let (busy, calm) = (front.driver("busy", "1s").await?, front.driver("calm", "1s").await?);
@@ -69,12 +70,16 @@ async fn throttled(front: &Front) -> Result<()> {
 }
 
 /// Errors, cut connections and no answer at all: each may hide a write that happened.
-async fn answers_that_say_nothing(front: &Front, faults: &[(&str, Fault, usize)]) -> Result<()> {
-    let driver = front.driver("storm", "500ms").await?;
+async fn answers_that_say_nothing(
+    front: &Front<'_>,
+    short: &'static str,
+    faults: &[(&str, Fault, usize)],
+) -> Result<()> {
+    let driver = front.driver(short, "500ms").await?;
     for &(what, fault, times) in faults {
-        let stormy = |seen: &Seen| seen.is_write() && seen.path.contains("/storm-");
+        let stormy = move |seen: &Seen| seen.is_write() && seen.path.contains(&format!("/{short}-"));
         front.proxy.fault(fault, times, stormy);
-        let all = names(&format!("storm-{what}"), 10);
+        let all = names(&format!("{short}-{what}"), 10);
         claim_all(&driver, &all).await?;
         all_attached(&driver, &all).await?;
         front.proxy.heal();
@@ -85,7 +90,7 @@ async fn answers_that_say_nothing(front: &Front, faults: &[(&str, Fault, usize)]
     Ok(())
 }
 
-async fn slow(front: &Front) -> Result<()> {
+async fn slow(front: &Front<'_>) -> Result<()> {
     let driver = front.driver("slow", "1s").await?;
     front
         .proxy

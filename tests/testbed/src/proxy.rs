@@ -168,6 +168,10 @@ impl Proxy {
         kubeconfig::elsewhere(original, "proxied", json!({ "server": self.address }))
     }
 
+    pub fn url(&self) -> &str {
+        &self.address
+    }
+
     /// From now on, the next so many requests of this kind meet with a fault.
     pub fn fault(&self, fault: Fault, times: usize, about: impl Fn(&Seen) -> bool + Send + 'static) {
         let about = Box::new(about);
