@@ -20,7 +20,7 @@ use tonic::Code;
 
 use super::server::{Answer, Server, answer, by_hand};
 use crate::events::event;
-use crate::rig::{LIMIT, World, condition, operator_options, within};
+use crate::rig::{LIMIT, World, condition, within};
 use crate::support::operator::{IDENTITY, apply_config, release_lease};
 use crate::support::wait::wait_for;
 use crate::support::{Error, Result, Volume};
@@ -281,8 +281,7 @@ async fn a_driver_that_comes_back_under_another_name_is_another() -> Result<()> 
 /// Each name has a Lease, which nobody may delete, and series of metrics.
 #[tokio::test]
 async fn a_driver_of_many_names_gets_few_leases_and_series() -> Result<()> {
-    let world = World::own().await?;
-    let operator = world.operator(operator_options()).await?;
+    let world = World::shared().await?;
     let good = world.driver("names-good", json!({})).await?;
     let name = |number: usize| format!("names-{number}.csi.test");
     let server = hostile(&world, "names", move |called, before| match called {
@@ -312,7 +311,7 @@ async fn a_driver_of_many_names_gets_few_leases_and_series() -> Result<()> {
         .filter(|lease| lease.name_any().starts_with("external-attacher-leader-names-"))
         .count();
     assert!(made <= 4, "{made} Leases, that of the good driver included");
-    let metrics = operator.metrics().await?;
+    let metrics = world.shared_operator().metrics().await?;
     for number in 0..2 {
         let left = metrics
             .lines()

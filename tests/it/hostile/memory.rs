@@ -16,7 +16,7 @@ use serde_json::json;
 
 use super::server::{Answer, Server, large};
 use crate::limits::value;
-use crate::rig::{LIMIT, World, operator_options, within};
+use crate::rig::{LIMIT, World, operator_options, part, within};
 use crate::support::operator::{IDENTITY, apply_config, release_lease};
 use crate::support::wait::wait_for;
 use crate::support::{Error, Operator, Result};
@@ -62,9 +62,15 @@ async fn list_is_refused(world: &World, config: &str, words: &str) -> Result<()>
     Ok(())
 }
 
+/// Each part has an operator of its own, whose memory is looked at.
 #[tokio::test]
-async fn answers_without_measure_do_not_fill_the_memory() -> Result<()> {
-    let world = World::own().await?;
+async fn the_memory_is_bounded() -> Result<()> {
+    let world = &World::own().await?;
+    part("answers without measure", answers_without_measure(world)).await?;
+    part("publish contexts of others", publish_contexts_of_others(world)).await
+}
+
+async fn answers_without_measure(world: &World) -> Result<()> {
     let operator = world.operator(operator_options()).await?;
     let good = world.driver("lean", json!({})).await?;
     good.attach("lean-before").await?;
@@ -109,7 +115,7 @@ async fn answers_without_measure_do_not_fill_the_memory() -> Result<()> {
     within("GetPluginInfo", shake.called("GetPluginInfo", 3)).await?;
     within("GetPluginInfo", named.called("GetPluginInfo", 3)).await?;
     good.attach("lean-meanwhile").await?;
-    list_is_refused(&world, "fat", "too large").await?;
+    list_is_refused(world, "fat", "too large").await?;
     let labels = [("driver_name", "fat.csi.test"), ("outcome", "failed")];
     let metrics = operator.metrics().await?;
     let failed = value(&metrics, "csi_attacher_reconcile_sync_passes_total", &labels);
@@ -117,21 +123,22 @@ async fn answers_without_measure_do_not_fill_the_memory() -> Result<()> {
     let after = peak(&operator)?;
     println!("peak resident memory: {before} MiB before, {after} MiB after");
     assert!(after < before + 64, "{before} MiB before, {after} MiB after");
+    for config in ["lean", "fat", "endless", "fat-info", "fat-name"] {
+        world.fixtures.delete::<AttacherConfig>(config).await?;
+    }
     Ok(())
 }
 
 /// Attachments of a driver that nobody here serves have as much metadata as the API server takes, in thousands of keys.
-#[tokio::test]
-async fn the_publish_contexts_of_others_do_not_fill_the_memory() -> Result<()> {
+async fn publish_contexts_of_others(world: &World) -> Result<()> {
     const MANY: usize = 200;
-    let world = World::own().await?;
     let metadata: BTreeMap<String, String> = (0..9_000)
         .map(|key| (format!("key-{key:05}"), "x".repeat(17)))
         .collect();
     let patch = json!({"status": {"attached": true, "attachmentMetadata": metadata}});
     let attachments: Api<VolumeAttachment> = Api::all(world.client.clone());
     let made = (0..MANY).map(|number| {
-        let (world, attachments, patch) = (&world, &attachments, &patch);
+        let (attachments, patch) = (&attachments, &patch);
         async move {
             let name = format!("nobodys-{number:03}");
             world
