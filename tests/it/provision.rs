@@ -21,11 +21,11 @@ use csi_attacher_model::api::AttacherConfig;
 use csi_attacher_model::api::names::provisioner_lease_name;
 
 use crate::events::event;
-use crate::rig::{Driver, LIMIT, World, held, merge, operator_options};
+use crate::rig::{Driver, LIMIT, World, held, merge, operator_options, part};
 pub use crate::support::operator::grant_provisioning as grant;
 use crate::support::operator::{IDENTITY, grant_secret, release_provisioner_lease};
 use crate::support::wait::wait_for;
-use crate::support::{Error, Operator, OperatorOptions, Result};
+use crate::support::{Error, Result};
 
 const NAMESPACE: &str = "default";
 const MARKER: &str = "attacher.csi.dev/provisioning";
@@ -137,12 +137,14 @@ impl Driver<'_> {
     }
 }
 
-/// A cluster of its own with kube-controller-manager, and an operator that may provision.
-pub async fn serving(options: OperatorOptions) -> Result<(World, Operator)> {
-    let world = World::own_managed().await?;
+/// In a cluster with kube-controller-manager. Each part has a driver of its own, which is served until its end.
+#[tokio::test]
+async fn with_operators_of_their_own() -> Result<()> {
+    let world = &World::own_managed().await?;
     grant(&world.cluster).await?;
-    let operator = world.operator(options).await?;
-    Ok((world, operator))
+    part("csi-provisioner", takeover::follow_each_other(world)).await?;
+    part("the value of a Secret", the_value_of_a_secret(world)).await?;
+    part("why claims wait", shown::why_claims_wait(world)).await
 }
 
 /// A driver that provisions, for which an operator works.
@@ -329,10 +331,9 @@ fn echoing() -> Rule {
     Rule::on(Method::CreateVolume).times(2).action(ScriptAction::Fail(echo))
 }
 
-#[tokio::test]
-async fn the_value_of_a_secret_comes_out_nowhere() -> Result<()> {
+async fn the_value_of_a_secret(world: &World) -> Result<()> {
     const VALUE: &str = "s3cr3t-word-of-this-test";
-    let (world, operator) = serving(operator_options().argument("--log-level=trace")).await?;
+    let operator = world.operator(operator_options().argument("--log-level=trace")).await?;
     let driver = world.unconfigured_driver("p-quiet", |builder| builder).await?;
     driver
         .logs_in_with(settings(&driver, &soon()), NAMESPACE, NAMESPACE)
@@ -342,21 +343,21 @@ async fn the_value_of_a_secret_comes_out_nowhere() -> Result<()> {
         .secret(NAMESPACE, "login", &[("password", VALUE)])
         .await?;
     driver.mock.script(echoing());
-    let claim = driver.ask_for("data").await?;
-    let bound = driver.bound("data").await?;
+    let claim = driver.ask_for("quiet-data").await?;
+    let bound = driver.bound("quiet-data").await?;
     let volume = driver.saved(&claim).await?;
     let calls = driver.mock.calls_of(Method::CreateVolume);
     assert!(calls.len() >= 3 && calls.iter().all(|call| call.secret_keys == ["password"]));
 
     event(
-        &world,
+        world,
         "PersistentVolumeClaim",
-        "data",
+        "quiet-data",
         "ProvisioningFailed",
         "***stripped***",
     )
     .await?;
-    let events = events(&world).await?;
+    let events = events(world).await?;
     let configs = Api::<AttacherConfig>::all(world.client.clone());
     let config = configs.get(&driver.short).await;
     let config = config?;
@@ -371,5 +372,5 @@ async fn the_value_of_a_secret_comes_out_nowhere() -> Result<()> {
     ] {
         assert!(!text.contains(VALUE), "the value is in {what}");
     }
-    Ok(())
+    world.fixtures.delete::<AttacherConfig>(&driver.short).await
 }

@@ -14,7 +14,7 @@ use csi_attacher_model::api::AttacherConfig;
 use csi_attacher_model::api::names::{FIELD_MANAGER, PROVISIONING_FIELD_MANAGER};
 
 use super::deletion::{serves, unmanaged};
-use super::{LIMIT, provisioning, serving, settings, soon};
+use super::{LIMIT, provisioning, settings, soon};
 
 use crate::admission::wait_effective;
 use crate::events::event;
@@ -131,11 +131,10 @@ fn findings(driver: &Driver<'_>, kind: &str, count: usize) -> String {
 }
 
 /// A claim that waits says why: on the AttacherConfig as well, with the oldest, until nothing is wrong any more.
-#[tokio::test]
-async fn why_claims_wait_is_told_while_they_do() -> Result<()> {
+pub async fn why_claims_wait(world: &World) -> Result<()> {
     const HEALTHY: &str = "ProvisioningHealthy";
-    let (world, mut patient) = serving(operator_options()).await?;
-    let driver = provisioning(&world, "why", &soon()).await?;
+    let mut patient = world.operator(operator_options()).await?;
+    let driver = provisioning(world, "why", &soon()).await?;
     driver.class("Delete").await?;
     driver.wait(HEALTHY, "True", Some("NoFailures")).await?;
     driver.wait("Ready", "True", Some("Running")).await?;
@@ -149,22 +148,8 @@ async fn why_claims_wait_is_told_while_they_do() -> Result<()> {
     let mut operator = world.operator(impatient()).await?;
     let parts = ["--stuck-after: 1", "default/data", "closed"];
     told(&driver, HEALTHY, "False", "ProvisioningStuck", &parts).await?;
-    event(
-        &world,
-        "PersistentVolumeClaim",
-        "data",
-        "ProvisionStuck",
-        "default/data",
-    )
-    .await?;
-    event(
-        &world,
-        "AttacherConfig",
-        &driver.short,
-        "ProvisionStuck",
-        "default/data",
-    )
-    .await?;
+    event(world, "PersistentVolumeClaim", "data", "ProvisionStuck", "default/data").await?;
+    event(world, "AttacherConfig", &driver.short, "ProvisionStuck", "default/data").await?;
     let stuck = findings(&driver, "provision_stuck", 1);
     operator
         .wait_for_answer("/metrics", |_, text: &str| text.contains(&stuck))

@@ -9,9 +9,10 @@ use kube::api::{DeleteParams, ListParams};
 use serde_json::{Value, json};
 use tonic::Code;
 
+use csi_attacher_model::api::AttacherConfig;
 use csi_attacher_model::api::names::{lease_name, provisioner_lease_name};
 
-use super::{carries_marker, grant, settings, soon};
+use super::{carries_marker, settings, soon};
 use crate::rig::{Driver, LIMIT, World, operator_options, other, within};
 use crate::support::operator::{IDENTITY, release_lease, release_provisioner_lease};
 use crate::support::wait::wait_for;
@@ -152,10 +153,7 @@ async fn waiting_operator(world: &World, driver: &Driver<'_>) -> Result<Operator
     Ok(operator)
 }
 
-#[tokio::test]
-async fn the_operator_and_csi_provisioner_follow_each_other() -> Result<()> {
-    let world = World::own_managed().await?;
-    grant(&world.cluster).await?;
+pub async fn follow_each_other(world: &World) -> Result<()> {
     let driver = world.unconfigured_driver("p-turns", |builder| builder).await?;
     let leases = [lease_name(&driver.name), provisioner_lease_name(&driver.name)];
     world.grant_leases(ELSEWHERE, &leases).await?;
@@ -167,7 +165,7 @@ async fn the_operator_and_csi_provisioner_follow_each_other() -> Result<()> {
     driver.bound("first").await?;
 
     for turn in 1..=TURNS {
-        let mut operator = waiting_operator(&world, &driver).await?;
+        let mut operator = waiting_operator(world, &driver).await?;
         let ours = format!("to-us-{turn}");
         driver.leave_claims_in_the_midst(&ours).await?;
         drop(sidecar);
@@ -189,7 +187,7 @@ async fn the_operator_and_csi_provisioner_follow_each_other() -> Result<()> {
     }
 
     // And back once more: everything that is left goes.
-    let _operator = waiting_operator(&world, &driver).await?;
+    let _operator = waiting_operator(world, &driver).await?;
     drop(sidecar);
     for claim in driver.claims().list(&ListParams::default()).await? {
         let name = claim.name_any();
@@ -203,5 +201,5 @@ async fn the_operator_and_csi_provisioner_follow_each_other() -> Result<()> {
         "{:#?}",
         driver.mock.calls()
     );
-    Ok(())
+    world.fixtures.delete::<AttacherConfig>(&driver.short).await
 }
