@@ -10,11 +10,11 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::UnixListener;
 use tokio::task::JoinHandle;
 
-use crate::error_texts::configs::{NAME_MISMATCH, REFUSED, SOCKET_MISSING};
+use crate::error_texts::configs::{REFUSED, SOCKET_MISSING};
 use crate::error_texts::index::assert_indexed;
 use crate::rig::{World, condition, within};
+use crate::support::Result;
 use crate::support::operator::apply_config;
-use crate::support::{Result, Volume};
 
 /// What something that is no driver does with a connection.
 #[derive(Clone, Copy)]
@@ -81,67 +81,6 @@ async fn each_kind_of_wrong_endpoint_is_told_and_the_others_work_meanwhile() -> 
         listener.abort();
     }
     Ok(())
-}
-
-#[tokio::test]
-async fn a_socket_that_appears_later_is_taken_up_with_what_waits() -> Result<()> {
-    let world = World::shared().await?;
-    apply_config(&world.client, "late", world.spec("late", &json!({}))).await?;
-    condition(&world, "late", "DriverReachable", "False", "SocketMissing").await?;
-    let fixtures = &world.fixtures;
-    let volume = Volume::new("late-pv", "late.csi.test", "late-pv");
-    fixtures.persistent_volume(&volume).await?;
-    fixtures
-        .volume_attachment("late-va", "late.csi.test", "late-pv", "late-node")
-        .await?;
-    let driver = world.unconfigured_driver("late", |mock| mock).await?;
-    driver.wait("Ready", "True", Some("Running")).await?;
-    driver.wait("DriverReachable", "True", Some("Connected")).await?;
-    fixtures.wait_for_attached("late-va").await.map(drop)
-}
-
-#[tokio::test]
-async fn a_driver_that_is_not_ready_yet_is_waited_for() -> Result<()> {
-    let world = World::shared().await?;
-    let driver = world
-        .unconfigured_driver("unready", |mock| mock.settings(|settings| settings.ready = false))
-        .await?;
-    driver.configure(&json!({})).await?;
-    driver.wait("DriverReachable", "False", Some("DriverNotReady")).await?;
-    assert!(
-        driver.mock.calls_of(Method::GetPluginInfo).is_empty(),
-        "asked before it was ready"
-    );
-    driver.mock.set_ready(true);
-    driver.wait("Ready", "True", Some("Running")).await?;
-    driver.attach("unready-va").await.map(drop)
-}
-
-#[tokio::test]
-async fn a_driver_of_another_name_is_not_worked_with_until_it_is_mended() -> Result<()> {
-    let world = World::shared().await?;
-    let driver = world
-        .unconfigured_driver("named", |mock| {
-            mock.settings(|settings| settings.driver_name = "wrong.csi.test".to_owned())
-        })
-        .await?;
-    driver.claim("named-va").await?;
-    driver.configure(&json!({ "driverName": driver.name })).await?;
-    let text = condition(&world, "named", "Stalled", "True", "DriverNameMismatch").await?;
-    for part in ["\"wrong.csi.test\"", "\"named.csi.test\"", "spec.driverName"] {
-        assert!(text.contains(part), "{text}");
-    }
-    assert_indexed(NAME_MISMATCH, &text);
-    driver.wait("Ready", "False", Some("DriverNameMismatch")).await?;
-    assert!(driver.calls_for("named-va").is_empty());
-    assert_eq!(world.requests(&["named-va"])?, []);
-
-    driver.stop().await;
-    driver.mock.set_driver_name(&driver.name);
-    driver.start_again().await?;
-    driver.wait("Stalled", "False", None).await?;
-    driver.wait("Ready", "True", Some("Running")).await?;
-    world.fixtures.wait_for_attached("named-va").await.map(drop)
 }
 
 #[tokio::test]

@@ -35,8 +35,6 @@ pub enum Answer {
     Http(Response<Body>),
     /// Nothing.
     Hang,
-    /// The connection is closed.
-    Cut,
     /// The usual answer after a GOAWAY, with which the connection ends.
     GoAway,
 }
@@ -86,15 +84,15 @@ impl Server {
 }
 
 async fn serve(io: UnixStream, name: String, behave: Behaviour, calls: Arc<watch::Sender<BTreeMap<String, usize>>>) {
-    let (cut, leave) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    let (cutter, leaver) = (cut.clone(), leave.clone());
+    let leave = Arc::new(Notify::new());
+    let leaver = leave.clone();
     let service = hyper::service::service_fn(move |request: http::Request<Incoming>| {
         let method = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
         let before = calls.borrow().get(&method).copied().unwrap_or_default();
         calls.send_modify(|calls| *calls.entry(method.clone()).or_default() += 1);
         let answer = behave(&method, before);
         let usual = usual(&method, &name);
-        let (cutter, leaver) = (cutter.clone(), leaver.clone());
+        let leaver = leaver.clone();
         async move {
             // Drivers read what they are asked.
             drop(request.into_body().collect().await);
@@ -104,10 +102,6 @@ async fn serve(io: UnixStream, name: String, behave: Behaviour, calls: Arc<watch
                 Some(Answer::Status(code, text)) => status(code, &text),
                 Some(Answer::Http(response)) => response,
                 Some(Answer::Hang) => std::future::pending().await,
-                Some(Answer::Cut) => {
-                    cutter.notify_one();
-                    std::future::pending().await
-                }
                 Some(Answer::GoAway) => {
                     leaver.notify_one();
                     message(&usual)
@@ -121,7 +115,6 @@ async fn serve(io: UnixStream, name: String, behave: Behaviour, calls: Arc<watch
     let mut connection = pin!(connection);
     tokio::select! {
         _ = connection.as_mut() => return,
-        () = cut.notified() => return,
         () = leave.notified() => {}
     }
     connection.as_mut().graceful_shutdown();
