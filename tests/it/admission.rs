@@ -1,7 +1,6 @@
-//! Admission policies that undo or deny what the operator writes: nothing is done on the strength of an OK, and the object says
+//! Admission policies that undo what the operator writes: nothing is done on the strength of an OK, and the object says
 //! what is wrong. A MutatingAdmissionPolicy does what a mutating webhook does.
 
-use csi_attacher_model::api::AttacherConfig;
 use csi_mock_driver::Method;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
@@ -14,22 +13,24 @@ use std::time::Duration;
 use crate::events::event;
 use crate::rig::{LIMIT, World, detach};
 use crate::support::apply::apply_object;
-use crate::support::wait::wait_for;
 use crate::support::{Error, Result};
 
 const NOTE: &str = "attacher.csi.dev/volume";
 
 /// Tries that follow each other soon.
 fn settings() -> Value {
-    json!({ "backoff": { "initial": "200ms", "max": "400ms" }, "deletionPolicy": "WaitForDetach" })
+    json!({ "backoff": { "initial": "200ms", "max": "400ms" } })
 }
 
-/// A policy for updates of these objects that are named so, in which one of these conditions holds.
-fn policy(kind: &str, name: &str, group: &str, resource: &str, object: &str, condition: &str) -> Value {
+/// A policy that removes or replaces a part of an object in updates of these objects that are named so, in which one of these conditions holds.
+fn mutating(name: &str, group: &str, resource: &str, object: &str, condition: &str, patch: &str) -> Value {
     json!({
-        "apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": name},
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingAdmissionPolicy", "metadata": {"name": name},
         "spec": {
-            "failurePolicy": "Fail",
+            "failurePolicy": "Fail", "reinvocationPolicy": "Never",
+            "mutations": [{
+                "patchType": "JSONPatch", "jsonPatch": {"expression": format!("[JSONPatch{{{patch}}}]")},
+            }],
             "matchConstraints": {"resourceRules": [{
                 "apiGroups": [group], "apiVersions": ["*"], "operations": ["UPDATE"], "resources": [resource],
             }]},
@@ -41,22 +42,6 @@ fn policy(kind: &str, name: &str, group: &str, resource: &str, object: &str, con
     })
 }
 
-/// A policy that removes or replaces a part of an object.
-fn mutating(name: &str, group: &str, resource: &str, object: &str, condition: &str, patch: &str) -> Value {
-    let mut policy = policy("MutatingAdmissionPolicy", name, group, resource, object, condition);
-    policy["spec"]["reinvocationPolicy"] = "Never".into();
-    policy["spec"]["mutations"] =
-        json!([{"patchType": "JSONPatch", "jsonPatch": {"expression": format!("[JSONPatch{{{patch}}}]")}}]);
-    policy
-}
-
-/// A policy that denies an update.
-fn denying(name: &str, group: &str, resource: &str, object: &str, condition: &str) -> Value {
-    let mut policy = policy("ValidatingAdmissionPolicy", name, group, resource, object, condition);
-    policy["spec"]["validations"] = json!([{"expression": "false", "message": "not in this cluster"}]);
-    policy
-}
-
 /// A policy in effect.
 struct InEffect {
     client: Client,
@@ -65,14 +50,11 @@ struct InEffect {
 
 impl InEffect {
     async fn of(world: &World, policy: Value) -> Result<Self> {
-        let mut binding = json!({
+        let binding = json!({
             "apiVersion": policy["apiVersion"], "metadata": policy["metadata"],
             "kind": format!("{}Binding", policy["kind"].as_str().unwrap_or_default()),
             "spec": {"policyName": policy["metadata"]["name"]},
         });
-        if policy["kind"] == "ValidatingAdmissionPolicy" {
-            binding["spec"]["validationActions"] = json!(["Deny"]);
-        }
         for object in [policy, binding.clone()] {
             let object = serde_json::from_value(object)?;
             apply_object(&world.client, object).await?;
@@ -186,29 +168,4 @@ async fn a_volume_whose_finalizer_is_put_back_says_so() -> Result<()> {
     fixtures.wait_for_volume_gone("putback-va").await?;
     assert_eq!(driver.mock.calls_of(Method::ControllerUnpublishVolume).len(), 1);
     Ok(())
-}
-
-#[tokio::test]
-async fn a_deletion_policy_that_is_not_in_effect_is_a_condition() -> Result<()> {
-    let world = World::shared().await?;
-    let condition = "has(object.metadata.finalizers)";
-    let policy = denying("unkept", "attacher.csi.dev", "attacherconfigs", "unkept", condition);
-    let policy = InEffect::of(&world, policy).await?;
-    let configs = world.fixtures.cluster::<AttacherConfig>();
-    let driver = world.unconfigured_driver("unkept", |builder| builder).await?;
-    driver
-        .configure(&json!({ "suspend": true, "deletionPolicy": "Orphan" }))
-        .await?;
-    let finalizer = json!({"metadata": {"finalizers": ["example.com/probe"]}});
-    wait_effective(configs.clone(), "unkept", &finalizer, |answer| answer.is_err()).await?;
-
-    driver.configure(&settings()).await?;
-    driver.wait("Stalled", "True", Some("FinalizerNotWritten")).await?;
-    driver.wait("Ready", "True", Some("Running")).await?;
-    policy.end().await?;
-    driver.wait("Stalled", "False", None).await?;
-    let there = |config: Option<&AttacherConfig>| config.is_some_and(|config| !config.finalizers().is_empty());
-    wait_for(configs, "unkept", "our finalizer", LIMIT, there)
-        .await
-        .map(drop)
 }

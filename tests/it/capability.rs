@@ -3,7 +3,7 @@
 
 use csi_attacher_model::api::AttacherConfig;
 use csi_mock_driver::{CallRecord, ControllerCapability, Method, Rule};
-use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, VolumeAttachment};
+use k8s_openapi::api::storage::v1::{CSINode, VolumeAttachment};
 use kube::ResourceExt;
 use serde_json::{Value, json};
 use tonic::Code;
@@ -141,59 +141,6 @@ async fn a_person_confirms_that_the_capability_is_gone() -> Result<()> {
     driver.attach("lost-sure-again").await?;
     set_publish(&driver, false).await?;
     driver.wait("Stalled", "True", Some("CapabilityLost")).await
-}
-
-#[tokio::test]
-async fn a_csi_driver_that_needs_no_attach_ends_the_stall() -> Result<()> {
-    let world = World::shared().await?;
-    let driver = lost(&world, "lost-unneeded").await?;
-    is_stalled(&driver, &["attachRequired: true"]).await?;
-    world.fixtures.delete::<CSIDriver>(&driver.name).await?;
-    told(&driver, "Stalled", "True", "CapabilityLost", &["no CSIDriver"]).await?;
-    world.fixtures.csi_driver(&driver.name, false).await?;
-    world.fixtures.wait_for_attachment_gone("lost-unneeded-kept").await?;
-    world.fixtures.wait_for_attached("lost-unneeded-pending").await?;
-    assert_eq!(unpublished(&driver, "lost-unneeded-kept"), 0);
-    Ok(())
-}
-
-/// Whatever a driver says at each connection, nothing is released that it was not asked about.
-#[tokio::test]
-async fn a_driver_that_changes_its_mind_at_each_connection_loses_nothing() -> Result<()> {
-    let world = World::shared().await?;
-    let driver = world.driver("fickle", settings()).await?;
-    let fixtures = &world.fixtures;
-    driver.attach("fickle-kept").await?;
-    let hang = Rule::on(Method::ControllerPublishVolume)
-        .volume("fickle-begun")
-        .times(1);
-    driver.mock.script(hang.hang());
-    driver.claim("fickle-begun").await?;
-    driver
-        .call(Method::ControllerPublishVolume, "fickle-begun", |_| true)
-        .await?;
-    // The call is cut off with the connection, and what it came to is not known.
-    set_publish(&driver, false).await?;
-    fixtures.delete::<VolumeAttachment>("fickle-kept").await?;
-    for on in [true, false, true, false] {
-        set_publish(&driver, on).await?;
-        let reason = if on { "Running" } else { "CapabilityLost" };
-        let status = if on { "True" } else { "False" };
-        driver.wait("Ready", status, Some(reason)).await?;
-    }
-    let begun = fixtures.get_attachment("fickle-begun").await?;
-    assert_eq!(begun.finalizers(), [driver.finalizer()]);
-    fixtures.delete::<VolumeAttachment>("fickle-begun").await?;
-    set_publish(&driver, true).await?;
-    for name in ["fickle-kept", "fickle-begun"] {
-        fixtures.wait_for_attachment_gone(name).await?;
-        assert!(unpublished(&driver, name) >= 1, "{name}");
-        assert!(
-            !driver.mock.published().iter().any(|(volume, _)| volume == name),
-            "{name}"
-        );
-    }
-    Ok(())
 }
 
 /// In the place of a sidecar a driver that lost the capability releases nothing.

@@ -46,6 +46,14 @@ async fn a_config_that_waits_is_served_until_the_last_volume_is_detached() -> Re
     fixtures.delete::<AttacherConfig>("waiting").await?;
     driver.wait("Reconciling", "True", Some("WaitingForDetach")).await?;
 
+    // Nothing new is attached.
+    driver.claim("waiting-new").await?;
+    let words = "the AttacherConfig of driver waiting.csi.test is being deleted (spec.deletionPolicy: WaitForDetach) and attaches \
+                 no further volumes; create another AttacherConfig for the driver, which takes over";
+    let error = fixtures.wait_for_attach_error_saying("waiting-new", words).await?;
+    assert_indexed(LEAVING, &error.message.unwrap_or_default());
+    event(&world, "VolumeAttachment", "waiting-new", "AttachFailed", words).await?;
+
     // The detach of the first works at once, that of the second only after a while.
     let rule = Rule::on(Method::ControllerUnpublishVolume)
         .volume("waiting-second")
@@ -56,37 +64,15 @@ async fn a_config_that_waits_is_served_until_the_last_volume_is_detached() -> Re
     assert_eq!(kept.finalizers(), [FINALIZER]);
     detach(fixtures, "waiting-second").await?;
     wait_for_gone(&world, "waiting").await?;
+    let new = fixtures.get_attachment("waiting-new").await?;
+    assert!(new.finalizers().is_empty(), "claimed by nobody who stays");
+    assert!(driver.calls_for("waiting-new").is_empty());
 
     // Nobody serves it any more.
     let other = world.driver("waited", json!({})).await?;
     driver.claim("waiting-later").await?;
     other.attach("waited-va").await?;
     assert!(driver.calls_for("waiting-later").is_empty());
-    Ok(())
-}
-
-#[tokio::test]
-async fn a_config_that_waits_attaches_nothing_new() -> Result<()> {
-    let world = World::shared().await?;
-    let settings = json!({ "deletionPolicy": "WaitForDetach", "backoff": { "initial": "20ms", "max": "50ms" } });
-    let driver = world.driver("leaving", settings).await?;
-    let fixtures = &world.fixtures;
-    driver.attach("leaving-old").await?;
-    wait_for_finalizer(&world, "leaving").await?;
-    fixtures.delete::<AttacherConfig>("leaving").await?;
-    driver.wait("Reconciling", "True", Some("WaitingForDetach")).await?;
-
-    driver.claim("leaving-new").await?;
-    let words = "the AttacherConfig of driver leaving.csi.test is being deleted (spec.deletionPolicy: WaitForDetach) and attaches \
-                 no further volumes; create another AttacherConfig for the driver, which takes over";
-    let error = fixtures.wait_for_attach_error_saying("leaving-new", words).await?;
-    assert_indexed(LEAVING, &error.message.unwrap_or_default());
-    event(&world, "VolumeAttachment", "leaving-new", "AttachFailed", words).await?;
-    detach(fixtures, "leaving-old").await?;
-    wait_for_gone(&world, "leaving").await?;
-    let new = fixtures.get_attachment("leaving-new").await?;
-    assert!(new.finalizers().is_empty(), "claimed by nobody who stays");
-    assert!(driver.calls_for("leaving-new").is_empty());
     Ok(())
 }
 

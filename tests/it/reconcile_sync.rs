@@ -2,10 +2,9 @@
 //! becomes of a volume without an attachment, is in the suite (`reconcile`) and in the unit tests of the comparison.
 
 use csi_attacher_model::api::AttacherConfig;
-use csi_mock_driver::{CallRecord, CallResult, Method, Rule};
+use csi_mock_driver::{CallRecord, CallResult, Method};
 use kube::Api;
 use serde_json::{Value, json};
-use tonic::Code;
 
 use crate::events::event;
 use crate::rig::{Driver, LIMIT, World, within};
@@ -87,23 +86,5 @@ async fn a_volume_that_was_detached_by_hand_is_attached_again() -> Result<()> {
             .status
             .is_some_and(|status| status.attached && status.attach_error.is_none())
     );
-    Ok(())
-}
-
-#[tokio::test]
-async fn a_repair_that_fails_is_tried_until_it_works_and_attached_stays() -> Result<()> {
-    let world = World::shared().await?;
-    let mut settings = often();
-    settings["backoff"] = json!({ "initial": "50ms", "max": "200ms" });
-    let driver = world.driver("refix", settings).await?;
-    driver.attach("refix-1").await?;
-    let busy = Rule::on(Method::ControllerPublishVolume).times(3);
-    driver.mock.script(busy.fail(Code::Unavailable, "busy"));
-    assert!(driver.mock.drift_detach("refix-1", &driver.node_id()));
-    back(&driver, "refix-1").await?;
-    let stored = world.fixtures.get_attachment("refix-1").await?;
-    assert!(stored.status.is_some_and(|status| status.attached));
-    let calls = driver.calls_for("refix-1");
-    assert_eq!(calls.len(), 5, "{calls:?}");
     Ok(())
 }
