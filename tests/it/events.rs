@@ -2,7 +2,7 @@
 
 use csi_mock_driver::{Method, Rule};
 use k8s_openapi::api::core::v1::Event;
-use k8s_openapi::api::storage::v1::{CSINode, VolumeAttachment};
+use k8s_openapi::api::storage::v1::CSINode;
 use kube::Api;
 use serde_json::{Value, json};
 use tonic::Code;
@@ -139,53 +139,6 @@ async fn a_detach_tells_what_holds_it_up() -> Result<()> {
         assert_indexed(message, &told.message.unwrap_or_default());
     }
     event(&world, "PersistentVolume", "leave-va", "Detached", "in attempt 2").await?;
-    Ok(())
-}
-
-#[tokio::test]
-async fn a_detach_that_cannot_begin_is_blocked() -> Result<()> {
-    let world = World::shared().await?;
-    let driver = world.unconfigured_driver("blocked", |builder| builder).await?;
-    let note = json!({"handle": "blocked-va", "secret": {"namespace": "default", "name": "nowhere"}}).to_string();
-    let annotations = json!({"csi.alpha.kubernetes.io/node-id": driver.node_id(), "attacher.csi.dev/volume": note});
-    world.fixtures.persistent_volume(&driver.volume("other-handle")).await?;
-    let attachment = json!({
-        "metadata": {"name": "blocked-va", "finalizers": [driver.finalizer()], "annotations": annotations},
-        "spec": {
-            "attacher": driver.name, "nodeName": driver.node(), "source": {"persistentVolumeName": "other-handle"},
-        },
-    });
-    let api: Api<VolumeAttachment> = Api::all(world.client.clone());
-    // Deleted before the operator can attach it: it has not heard of the driver.
-    let attachment = serde_json::from_value(attachment)?;
-    let created = api.create(&kube::api::PostParams::default(), &attachment).await;
-    created.expect("the attachment can be made");
-    world.fixtures.delete::<VolumeAttachment>("blocked-va").await?;
-    driver.configure(&settings()).await?;
-    event(
-        &world,
-        "VolumeAttachment",
-        "blocked-va",
-        "DetachBlocked",
-        "failed to load secret",
-    )
-    .await?;
-    assert!(driver.calls_for("blocked-va").is_empty());
-    Ok(())
-}
-
-/// NOT_FOUND counts as detached only where the AttacherConfig says so, and each time somebody is told.
-#[tokio::test]
-async fn an_orphan_is_let_go_by_policy_and_told() -> Result<()> {
-    let world = World::shared().await?;
-    let settings = json!({ "orphanPolicy": "TreatNotFoundAsDetached" });
-    let driver = world.driver("orphan", settings).await?;
-    driver.attach("orphan-va").await?;
-    let unpublish = Rule::on(Method::ControllerUnpublishVolume).volume("orphan-va").times(1);
-    driver.mock.script(unpublish.fail(Code::NotFound, "no such node"));
-    detach(&world.fixtures, "orphan-va").await?;
-    let told = event(&world, "PersistentVolume", "orphan-va", "Detached", "spec.orphanPolicy").await?;
-    assert_eq!(told.type_.as_deref(), Some("Warning"));
     Ok(())
 }
 

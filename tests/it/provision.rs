@@ -42,18 +42,6 @@ pub fn soon() -> Value {
 }
 
 impl Driver<'_> {
-    /// Waits until nothing is shown of the role, whose section was removed.
-    async fn shows_no_provisioning(&self) -> Result<()> {
-        let configs = Api::<AttacherConfig>::all(self.world.client.clone());
-        let is_gone = |config: Option<&AttacherConfig>| {
-            let status = config.and_then(|config| config.status.as_ref());
-            let mut conditions = status.into_iter().flat_map(|status| &status.conditions);
-            status.is_some() && !conditions.any(|condition| condition.type_ == "ProvisioningReady")
-        };
-        let gone = wait_for(configs, &self.short, "no condition of provisioning", LIMIT, is_gone).await;
-        gone.map(drop)
-    }
-
     /// A class of the driver that is called after it.
     async fn class(&self, reclaim: &str) -> Result<()> {
         let class = json!({

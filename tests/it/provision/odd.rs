@@ -94,37 +94,6 @@ async fn a_namespace_that_goes_during_a_call_is_not_held() -> Result<()> {
     driver.volumes_left(0).await
 }
 
-/// The section goes and comes while a call is open; the claim is deleted meanwhile.
-#[tokio::test]
-async fn a_section_that_comes_back_finishes_what_was_open() -> Result<()> {
-    let world = World::provisioning().await?;
-    let operator = world.shared_operator();
-    let driver = provisioning(&world, "o-section", &soon()).await?;
-    driver.class("Delete").await?;
-    driver
-        .mock
-        .script(Rule::on(Method::CreateVolume).times(1).delay(Duration::from_secs(3)));
-    let claim = driver.ask_for("section-data").await?;
-    let name = format!("pvc-{}", claim.uid().unwrap_or_default());
-    driver.call(Method::CreateVolume, &name, |_| true).await?;
-    let counted = format!("csi_attacher_persistentvolumeclaims{{driver_name=\"{}\"", driver.name);
-    let counts = |status: u16, text: &str| status == 200 && text.contains(&counted);
-    operator.wait_for_answer("/metrics", counts).await?;
-    driver.configure(&json!({ "driverName": driver.name })).await?;
-    driver.delete_claim("section-data").await?;
-    driver
-        .call(Method::CreateVolume, &name, |call| call.finished.is_some())
-        .await?;
-    driver.shows_no_provisioning().await?;
-    let is_gone = |status: u16, text: &str| status == 200 && !text.contains(&counted);
-    operator.wait_for_answer("/metrics", is_gone).await?;
-    driver.configure(&settings(&driver, &soon())).await?;
-    driver.claim_is_gone("section-data").await?;
-    wait_for(driver.volumes(), &name, "gone", LIMIT, |volume| volume.is_none()).await?;
-    assert_eq!(driver.mock.volumes().len(), 0);
-    Ok(())
-}
-
 /// Another driver answers at the socket while the outcome of a call is not known, and then the first one again.
 #[tokio::test]
 async fn a_driver_that_is_swapped_for_another_and_back_finishes_what_was_open() -> Result<()> {
