@@ -88,23 +88,6 @@ async fn the_operator_refuses_what_is_not_proven() -> Result<()> {
         "nothing proves",
     )
     .await?;
-    // Another node has the volume: nobody may confirm that none has.
-    world
-        .fixtures
-        .csi_node("rel-plain-2", &driver.name, "rel-plain-id-2")
-        .await?;
-    let volume = driver.volume("rel-shared").access_modes(&["ReadWriteMany"]);
-    world.fixtures.persistent_volume(&volume).await?;
-    driver.attachment("rel-shared", "rel-shared").await?;
-    world.fixtures.wait_for_attached("rel-shared").await?;
-    world
-        .fixtures
-        .volume_attachment("rel-shared-2", &driver.name, "rel-shared", "rel-plain-2")
-        .await?;
-    world.fixtures.wait_for_attached("rel-shared-2").await?;
-    world.fixtures.delete::<VolumeAttachment>("rel-shared").await?;
-    world.fixtures.wait_for_detach_error("rel-shared").await?;
-    refused(&driver, &["release", "va", "rel-shared", KNOWN], "AttachedElsewhere").await?;
     Ok(())
 }
 
@@ -160,48 +143,6 @@ async fn the_operator_releases_on_proof_and_records_it() -> Result<()> {
         "out-of-service taint",
     )
     .await?;
-    Ok(())
-}
-
-#[tokio::test]
-async fn what_the_driver_lists_decides() -> Result<()> {
-    let world = World::managed().await?;
-    let driver = driver(&world, "rel-list", |builder| builder).await?;
-    stuck(&driver, "rel-listed").await?;
-    refused(&driver, &["release", "va", "rel-listed", KNOWN], "ListedAtNode").await?;
-    assert!(
-        driver.mock.drift_detach("rel-listed", &driver.node_id()),
-        "by the storage's own tools"
-    );
-    released(&driver, &["release", "va", "rel-listed"]).await?;
-    event(
-        &world,
-        "VolumeAttachment",
-        "rel-listed",
-        "Released",
-        "the driver lists the volume, and not at the node",
-    )
-    .await?;
-    Ok(())
-}
-
-#[tokio::test]
-async fn what_is_wanted_or_mounted_is_not_released() -> Result<()> {
-    let world = World::managed().await?;
-    let driver = driver(&world, "rel-used", without_listing).await?;
-    driver.attach("rel-live").await?;
-    refused(&driver, &["release", "va", "rel-live", KNOWN], "is not being deleted").await?;
-    stuck(&driver, "rel-mounted").await?;
-    ready(&world, &driver.node(), "True").await;
-    world
-        .fixtures
-        .mark_volume_in_use(&driver.node(), &driver.name, "rel-mounted")
-        .await?;
-    refused(&driver, &["release", "va", "rel-mounted", KNOWN], "volumesInUse").await?;
-    driver.stop().await;
-    driver.wait("DriverReachable", "False", None).await?;
-    ready(&world, &driver.node(), "Unknown").await;
-    refused(&driver, &["release", "va", "rel-mounted", KNOWN], "cannot answer now").await?;
     Ok(())
 }
 

@@ -137,25 +137,6 @@ async fn a_name_that_nothing_has_is_not_taken_for_detached() -> Result<()> {
     Ok(())
 }
 
-/// What a shell makes of a variable that is not set. All commands are in the tests of the command line.
-#[tokio::test]
-async fn an_empty_name_is_refused() -> Result<()> {
-    let world = World::managed().await?;
-    let plugin = Plugin::of(&world).await?;
-    for arguments in [
-        &["wait", "--node", "", "--for=detached"][..],
-        &["wait", "--node=", "--for=detached"],
-        &["wait", "--node", "--for=detached"],
-        &["wait", "va", "", "--for=detached", "--allow-missing"],
-        &["wait", "pv", "--for=detached"],
-        &["wait", "--for=detached"],
-    ] {
-        let ran = plugin.run(arguments).await?;
-        assert_eq!(ran.code, 2, "{arguments:?}: {ran:?}");
-    }
-    Ok(())
-}
-
 /// A timeout of zero is one list, however long that takes.
 #[tokio::test]
 async fn a_timeout_of_zero_looks_once() -> Result<()> {
