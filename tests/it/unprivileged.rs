@@ -34,7 +34,7 @@ impl Rig {
         let another = fs::metadata(folder.path())?.uid() == 0;
         if !another {
             left_out(
-                "unprivileged: the user of the chart's pods; sockets of root, of a group and behind a directory",
+                "unprivileged: the user of the chart's pods; sockets of root and behind a directory",
                 "only root can start the operator as another user",
             )?;
         }

@@ -51,7 +51,6 @@ pub async fn each_is_told_with_its_mend(rig: &Rig) -> Result<()> {
     ours_without_a_right(rig).await?;
     if rig.another {
         roots_alone(rig).await?;
-        of_a_group(rig).await?;
         behind_a_directory(rig).await?;
     }
     Ok(())
@@ -91,24 +90,6 @@ async fn roots_alone(rig: &Rig) -> Result<()> {
     // What the second mend comes to.
     chown(&socket, Some(0), Some(USER))?;
     mode(&socket, 0o660)?;
-    works(&driver).await
-}
-
-async fn of_a_group(rig: &Rig) -> Result<()> {
-    let driver = rig.world.unconfigured_driver("groups", |mock| mock).await?;
-    let socket = rig.world.socket("groups");
-    chown(&socket, Some(0), Some(2000))?;
-    mode(&socket, 0o660)?;
-    refused(
-        rig,
-        &driver,
-        &[
-            "owner 0:2000, mode 0660",
-            "podSecurityContext.supplementalGroups: [2000]",
-        ],
-    )
-    .await?;
-    chown(&socket, Some(0), Some(USER))?;
     works(&driver).await
 }
 
