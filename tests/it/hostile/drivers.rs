@@ -198,7 +198,7 @@ async fn a_driver_that_comes_back_under_another_name_is_another() -> Result<()> 
     driver.start_again().await?;
     let text = condition(&world, "renamed", "Stalled", "True", "DriverNameMismatch").await?;
     assert_indexed(NAME_MISMATCH, &text);
-    for part in [&driver.name, next, "spec.driverName"] {
+    for part in [&*driver.name, next, "spec.driverName"] {
         assert!(text.contains(part), "{text}");
     }
     driver.wait("Ready", "False", Some("DriverNameMismatch")).await?;
