@@ -18,14 +18,10 @@ fn read(path: &Path) -> String {
     text.expect("the file can be read")
 }
 
-/// Files and not links: Flux packs no links, and a chart that is packed has no folder above it.
+/// That copies are those of their sources, `tests/chart/copies` looks.
 #[test]
-fn copies_are_those_of_their_sources() {
-    let check = std::process::Command::new(root().join("tests/chart/copies")).output();
-    let output = check.expect("the script runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+fn the_template_of_the_crd_finds_its_place() {
     let generated = read(&root().join("crds/attacher.csi.dev_attacherconfigs.yaml"));
-    assert!(read(&chart("crds/attacher.csi.dev_attacherconfigs.yaml")) == generated);
     // The template of the other chart puts labels and annotations behind this line.
     let name = "\n  name: attacherconfigs.attacher.csi.dev\n";
     assert_eq!(generated.matches(name).count(), 1);

@@ -203,20 +203,6 @@ fn the_manifest_has_the_same_alerts() {
 }
 
 #[test]
-fn the_chart_has_the_same_files() {
-    for (copy, file) in [
-        ("files/alerts.yaml", ALERTS),
-        ("files/dashboard.json", "config/grafana/csi-attacher-operator.json"),
-    ] {
-        let copy = format!("charts/csi-attacher-operator/{copy}");
-        assert!(
-            read(&copy) == read(file),
-            "{copy} is not {file}; run `make chart-update`"
-        );
-    }
-}
-
-#[test]
 fn each_alert_has_its_runbook_and_the_reverse() {
     let folder = fs::read_dir(of_repository("docs/runbooks")).unwrap();
     let pages = folder.map(|entry| entry.unwrap().file_name().into_string().unwrap());
