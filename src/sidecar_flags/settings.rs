@@ -197,9 +197,11 @@ fn endpoint(address: &str) -> Result<Endpoint, SettingsError> {
         address: address.to_owned(),
         problem,
     };
-    match url.parse().map_err(failed)? {
-        endpoint @ Endpoint::Unix(_) => Ok(endpoint),
-        Endpoint::Http { .. } | Endpoint::Https { .. } => Err(failed(SpecProblem::UnixPath)),
+    match url.parse::<Endpoint>() {
+        Ok(endpoint @ Endpoint::Unix(_)) => Ok(endpoint),
+        Err(problem @ SpecProblem::UnixPathTooLong) => Err(failed(problem)),
+        // Other problems name forms that an AttacherConfig may use and the sidecar does not.
+        Ok(Endpoint::Http { .. } | Endpoint::Https { .. }) | Err(_) => Err(failed(SpecProblem::UnixPath)),
     }
 }
 

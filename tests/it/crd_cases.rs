@@ -195,6 +195,7 @@ pub const CASES: &[CrdCase] = &[
     refused("tls-namespace-empty", r#"{"endpoint": "https://csi:1", "tls": {"secretRef": {"namespace": "", "name": "a"}}}"#, "spec.tls.secretRef.namespace", "must be the name of a namespace"),
     refused("tls-name-upper-case", r#"{"endpoint": "https://csi:1", "tls": {"secretRef": {"namespace": "csi", "name": "A"}}}"#, "spec.tls.secretRef.name", "must be the name of a Secret"),
     refused("tls-server-name-with-port", r#"{"endpoint": "https://csi:1", "tls": {"secretRef": {"namespace": "csi", "name": "a"}, "serverName": "csi:443"}}"#, "spec.tls.serverName", "without a port"),
+    refused("tls-server-name-in-brackets", r#"{"endpoint": "https://[fd00::7]:1", "tls": {"secretRef": {"namespace": "csi", "name": "a"}, "serverName": "[fd00::7]"}}"#, "spec.tls.serverName", "without a port or brackets"),
     // Election.
     refused("lease-below-a-second", r#"{"endpoint": "unix:///a", "leaderElection": {"leaseDuration": "900ms", "renewDeadline": "500ms", "retryPeriod": "1ms"}}"#, "spec.leaderElection.leaseDuration", "must be whole seconds"),
     refused("lease-with-a-fraction", r#"{"endpoint": "unix:///a", "leaderElection": {"leaseDuration": "15500ms"}}"#, "spec.leaderElection.leaseDuration", "must be whole seconds"),

@@ -44,6 +44,9 @@ pub enum TlsSecretError {
     /// This key is not there.
     #[error("it has no key {0}")]
     Missing(&'static str),
+    /// This key is there, and nothing in it.
+    #[error("its key {0} is empty")]
+    Empty(&'static str),
     /// The first key, one half of the client certificate, is there; the second is not.
     #[error("it has {0} but no {1}; a client certificate needs both, a connection without one neither")]
     Half(&'static str, &'static str),
@@ -75,12 +78,16 @@ impl ClientCertificates {
     /// Checks `ca.crt` of a Secret's entries, and `tls.crt` with `tls.key` if they are there.
     pub fn read(entries: &BTreeMap<String, Vec<u8>>) -> Result<Self, TlsSecretError> {
         let value = |key: &str| entries.get(key).filter(|value| !value.trim_ascii().is_empty());
-        let authorities = value(AUTHORITIES).ok_or(TlsSecretError::Missing(AUTHORITIES))?;
+        let lacks = |key: &'static str, missing: TlsSecretError| match entries.get(key) {
+            Some(_) => TlsSecretError::Empty(key),
+            None => missing,
+        };
+        let authorities = value(AUTHORITIES).ok_or_else(|| lacks(AUTHORITIES, TlsSecretError::Missing(AUTHORITIES)))?;
         let identity = match (value(CERTIFICATE), value(PRIVATE_KEY)) {
             (Some(certificate), Some(key)) => Some((certificate, key)),
             (None, None) => None,
-            (Some(_), None) => return Err(TlsSecretError::Half(CERTIFICATE, PRIVATE_KEY)),
-            (None, Some(_)) => return Err(TlsSecretError::Half(PRIVATE_KEY, CERTIFICATE)),
+            (Some(_), None) => return Err(lacks(PRIVATE_KEY, TlsSecretError::Half(CERTIFICATE, PRIVATE_KEY))),
+            (None, Some(_)) => return Err(lacks(CERTIFICATE, TlsSecretError::Half(PRIVATE_KEY, CERTIFICATE))),
         };
         let provider = Arc::new(aws_lc_rs::default_provider());
         let trusted = pem::authorities(authorities).map_err(|problem| bad(AUTHORITIES, problem))?;

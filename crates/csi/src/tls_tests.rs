@@ -287,7 +287,7 @@ async fn each_way_that_tls_fails_is_told_apart() {
         panic!("{words}")
     };
     assert_eq!(name, "other.example");
-    assert!(presented.contains("driver.example"), "{presented}");
+    assert_eq!(presented, ["driver.example"]);
 
     let driver = serve(ours.server_until("driver.example", 2020), None).await;
     let found = fault(port_of(&driver), &alone, "driver.example").await;
@@ -428,7 +428,7 @@ fn each_fault_of_a_secret_names_its_key() {
     let encrypted = key.replace("PRIVATE KEY", "ENCRYPTED PRIVATE KEY");
     let cases: [(&[(&str, &str)], &str); 14] = [
         (&[], "it has no key ca.crt"),
-        (&[("ca.crt", " \n")], "it has no key ca.crt"),
+        (&[("ca.crt", " \n")], "its key ca.crt is empty"),
         (&[("ca.crt", "hello")], "its key ca.crt holds no certificate"),
         (&[("ca.crt", &key)], "its key ca.crt holds no certificate"),
         (&[("ca.crt", &cut(ca))], "its key ca.crt is cut off"),
@@ -470,6 +470,24 @@ fn each_fault_of_a_secret_names_its_key() {
         let error: TlsSecretError = ClientCertificates::read(&secret(entries)).unwrap_err();
         assert!(error.to_string().starts_with(wanted), "{error}, wanted {wanted}");
         assert!(!format!("{error} {error:?}").contains("canary"), "{error:?}");
+    }
+}
+
+/// A Secret of the type kubernetes.io/tls must have both parts of a client certificate, be they empty.
+#[test]
+fn a_key_without_content_is_told_as_empty_and_not_as_missing() {
+    let authority = Authority::new();
+    let ca = authority.certificate.as_str();
+    let (certificate, key) = authority.client();
+    for (authorities, certificate, key, wanted) in [
+        ("", "", "", Some("its key ca.crt is empty")),
+        (ca, certificate.as_str(), " \n", Some("its key tls.key is empty")),
+        (ca, "", key.as_str(), Some("its key tls.crt is empty")),
+        (ca, "", "\n", None),
+    ] {
+        let entries = secret(&[("ca.crt", authorities), ("tls.crt", certificate), ("tls.key", key)]);
+        let found = ClientCertificates::read(&entries).err().map(|error| error.to_string());
+        assert_eq!(found.as_deref(), wanted);
     }
 }
 

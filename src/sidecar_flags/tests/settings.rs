@@ -89,11 +89,19 @@ fn addresses_of_the_socket() {
 
 #[test]
 fn what_does_not_go_together_is_named() {
+    // No other form of an endpoint is offered.
+    let no_path = "expected an absolute path or unix:///path: the socket path must be absolute";
+    let long = format!("--csi-address=/{}", "x".repeat(107));
     let rows = [
-        ("--csi-address=csi.sock", "--csi-address"),
-        ("--csi-address=", "--csi-address"),
-        ("--csi-address=http://127.0.0.1:5", "--csi-address"),
-        ("--csi-address=unix://csi.sock", "--csi-address"),
+        ("--csi-address=csi.sock", no_path),
+        ("--csi-address=", no_path),
+        ("--csi-address=tcp://127.0.0.1:5", no_path),
+        ("--csi-address=http://127.0.0.1:5", no_path),
+        ("--csi-address=http://10.0.0.7:5", no_path),
+        ("--csi-address=https://csi", no_path),
+        ("--csi-address=unix://csi.sock", no_path),
+        (&*long, "--csi-address"),
+        (&*long, "at most 107 bytes long"),
         ("--csi-address=/s --worker-threads=0", "--worker-threads"),
         ("--csi-address=/s --timeout=0s", "--timeout"),
         ("--csi-address=/s --retry-interval-start=0s", "--retry-interval-start"),

@@ -91,7 +91,7 @@ async fn answers_without_measure(world: &World) -> Result<()> {
     let named = Server::start(&world.socket("fat-name"), &"n".repeat(3_000_000), |_, _| None)?;
     for short in ["fat", "endless", "fat-info", "fat-name"] {
         let settings = json!({
-            "reconcileSync": { "interval": "20ms" }, "backoff": { "initial": "20ms", "max": "20ms" },
+            "reconcileSync": { "interval": "100ms" }, "backoff": { "initial": "20ms", "max": "20ms" },
         });
         if short != "fat-name" {
             release_lease(&world.client, IDENTITY, &name(short)).await?;

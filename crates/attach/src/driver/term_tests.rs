@@ -83,7 +83,7 @@ impl Stage {
         let (leases, clock) = (ApiServer::default(), ShiftedClock::default());
         leases.release_in("default");
         let (duration, renewed) = (Duration::from_secs(15), Duration::from_secs(10));
-        let timing = LeaseTimings::new(duration, renewed, Duration::from_millis(50)).unwrap();
+        let timing = LeaseTimings::new(duration, renewed, Duration::from_millis(100)).unwrap();
         let election = LeaderElections {
             reports: true,
             clock: clock.source().into(),

@@ -31,8 +31,8 @@ pub struct ServerCertificateError {
 /// What is wrong with the certificate of a server, or with one above it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CertificateProblem {
-    /// It is not for the name that was looked for, but for others.
-    Name(String, String),
+    /// It is not for the name that was looked for; and the names and addresses, in words, by which its server can be called, if any.
+    Name(String, Vec<String>),
     /// No trusted certificate has signed it; who has, as far as the certificates say.
     UnknownIssuer(String),
     /// The trusted certificate of this name has signed it, and can issue none for servers.
@@ -97,9 +97,15 @@ impl fmt::Display for ServerCertificateError {
         } = self.terms;
         write!(formatter, "the certificate of {server}")?;
         match &self.problem {
+            Problem::Name(name, presented) if presented.is_empty() => write!(
+                formatter,
+                " is not for {name}: it has no usable DNS name or IP address in a subjectAltName (a common name or a URI does \
+                 not count): add the name to the certificate"
+            ),
             Problem::Name(name, presented) => write!(
                 formatter,
-                " is not for {name}, only for {presented}: {rename}, or add the name to the certificate"
+                " is not for {name}, only for {}: {rename}, or add the name to the certificate",
+                presented.join(", ")
             ),
             Problem::UnknownIssuer(issuer) => write!(
                 formatter,

@@ -73,20 +73,26 @@ fn check_name(
     let webpki::Error::CertNotValidForName(_) = error else {
         return Err(CertificateProblem::Invalid(error));
     };
-    let presented = match parsed.map(names).unwrap_or_default() {
-        names if names.is_empty() => "no name (there is no subjectAltName)".to_owned(),
-        names => names.join(", "),
-    };
+    let presented = parsed.map(|parsed| names(certificate, parsed)).unwrap_or_default();
     Err(CertificateProblem::Name(name.to_str().into_owned(), presented))
 }
 
-/// The names and addresses that a certificate is for.
-fn names(parsed: &X509Certificate<'_>) -> Vec<String> {
+/// The names and addresses that a certificate is for, in words. Only those by which the server can be called: the certificate may hold others,
+/// such as `a*.example.com`.
+fn names(certificate: &EndEntityCert<'_>, parsed: &X509Certificate<'_>) -> Vec<String> {
     let Ok(Some(extension)) = parsed.subject_alternative_name() else {
         return Vec::new();
     };
+    let is_for = |name: &str| {
+        let name = ServerName::try_from(name);
+        name.is_ok_and(|name| certificate.verify_is_valid_for_subject_name(&name).is_ok())
+    };
     let name = |name: &GeneralName<'_>| match name {
-        GeneralName::DNSName(name) => Some((*name).to_owned()),
+        // Nobody can write a wildcard where the name of a server belongs.
+        GeneralName::DNSName(name) => match name.strip_prefix("*.") {
+            Some(above) => is_for(&format!("any.{above}")).then(|| format!("any name one label below {above}")),
+            None => is_for(name).then(|| (*name).to_owned()),
+        },
         GeneralName::IPAddress(bytes) => {
             let v4 = <[u8; 4]>::try_from(*bytes).map(IpAddr::from);
             let address = v4.or_else(|_| <[u8; 16]>::try_from(*bytes).map(IpAddr::from));

@@ -1,16 +1,16 @@
-//! What the forms that Go tried do not have: extensions about policies, and addresses in both of their forms.
+//! What the forms that Go tried do not have: extensions about policies, addresses in both of their forms, and names of many kinds.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rcgen::{BasicConstraints, CertificateParams, CustomExtension, DnType, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CustomExtension, DnType, IsCa, Issuer, KeyPair, SanType};
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection, SupportedProtocolVersion};
 
-use super::{CertificateProblem, ServerVerifier, Terms, TrustedCertificates, verify};
+use super::{CertificateProblem, ServerCertificateError, ServerVerifier, Terms, TrustedCertificates, verify};
 
 /// Within the validity of all certificates.
 const NOW: UnixTime = UnixTime::since_unix_epoch(Duration::from_hours(500_000));
@@ -193,5 +193,45 @@ fn an_address_is_the_same_in_both_of_its_forms() {
         let name = ServerName::from(called.parse::<IpAddr>().unwrap());
         let found = chain.verify(&name);
         assert_eq!(found.is_ok(), is_accepted, "{of_certificate}, {called}: {found:?}");
+    }
+}
+
+/// A name is offered only where somebody can write it and it is accepted then.
+#[test]
+fn what_a_certificate_is_for_is_told_as_it_can_be_used() {
+    const NONE: &str = ": it has no usable DNS name or IP address in a subjectAltName (a common name or a URI does not count): \
+                        add the name to the certificate";
+    let dns = |name: &str| SanType::DnsName(name.try_into().unwrap());
+    let uri = || SanType::URI("spiffe://cluster.local/ns/storage/sa/csi".try_into().unwrap());
+    let address = SanType::IpAddress("fd00::7".parse().unwrap());
+    let rows: [(Vec<SanType>, Option<&str>); 8] = [
+        (vec![], None),
+        (vec![uri()], None),
+        (vec![dns("a*.example.com"), dns("*.com"), dns("10.0.0.7")], None),
+        (vec![dns("csi.storage.svc"), uri()], Some("csi.storage.svc")),
+        (vec![address], Some("fd00::7")),
+        (vec![dns("*.storage.svc")], Some("any name one label below storage.svc")),
+        (
+            vec![dns("*.storage.svc"), dns("csi")],
+            Some("any name one label below storage.svc, csi"),
+        ),
+        (vec![dns("*"), dns("csi.storage.svc."), dns("csi")], Some("csi")),
+    ];
+    let (algorithms, name) = (
+        default_provider().signature_verification_algorithms.all,
+        ServerName::try_from(NAME).unwrap(),
+    );
+    for (names, wanted) in rows {
+        let mut params = CertificateParams::default();
+        params.subject_alt_names.clone_from(&names);
+        let key = KeyPair::generate().unwrap();
+        let server = params.self_signed(&key).unwrap().der().clone();
+        let problem = verify(&[], algorithms, (&server, &[]), &name, NOW).unwrap_err();
+        let told = ServerCertificateError { terms: TERMS, problem }.to_string();
+        let wanted = wanted.map_or(NONE.to_owned(), |offered| {
+            format!(", only for {offered}: use one of these, or add the name to the certificate")
+        });
+        let wanted = format!("the certificate of the driver is not for {NAME}{wanted}");
+        assert_eq!(told, wanted, "{names:?}");
     }
 }

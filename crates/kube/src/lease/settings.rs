@@ -6,6 +6,11 @@ use thiserror::Error;
 
 /// client-go asks for so much between retry period and renew deadline.
 const JITTER: f64 = 1.2;
+/// The shortest retry period that is used. Requests about Leases have no other limit, and a shorter one is a mistake, such as 2ms for 2s: it
+/// would be a flood for as long as the Lease is held or competed for.
+const MIN_RETRY_PERIOD: Duration = Duration::from_millis(100);
+/// The same for the renew deadline, without which a Lease would be lost before its renewal is due. No lease duration is as short.
+const MIN_RENEW_DEADLINE: Duration = Duration::from_millis(200);
 
 /// The times of an election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +52,8 @@ impl Default for LeaseTimings {
 }
 
 impl LeaseTimings {
-    /// Checks times by the rules of client-go. Fractions of a second of the lease duration are cut off.
+    /// Checks times by the rules of client-go. Fractions of a second of the lease duration are cut off, and pauses that would flood the API
+    /// server are longer than asked for.
     pub fn new(
         lease_duration: Duration,
         renew_deadline: Duration,
@@ -68,8 +74,8 @@ impl LeaseTimings {
         }
         Ok(Self {
             lease_duration,
-            renew_deadline,
-            retry_period,
+            renew_deadline: renew_deadline.max(MIN_RENEW_DEADLINE),
+            retry_period: retry_period.max(MIN_RETRY_PERIOD),
         })
     }
 }

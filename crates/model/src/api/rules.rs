@@ -97,8 +97,8 @@ pub enum SpecProblem {
     #[error("must have 1 to 64 names; leave the field out to allow all Secrets of the namespace")]
     SecretNames,
     #[error(
-        "must be the DNS name or IP address in the driver's certificate, without a port; leave it out to use the \
-         host of endpoint"
+        "must be the DNS name or IP address in the driver's certificate, without a port or brackets; leave it out to \
+         use the host of endpoint"
     )]
     ServerName,
     #[error("must be a duration from 1ms to 24h, such as 30s or 1m30s")]

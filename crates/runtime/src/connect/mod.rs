@@ -298,11 +298,11 @@ fn secured(config: &DriverConfig, good: &ValidCertificates) -> Result<DriverConn
         return Err(unusable(format!("spec.tls cannot be used with {}", config.endpoint)));
     };
     let named = config.tls.as_ref().and_then(|tls| tls.server_name.as_deref());
-    let name = named.unwrap_or(host);
+    let (name, field) = named.map_or((&**host, "spec.endpoint"), |name| (name, "spec.tls.serverName"));
     match TlsTarget::new(good.certificates.clone(), name) {
         Some(tls) => Ok(DriverConnection::secured(host, *port, tls)),
         None => Err(unusable(format!(
-            "{name} is not a DNS name or IP address that a certificate can contain; fix spec.tls.serverName"
+            "{name} is not a DNS name or IP address that a certificate can contain; fix {field}"
         ))),
     }
 }

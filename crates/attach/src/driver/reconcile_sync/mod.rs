@@ -37,6 +37,8 @@ use turns::{AT_ONCE, Witnesses};
 
 /// Share of the interval that is added at random, so that drivers of one start do not stay in step.
 const JITTER: f64 = 0.1;
+/// The shortest interval that is used. A shorter one is a mistake, such as 1ms for 1m, and the driver would list for ever.
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Longest pause between two repairs that change nothing in what the driver lists, if its interval is not longer.
 const MAX_REPAIR_PAUSE: Duration = Duration::from_hours(1);
@@ -73,7 +75,7 @@ pub(super) async fn run(work: Arc<DriverContext>) {
     // When the last pass ended, and how long the pause after it is as a share of the interval; none where the next pass is due at once.
     let mut last: Option<(Instant, f64)> = None;
     loop {
-        let settings = config.borrow_and_update().reconcile_sync.clone();
+        let settings = settings_now(&mut config);
         if settings.enabled {
             show_interval(&work, &settings);
         } else {
@@ -104,6 +106,13 @@ pub(super) async fn run(work: Arc<DriverContext>) {
     }
 }
 
+/// What is set now, with an interval that spares the driver.
+fn settings_now(config: &mut watch::Receiver<Arc<DriverConfig>>) -> ReconcileSync {
+    let mut settings = config.borrow_and_update().reconcile_sync.clone();
+    settings.interval = settings.interval.max(MIN_INTERVAL);
+    settings
+}
+
 /// Shows the interval, whatever the loop waits for.
 fn show_interval(work: &DriverContext, settings: &ReconcileSync) {
     let metrics = &work.context.metrics;
@@ -122,7 +131,7 @@ fn forget(work: &DriverContext, memory: &mut ReconcileSyncState) {
 /// Resolves when the settings forbid passes; never when they do not change any more. Shows what else changes meanwhile.
 async fn switched_off(work: &DriverContext, mut config: watch::Receiver<Arc<DriverConfig>>) {
     while config.changed().await.is_ok() {
-        let settings = config.borrow_and_update().reconcile_sync.clone();
+        let settings = settings_now(&mut config);
         if !settings.enabled {
             return;
         }

@@ -86,7 +86,13 @@ fn what_is_wrong_is_said_with_what_to_do() {
             "another name",
             "is not for api.example.org, only for api.example.com, 127.0.0.1",
         ),
-        ("no name at all", "only for no name (there is no subjectAltName)"),
+        ("no name at all", "has no usable DNS name or IP address"),
+        ("name in the subject alone", "(a common name or a URI does not count)"),
+        (
+            "wildcard for two labels",
+            "only for any name one label below example.com: ",
+        ),
+        ("address as a name", "has no usable DNS name or IP address"),
         (
             "an intermediate is missing",
             "add the certificate of its issuer (\"CN=first\") to the CA data",

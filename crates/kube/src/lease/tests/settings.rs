@@ -30,6 +30,22 @@ fn times_must_leave_room_for_a_second_try_and_for_the_end() {
     }
 }
 
+/// Typing mistakes, such as 2ms for 2s, are stored and must not flood the API server.
+#[test]
+fn no_pause_is_shorter_than_the_api_server_can_bear() {
+    let millis = Duration::from_millis;
+    for (renew, retry, used) in [
+        (millis(900), millis(2), (millis(900), millis(100))),
+        (millis(5), millis(1), (millis(200), millis(100))),
+        (millis(150), millis(100), (millis(200), millis(100))),
+        (millis(500), millis(101), (millis(500), millis(101))),
+    ] {
+        let timing = LeaseTimings::new(seconds(1), renew, retry).unwrap();
+        let found = (timing.renew_deadline, timing.retry_period);
+        assert_eq!(found, used, "{renew:?} {retry:?}");
+    }
+}
+
 #[test]
 fn the_namespace_is_found_in_the_order_of_the_sidecar() {
     for (asked, of_pod, expected) in [

@@ -36,11 +36,13 @@ pub struct LeaderElectionSpec {
     #[schemars(extend("default" = "15s", "x-kubernetes-validations" = [rules::DURATION.rule(), rules::whole_seconds()]))]
     pub lease_duration: GoDuration,
 
-    /// How long the leader continues without renewing the Lease before it stops; shorter than leaseDuration.
+    /// How long the leader continues without renewing the Lease before it stops; shorter than leaseDuration. Less than 200ms counts
+    /// as 200ms.
     #[schemars(extend("default" = "10s", "x-kubernetes-validations" = [rules::DURATION.rule()]))]
     pub renew_deadline: GoDuration,
 
-    /// Interval between attempts to acquire or renew the Lease; renewDeadline must be longer than 1.2 times this.
+    /// Interval between attempts to acquire or renew the Lease; renewDeadline must be longer than 1.2 times this. Less than 100ms
+    /// counts as 100ms.
     #[schemars(extend("default" = "2s", "x-kubernetes-validations" = [rules::DURATION.rule()]))]
     pub retry_period: GoDuration,
 }

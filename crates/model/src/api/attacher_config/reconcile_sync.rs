@@ -16,8 +16,8 @@ pub struct ReconcileSyncSpec {
     #[schemars(extend("default" = "Auto"))]
     pub mode: ReconcileSyncMode,
 
-    /// Time from the end of one comparison to the beginning of the next, from 1ms to 24h, such as 1m. Up to a tenth is
-    /// added at random.
+    /// Time from the end of one comparison to the beginning of the next, from 1ms to 24h, such as 1m; less than 100ms counts
+    /// as 100ms. Up to a tenth is added at random.
     #[schemars(extend("default" = "1m", "x-kubernetes-validations" = [rules::DURATION.rule()]))]
     pub interval: GoDuration,
 

@@ -469,17 +469,16 @@ async fn calls_of_handshakes_that_fail_are_counted_once_it_is_known_whose_they_a
     assert_eq!(refused_probes(&stage.metrics), Some(1), "the spec names it");
 }
 
-/// Why the driver is not reached may be that it has what a spoilt Secret was meant to follow.
-#[tokio::test]
-async fn where_the_last_good_certificates_fail_the_spoilt_secret_is_told_of() {
+/// A connector for an https endpoint, and certificates to use for it.
+fn secured_stage(endpoint: &str, server_name: Option<&str>) -> (Stage, ValidCertificates) {
     let secret = TlsSecretReference {
         namespace: "n".to_owned(),
         name: "s".to_owned(),
     };
-    let mut spec = AttacherConfigSpec::new("https://127.0.0.1:1".to_owned());
+    let mut spec = AttacherConfigSpec::new(endpoint.to_owned());
     spec.tls = Some(TlsSpec {
         secret,
-        server_name: None,
+        server_name: server_name.map(str::to_owned),
     });
     let stage = Stage::of(spec);
     let authority = Authority::new().unwrap().certificate().as_bytes().to_vec();
@@ -488,6 +487,39 @@ async fn where_the_last_good_certificates_fail_the_spoilt_secret_is_told_of() {
         certificates,
         revision: 1,
     };
+    (stage, good)
+}
+
+/// The API server lets some pass: it looks at their characters.
+#[tokio::test]
+async fn a_name_that_no_certificate_can_have_is_told_with_the_field_that_has_it() {
+    let (bad, long) = ("csi-.storage.svc", "x".repeat(64));
+    for (host, server_name, field) in [
+        (bad, None, "spec.endpoint"),
+        ("a..b", None, "spec.endpoint"),
+        (long.as_str(), None, "spec.endpoint"),
+        ("csi.storage.svc", Some(bad), "spec.tls.serverName"),
+    ] {
+        let (stage, good) = secured_stage(&format!("https://{host}:9000"), server_name);
+        let known = CertificateState {
+            good: Some(good),
+            ..CertificateState::default()
+        };
+        let Err(failure) = stage.access.reach_with(&known).await else {
+            panic!("{host} is no name")
+        };
+        let wanted = format!(
+            "{} is not a DNS name or IP address that a certificate can contain; fix {field}",
+            server_name.unwrap_or(host)
+        );
+        assert_eq!(failure.obstacle.message, wanted);
+    }
+}
+
+/// Why the driver is not reached may be that it has what a spoilt Secret was meant to follow.
+#[tokio::test]
+async fn where_the_last_good_certificates_fail_the_spoilt_secret_is_told_of() {
+    let (stage, good) = secured_stage("https://127.0.0.1:1", None);
     let trouble = HandshakeError::stalled(ConditionReason::TlsInvalid, "it is spoilt".to_owned());
     for (trouble, words) in [
         (None, "; retrying every 1 s"),

@@ -410,6 +410,19 @@ async fn another_interval_is_shown_at_once() {
     }
 }
 
+/// 1ms is a typing mistake, and a driver that lists without a rest does nothing else.
+#[tokio::test(start_paused = true)]
+async fn a_driver_has_a_rest_between_two_passes_whatever_the_interval() {
+    let pages: Pages = Box::new(|_, _| Ok(page(&[("a", Some(&["n"])), ("b", Some(&["n"]))], "")));
+    let mut stage = Stage::of(pages);
+    stage.spec.reconcile_sync.interval = GoDuration::from_nanos(1_000_000);
+    stage.configure(true);
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(stage.shown_interval().as_deref(), Some("0.1"));
+    let passes = stage.tokens().len();
+    assert!((50..=101).contains(&passes), "{passes} passes");
+}
+
 /// A pass may last for hours.
 #[tokio::test(start_paused = true)]
 async fn another_deadline_counts_from_the_next_page_on() {
