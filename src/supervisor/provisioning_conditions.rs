@@ -1,6 +1,6 @@
 //! The conditions of an AttacherConfig that are about provisioning. Pure.
 
-use csi_attacher_provision::STALE_CAPACITY;
+use csi_attacher_provision::{STALE_CAPACITY, not_supported};
 use jiff::Timestamp;
 
 use super::deletion::Remaining;
@@ -115,10 +115,7 @@ fn unable(state: &ProvisioningState) -> Option<Parts> {
     }
     let plugin = state.task.plugin.as_ref();
     if let Some(plugin) = plugin.filter(|plugin| !Capabilities::of_names(&plugin.capabilities).create_delete_volume) {
-        let message = format!(
-            "driver {} does not announce CREATE_DELETE_VOLUME, so that no volume can be provisioned; remove spec.provisioning",
-            plugin.name
-        );
+        let message = not_supported(&plugin.name);
         return Some((ConditionStatus::False, ConditionReason::NotSupported, message));
     }
     let (reason, message) = match state.begins {

@@ -42,7 +42,7 @@ pub use key::{ClaimKey, VolumeKey, WorkKey};
 pub use lanes::{CREATE, DELETE, LANE_NAMES};
 pub use nodes::{CsiNodeCache, DriverKeys, NodeWatch, Nodes, StartWatch};
 pub use open_calls::OpenCalls;
-pub use role::{ProvisionRole, RoleLinks, STALE_CAPACITY, clear_queue, open_claims};
+pub use role::{ProvisionRole, RoleLinks, STALE_CAPACITY, clear_queue, not_supported, open_claims};
 pub use volumes::{TakeVolume, VolumeCache};
 
 use csi_attacher_base::clock;

@@ -27,6 +27,13 @@ const CAPACITIES: usize = 500;
 pub const STALE_CAPACITY: &str = "CSIDriver.spec.storageCapacity is true, and nobody writes CSIStorageCapacity objects: set it to false, \
                                   or kube-scheduler goes by objects that are not updated any more";
 
+/// What is said of a driver that makes no volumes.
+pub fn not_supported(driver: &str) -> String {
+    format!(
+        "driver {driver} does not announce CREATE_DELETE_VOLUME, so that no volume can be provisioned; remove spec.provisioning"
+    )
+}
+
 /// The name of a driver and its queue, while an engine works for it.
 pub type QueueSlot = Arc<Mutex<Option<(Arc<str>, Queue<WorkKey>)>>>;
 
@@ -55,6 +62,8 @@ pub struct RoleLinks {
     pub needs_nodes: Arc<AtomicBool>,
     /// Whether kube-scheduler goes by CSIStorageCapacities of the driver.
     pub scheduled_by_capacity: Arc<AtomicBool>,
+    /// Whether the driver makes no volumes, which the log says then.
+    pub lacks_calls: Arc<AtomicBool>,
     /// What is known of open calls, from one engine and one task to the next.
     pub open_calls: Arc<OpenCalls>,
 }
@@ -95,6 +104,18 @@ impl ProvisionRole {
         let was_so = self.links.scheduled_by_capacity.swap(is_so, Ordering::Relaxed);
         if is_so && !was_so {
             tracing::warn!(driver, "{STALE_CAPACITY}");
+        }
+    }
+
+    /// Tells that a driver that is admitted makes no volumes, once until it does: the engine works all the same.
+    fn tell_support(&self, config: &str, facts: &DriverFacts) {
+        let (driver, lacks_calls) = (&*facts.name, !facts.capabilities.create_delete_volume);
+        let lacked_calls = self.links.lacks_calls.swap(lacks_calls, Ordering::Relaxed);
+        if lacks_calls && !lacked_calls {
+            let (reason, error) = (ConditionReason::NotSupported.as_str(), not_supported(driver));
+            tracing::warn!(config, driver, reason, error, "cannot provision for the driver");
+        } else if lacked_calls && !lacks_calls {
+            tracing::info!(config, driver, "the driver announces CREATE_DELETE_VOLUME now");
         }
     }
 }
@@ -154,13 +175,14 @@ impl Role for ProvisionRole {
     /// Also one without CREATE_DELETE_VOLUME: its claims are told that nothing can be provisioned, its PersistentVolumes that no volume can be
     /// deleted, and no call is made. But none that its nodes provision for, whatever the mode: also what is only finished has calls that
     /// another node would have to answer.
-    async fn admit(&self, facts: &DriverFacts, config: &DriverConfig, _: &str) -> Result<DriverFacts, Refusal> {
+    async fn admit(&self, facts: &DriverFacts, config: &DriverConfig, name: &str) -> Result<DriverFacts, Refusal> {
         if config.provisioning.is_some() {
             let driver = &*facts.name;
             // Each of them may take as long as a request is waited for.
             let (central, by_capacity) =
                 tokio::join!(self.refuse_distributed(driver), self.is_scheduled_by_capacity(driver));
             central?;
+            self.tell_support(name, facts);
             // What cannot be read says nothing: what was known stays.
             if let Some(is_so) = by_capacity {
                 self.tell_capacity(driver, is_so);

@@ -4,6 +4,8 @@ use super::*;
 use crate::api::condition::ConditionReason;
 use crate::role::{ProvisionRole, RoleLinks};
 use crate::runtime::{Refusal, Role as _};
+use csi_attacher_testbed::Logged;
+use tracing::Level;
 
 const CAPACITIES: &str = "/apis/storage.k8s.io/v1/csistoragecapacities";
 const CSI_DRIVERS: &str = "/apis/storage.k8s.io/v1/csidrivers/";
@@ -139,6 +141,36 @@ async fn a_driver_is_known_whose_pods_are_scheduled_by_capacity() {
     capacities(&world, &["external-provisioner-n1"]);
     assert!(admit(&world, &role, DRIVER).await.is_some());
     assert!(!role.links.scheduled_by_capacity.load(Ordering::Relaxed));
+}
+
+/// The engine works all the same, so that no refusal is logged.
+#[tokio::test(start_paused = true)]
+async fn that_a_driver_makes_no_volumes_is_logged_once_until_it_does() {
+    let (world, logged) = (World::new(), Logged::start());
+    let (role, config) = (role(&world), world.settings.borrow().clone());
+    capacities(&world, &[]);
+    // Whether it makes volumes, and how often each is said by then.
+    let rows = [
+        (true, 0, 0),
+        (false, 1, 0),
+        (false, 1, 0),
+        (true, 1, 1),
+        (true, 1, 1),
+        (false, 2, 1),
+    ];
+    for (create_delete_volume, lacks, has) in rows {
+        let capabilities = Capabilities {
+            create_delete_volume,
+            ..Capabilities::default()
+        };
+        let facts = DriverFacts::new(DRIVER, capabilities);
+        assert!(role.admit(&facts, &config, "config").await.is_ok());
+        let told = [
+            logged.count(Level::WARN, "cannot provision for the driver"),
+            logged.count(Level::INFO, "announces CREATE_DELETE_VOLUME now"),
+        ];
+        assert_eq!(told, [lacks, has]);
+    }
 }
 
 /// A former leader may have saved a PersistentVolume that a watch which is behind does not show.
