@@ -14,6 +14,7 @@ use super::attachment_conditions;
 use super::deletion::{DeletionState, Remaining};
 use super::election::LeaderElectionMode;
 use super::gauges;
+use super::observed::ObservedDrivers;
 use super::provisioners::Provisioning;
 use super::provisioning_conditions;
 use super::saturation::{RoleLimits, Saturation};
@@ -85,6 +86,7 @@ pub(super) struct Drivers {
     /// What was found about attachments, which the status shows.
     pub insights: FindingsHandle,
     pub provisioners: Tasks<Provisioning>,
+    observed: ObservedDrivers,
 }
 
 impl Drivers {
@@ -97,6 +99,7 @@ impl Drivers {
             }),
             context,
             insights: FindingsHandle::default(),
+            observed: ObservedDrivers::default(),
         }
     }
 
@@ -173,9 +176,18 @@ impl Drivers {
         }
     }
 
+    /// Observes who works for these drivers, by the name of their AttacherConfig, and for no other ones: nothing runs for them here.
+    pub fn observe(&mut self, drivers: BTreeMap<String, String>) {
+        let election = &self.tasks.kind.election;
+        self.observed.set(drivers, election, &self.context.metrics);
+    }
+
     /// Who leads the driver of an AttacherConfig, as far as known.
     pub fn lead(&self, name: &str) -> DriverLeader {
-        self.tasks.get(name).map_or(DriverLeader::Nobody, RunningTask::lead)
+        let by_task = self.tasks.get(name).map(RunningTask::lead);
+        by_task
+            .or_else(|| self.observed.attacher(name))
+            .unwrap_or(DriverLeader::Nobody)
     }
 
     /// Resolves for each driver that runs when it has stopped.
@@ -250,6 +262,7 @@ impl Drivers {
             saturation: running.map(|running| &running.own.saturation),
             provisioning_saturation: self.provisioners.saturation(name),
             provisioning: provisioning.as_ref(),
+            may_be_provisioned_elsewhere: self.observed.may_be_provisioned_elsewhere(name),
         };
         status::status(&facts, known, clock::now())
     }
@@ -280,6 +293,7 @@ impl Drivers {
     pub fn part_of_status(&self, name: &str, is_author: bool) -> Option<StatusPart> {
         match (is_author, self.provisioners.lead(name)) {
             (true, Some(DriverLeader::Other)) => Some(StatusPart::AllButProvisioning),
+            (true, None) if self.observed.may_be_provisioned_elsewhere(name) => Some(StatusPart::AllButProvisioning),
             (true, _) => Some(StatusPart::All),
             // Who holds the own Lease and waits for that of a sidecar is taken for the leader by all others.
             (false, Some(DriverLeader::Ours | DriverLeader::Next)) => Some(StatusPart::Provisioning),
@@ -360,10 +374,24 @@ impl Drivers {
     }
 
     /// Whether nothing is claimed any more for an AttacherConfig that is being deleted: its settings say so, and no claim that was
-    /// decided before is being written.
+    /// decided before is being written; and no other replica may work by settings that this one does not have.
     pub fn claims_ended(&self, name: &str) -> bool {
         let (attaching, provisioning) = (self.tasks.get(name), self.provisioners.get(name));
-        attaching.is_none_or(RunningTask::claims_ended) && provisioning.is_none_or(RunningTask::claims_ended)
+        attaching.is_none_or(RunningTask::claims_ended)
+            && provisioning.is_none_or(RunningTask::claims_ended)
+            && !self.may_be_served_elsewhere(name)
+    }
+
+    /// Whether another replica may work for an AttacherConfig for which nothing runs here. What it does for another AttacherConfig does not
+    /// count.
+    fn may_be_served_elsewhere(&self, name: &str) -> bool {
+        let Some(driver) = self.observed.driver(name) else {
+            return false;
+        };
+        let is_attached_for = self.observed.attacher(name).is_some_and(DriverLeader::may_be_other);
+        let is_provisioned_for = self.observed.may_be_provisioned_elsewhere(name);
+        (is_attached_for && !self.tasks.is_left_to_another(name, driver))
+            || (is_provisioned_for && !self.provisioners.is_left_to_another(name, driver))
     }
 
     /// Whether the driver of an AttacherConfig is served, and publishes.

@@ -28,4 +28,12 @@ impl LeaderElectionMode {
             LeaseTimings::new(asked.lease_duration, asked.renew_deadline, asked.retry_period).unwrap_or_default();
         Some(elections.config_for("", timing).holding(&asked.sidecar_namespaces))
     }
+
+    /// What it takes to observe which replica holds a Lease, without settings; none where no replica competes by those of AttacherConfigs.
+    pub fn config_for_observer(&self) -> Option<LeaderElectionConfig> {
+        match self {
+            Self::Each(elections) => Some(elections.config_for("", LeaseTimings::default())),
+            Self::None | Self::Same(_) => None,
+        }
+    }
 }

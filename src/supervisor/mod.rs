@@ -1,8 +1,8 @@
 //! Runs one driver task for each AttacherConfig and writes their status.
 //!
 //! It is level-triggered: after each change that the plan reads the whole set of objects is compared with what runs, and only what
-//! differs is touched. An invalid object keeps its last good settings running. A task that ends by a fault of ours is started again
-//! with backoff, and the others do not notice.
+//! differs is touched. An invalid object keeps its last valid settings running, but for what it holds back. A task that ends by a fault of
+//! ours is started again with backoff, and the others do not notice.
 
 mod attach_cache;
 mod attachment_conditions;
@@ -13,6 +13,7 @@ mod gauges;
 mod last_failure;
 mod leaving;
 mod metrics;
+mod observed;
 mod plan;
 mod provisioners;
 mod provisioning_conditions;
@@ -35,14 +36,14 @@ use kube::{Api, Client};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{info, warn};
 
+use crate::api::AttacherConfigObject;
 use crate::api::names::STATUS_LEASE;
-use crate::api::{AttacherConfigObject, DriverConfig};
+use crate::api::validated::is_driver_name;
 use crate::clock;
 use crate::driver::SharedContext;
 use crate::events::{EventReason, EventRecorder, NewEvent, of_config};
@@ -54,10 +55,10 @@ use deletion::{MetadataChange, Remaining};
 use drivers::Drivers;
 use election::LeaderElectionMode;
 use metrics::SupervisorMetrics;
-use plan::PlanInput;
+use plan::{ConfigProblem, DesiredDriver, PlanInput};
 pub use provisioners::ProvisionSetup;
 use status_author::DriverLeader;
-use tasks::Name;
+use tasks::{Configs, Name};
 use watched::WatchReadiness;
 use writer::{StatusPart, StatusWriter, TrackedConfig};
 use writes::{FinishedWrite, RunningWrites, StatusChange, WriteKind};
@@ -215,6 +216,7 @@ impl Supervisor {
                         self.status_lease = Some(self.compete_for_status());
                     }
                     self.drivers.restart_due();
+                    self.observe_unserved();
                     self.drivers.update_gauges();
                     self.drivers.insights.set_configs(self.configured());
                     self.metrics.in_use(self.generations());
@@ -273,7 +275,7 @@ impl Supervisor {
     fn configured(&self) -> Vec<ConfiguredDriver> {
         // The replica that leads a driver reports on it, by the one AttacherConfig that it works for the driver with.
         let reports = |name: &str, driver: &str| {
-            let is_ours = !matches!(self.drivers.lead(name), DriverLeader::Other | DriverLeader::Unknown);
+            let is_ours = !self.drivers.lead(name).may_be_other();
             let holder = self.drivers.tasks.reservations.holder(driver);
             is_ours && holder.is_some_and(|holder| *holder == *name)
         };
@@ -323,30 +325,40 @@ impl Supervisor {
         let staying = inputs.iter().filter(|(_, input)| input.is_served && !input.is_waiting);
         let ages = staying.map(|(name, input)| (Name::from(name.as_str()), input.created));
         self.drivers.set_creation_times(ages.collect());
-        let wishes = plan::desired_drivers(&inputs);
-        let wanted = wishes.iter().filter_map(|(name, wish)| {
-            if let Ok(config) = wish {
-                return Some((name.clone(), config.clone()));
-            }
-            // What cannot be read goes on with the settings that it had; where it is being deleted it claims nothing new either.
-            let known = self.drivers.tasks.wanted().get(name)?;
-            let leaves = inputs.get(name).is_some_and(|input| input.is_waiting);
-            let config = DriverConfig {
-                leaving: known.leaving || leaves,
-                ..(**known).clone()
-            };
-            Some((name.clone(), Arc::new(config)))
-        });
-        self.drivers.apply(wanted.collect());
+        let mut wishes = plan::desired_drivers(&inputs);
+        let mut wanted = Configs::new();
         for (name, entry) in &mut self.objects {
-            entry.planned = inputs.remove(name);
-            let problem = wishes.get(name).and_then(|wish| wish.as_ref().err()).cloned();
-            self.drivers.set_known_as(name, known_as(&self.drivers, name, entry));
+            let Some(input) = inputs.remove(name) else { continue };
+            let wish = wishes.remove(name);
+            log_problem(name, entry.problem.as_ref(), wish.as_ref());
+            let problem = wish.as_ref().and_then(|wish| wish.as_ref().err()).cloned();
             if entry.problem != problem {
                 entry.problem = problem;
                 entry.wake();
             }
+            let settings = entry.in_use.after(&input, wish);
+            wanted.extend(settings.map(|settings| (name.clone(), settings)));
+            entry.planned = Some(input);
         }
+        self.drivers.apply(wanted);
+        for (name, entry) in &self.objects {
+            self.drivers.set_known_as(name, known_as(&self.drivers, name, entry));
+        }
+        self.observe_unserved();
+    }
+
+    /// Observes who works for the driver of each AttacherConfig whose spec cannot be used and for which nothing runs here. Another replica may
+    /// have settings for it that were valid before: this one began later, and has none.
+    fn observe_unserved(&mut self) {
+        let drivers = &self.drivers;
+        let unserved = served(&self.objects);
+        let unserved = unserved.filter(|(name, entry)| entry.problem.is_some() && !drivers.has_task(name));
+        let named = unserved.filter_map(|(name, entry)| {
+            let driver = driver_name(drivers, name, entry)?;
+            is_driver_name(&driver).then(|| (name.clone(), driver))
+        });
+        let named = named.collect();
+        self.drivers.observe(named);
     }
 
     /// Begins to write each status that differs from what is there, all at once: one that the API server is slow to take must
@@ -520,6 +532,19 @@ impl Supervisor {
 /// The AttacherConfigs that are served: one that is being deleted only while it waits for its volumes, whoever else keeps it.
 fn served(objects: &BTreeMap<String, TrackedConfig>) -> impl Iterator<Item = (&String, &TrackedConfig)> {
     objects.iter().filter(|(_, entry)| deletion::is_served(&entry.object))
+}
+
+/// Says in the log why the spec of an AttacherConfig cannot be used, each reason and text once, and when it can. `before` is why the one before
+/// could not.
+fn log_problem(config: &str, before: Option<&ConfigProblem>, wish: Option<&DesiredDriver>) {
+    match wish {
+        Some(Err(problem)) if before != Some(problem) => {
+            let (reason, error) = (problem.reason.as_str(), &*problem.message);
+            warn!(config, reason, error, "cannot use the spec of the AttacherConfig");
+        }
+        Some(Ok(_)) if before.is_some() => info!(config, "the latest spec of the AttacherConfig is in use"),
+        _ => {}
+    }
 }
 
 /// Records Events about a change of the status. The replica that writes the status does so, hence once for all replicas. As long as the name of

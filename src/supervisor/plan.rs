@@ -1,4 +1,4 @@
-//! Which drivers should run. Pure: objects in, settings out.
+//! Which drivers should run, and with which settings. Pure: objects in, settings out.
 
 use jiff::Timestamp;
 use std::collections::BTreeMap;
@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use super::deletion::{is_served, is_waiting};
 use crate::api::condition::ConditionReason;
+use crate::api::validated::Brakes;
 use crate::api::{AttacherConfigObject, DriverConfig};
 
 /// What an AttacherConfig asks for: a driver with these settings, or nothing that can be done. Whatever runs for it then goes on with its
-/// last good settings.
+/// last valid settings, as [`SettingsInUse`] has them.
 pub(super) type DesiredDriver = Result<Arc<DriverConfig>, ConfigProblem>;
 
 /// Why the settings of an object are not taken over.
@@ -26,6 +27,8 @@ pub(super) struct PlanInput {
     pub is_served: bool,
     /// Whether it waits to be deleted until its volumes are detached.
     pub is_waiting: bool,
+    /// What its spec holds back, whether its settings can be used or not; none where it cannot be read.
+    brakes: Option<Brakes>,
     /// Its settings, or why they cannot be used.
     settings: DesiredDriver,
 }
@@ -40,8 +43,36 @@ impl PlanInput {
             created: object.metadata.creation_timestamp.as_ref().map(|time| time.0),
             is_served: is_served(object),
             is_waiting: is_waiting(object),
+            brakes: object.spec.as_ref().ok().map(Brakes::from),
             settings,
         }
+    }
+}
+
+/// The settings that one AttacherConfig is served with. They are kept with the object: another one of its name begins without any.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SettingsInUse {
+    last_valid: Option<Arc<DriverConfig>>,
+    /// Those of the latest spec that could be read: what cannot be read does not say otherwise than before.
+    brakes: Brakes,
+}
+
+impl SettingsInUse {
+    /// The settings after this was planned; none where there are none that were valid. Those of before go on while the latest spec cannot be
+    /// used, but for what it holds back; and nothing new is claimed once the object is being deleted.
+    pub fn after(&mut self, input: &PlanInput, wish: Option<DesiredDriver>) -> Option<Arc<DriverConfig>> {
+        let Some(wish) = wish else {
+            *self = Self::default();
+            return None;
+        };
+        self.brakes = input.brakes.unwrap_or(self.brakes);
+        if let Ok(config) = wish {
+            self.last_valid = Some(config.clone());
+            return Some(config);
+        }
+        let mut config = self.last_valid.as_ref()?.braked(self.brakes);
+        config.leaving |= input.is_waiting;
+        Some(Arc::new(config))
     }
 }
 

@@ -33,6 +33,7 @@ pub(super) enum Comparisons {
 }
 
 /// Everything that a status is made from.
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct StatusInput<'a> {
     pub generation: Option<i64>,
     pub holder: &'a str,
@@ -69,6 +70,8 @@ pub(super) struct StatusInput<'a> {
     pub provisioning_saturation: Option<&'a Saturation>,
     /// What provisioning is at, and why what it reads cannot be watched; none while the role is off.
     pub provisioning: Option<&'a ProvisioningState>,
+    /// Whether, with no task for that here, another replica may provision for the driver.
+    pub may_be_provisioned_elsewhere: bool,
     pub comparisons: Comparisons,
     /// What was found about the driver's attachments; none when this replica does not scan them.
     pub insight: Option<&'a FindingsSummary>,
@@ -89,7 +92,7 @@ pub(super) fn status(facts: &StatusInput<'_>, known: &AttacherConfigStatus, now:
     let known = &of_driver(known, plugin.map(|plugin| &*plugin.name).or(facts.specified));
     let updates = conditions(facts, &known.conditions);
     let mut conditions = condition::merge(&known.conditions, &updates, facts.generation, now);
-    if facts.provisioning.is_none() {
+    if facts.provisioning.is_none() && !facts.may_be_provisioned_elsewhere {
         // Of a role that was switched off nothing is said.
         conditions.retain(|condition| !ConditionType::is_of_provisioning(&condition.type_));
     }
@@ -109,9 +112,11 @@ pub(super) fn status(facts: &StatusInput<'_>, known: &AttacherConfigStatus, now:
             |failure| failure.time.0,
             now,
         ),
-        provisioning: facts
-            .provisioning
-            .and_then(|state| provisioning_status::of(state, facts.holder, known.provisioning.as_ref(), now)),
+        provisioning: match facts.provisioning {
+            Some(state) => provisioning_status::of(state, facts.holder, known.provisioning.as_ref(), now),
+            None if facts.may_be_provisioned_elsewhere => known.provisioning.clone(),
+            None => None,
+        },
     }
 }
 
@@ -299,7 +304,7 @@ fn conditions(facts: &StatusInput<'_>, known: &[Condition]) -> Vec<ConditionUpda
     if let Some(ConfigProblem { reason, message, .. }) = facts.problem {
         let wait = "waiting for the spec to be fixed";
         replace(&mut updates, ConditionType::Reconciling, False, *reason, wait);
-        // One that rests by its last good settings does so for a spec that is not the latest any more.
+        // One that rests does so by settings that are not the latest, or by a spec of which nothing else is in use.
         if facts.driver.is_none_or(|driver| driver.phase == DriverPhase::Suspended) {
             let idle = "no driver is running";
             replace(&mut updates, ConditionType::Stalled, True, *reason, message);

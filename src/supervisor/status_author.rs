@@ -28,6 +28,13 @@ pub(super) enum DriverLeader {
     Unknown,
 }
 
+impl DriverLeader {
+    /// Whether another replica may lead.
+    pub fn may_be_other(self) -> bool {
+        matches!(self, Self::Other | Self::Unknown)
+    }
+}
+
 impl From<&LeaderState> for DriverLeader {
     fn from(state: &LeaderState) -> Self {
         match state {

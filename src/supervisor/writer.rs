@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::deletion::MetadataChange;
-use super::plan::{ConfigProblem, PlanInput};
+use super::plan::{ConfigProblem, PlanInput, SettingsInUse};
 use super::status;
 use super::status_author::StatusAuthor;
 use super::writes::StatusChange;
@@ -61,6 +61,8 @@ pub(super) struct TrackedConfig {
     pub author: StatusAuthor,
     /// What the plan read of it last; none before it was planned.
     pub planned: Option<PlanInput>,
+    /// What its driver is served with.
+    pub in_use: SettingsInUse,
     /// Why the latest spec is not in use.
     pub problem: Option<ConfigProblem>,
     /// A list that began when nothing could be claimed any more for an object that is being deleted.
@@ -88,6 +90,7 @@ impl TrackedConfig {
                 at_rest: None,
                 author: StatusAuthor::default(),
                 planned: None,
+                in_use: SettingsInUse::default(),
                 problem: None,
                 last_list: None,
             };

@@ -7,6 +7,7 @@ mod fields;
 mod findings;
 mod last_reconcile_sync;
 mod leaving;
+mod observed;
 mod plan;
 mod planned;
 mod provisioning;

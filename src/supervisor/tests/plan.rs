@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::api::condition::ConditionReason;
 use crate::api::{AttacherConfigObject, DriverConfig, FormerLease};
-use crate::supervisor::plan::{DesiredDriver, PlanInput, desired_drivers, requires_restart};
+use crate::supervisor::plan::{DesiredDriver, PlanInput, SettingsInUse, desired_drivers, requires_restart};
 
 fn object(name: &str, created: &str, spec: &Value) -> AttacherConfigObject {
     let value = json!({
@@ -93,6 +93,33 @@ fn the_older_of_two_that_claim_the_same_wins() {
             let wanted = [("one".to_owned(), first), ("two".to_owned(), second)];
             assert_eq!(verdicts(&objects), wanted, "{one} {two}");
         }
+    }
+}
+
+/// Its endpoint was changed to that of an older one by mistake.
+#[test]
+fn one_that_is_in_the_way_of_another_holds_back_what_its_spec_does() {
+    let older = object("older", "10", &json!({"endpoint": "unix:///a.sock"}));
+    let mut in_use = SettingsInUse::default();
+    let mut served = |endpoint: &str, deletion: &str| {
+        let spec = json!({"endpoint": endpoint, "driverName": "x.test", "provisioning": {"deletion": deletion}});
+        let newer = object("newer", "20", &spec);
+        let wish = planned(&[older.clone(), newer.clone()]).remove("newer");
+        let is_refused = wish.as_ref().is_some_and(Result::is_err);
+        let settings = in_use.after(&PlanInput::of(&newer), wish).expect("settings");
+        let section = settings.provisioning.as_ref().expect("the section");
+        (is_refused, settings.endpoint.to_string(), section.policy.hold_deletions)
+    };
+    let known = || "unix:///b.sock".to_owned();
+    assert_eq!(served("unix:///b.sock", "Enabled"), (false, known(), false));
+    assert_eq!(served("unix:///a.sock", "Enabled"), (true, known(), false));
+    assert_eq!(served("unix:///a.sock", "Hold"), (true, known(), true));
+    assert_eq!(served("unix:///a.sock", "Enabled"), (true, known(), false));
+    // Once it was not served any more, nothing is left of its settings.
+    let taken = object("newer", "20", &json!({"endpoint": "unix:///a.sock"}));
+    let refused = planned(&[older, taken.clone()]).remove("newer");
+    for wish in [None, refused] {
+        assert_eq!(in_use.after(&PlanInput::of(&taken), wish), None);
     }
 }
 

@@ -6,11 +6,13 @@ use std::time::Duration;
 use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
+use tracing::Level;
 
 use super::writes::{follow, supervisor};
 use crate::api::names::{CONFIRM_CAPABILITY_LOST_ANNOTATION, WAIT_FOR_DETACH_FINALIZER};
 use crate::api::{AttacherConfigObject, DriverConfig};
 use crate::supervisor::Supervisor;
+use csi_attacher_testbed::Logged;
 
 const MOMENT: Duration = Duration::from_millis(100);
 
@@ -114,5 +116,76 @@ async fn what_a_write_of_the_metadata_changed_is_planned() {
         show(&mut supervisor, after.clone()).await;
         let wanted = after.config().ok().filter(|_| is_served);
         assert_eq!(settings(&supervisor).as_deref(), wanted.as_ref());
+    }
+}
+
+/// The reason for which it is refused stays the same meanwhile. What is taken back is taken back, and what cannot be read says nothing.
+#[tokio::test(start_paused = true)]
+async fn what_a_spec_holds_back_counts_though_it_is_refused() {
+    let spec = |fields: &[(&'static str, Value)]| {
+        let fields = fields.iter().map(|(field, value)| ("spec", *field, value.clone()));
+        with(&fields.collect::<Vec<_>>())
+    };
+    let of = |section: Value| ("provisioning", section);
+    let (bad, suspend) = (("endpoint", json!("https://[1:2]:9000")), ("suspend", json!(true)));
+    let mut supervisor = listed(spec(&[of(json!({}))])).await;
+    // Whether nothing is done, whether provisioning begins something, and whether no volume is deleted.
+    let rows = [
+        (vec![bad.clone(), of(json!({}))], (false, true, false)),
+        (vec![bad.clone(), of(json!({})), suspend.clone()], (true, true, false)),
+        (vec![bad.clone(), of(json!({"deletion": "Hold"}))], (false, true, true)),
+        (
+            vec![bad.clone(), of(json!({"mode": "Disabled", "deletion": "Hold"}))],
+            (false, false, true),
+        ),
+        (vec![("endpoint", json!(7))], (false, false, true)),
+        (vec![bad.clone(), of(json!({}))], (false, true, false)),
+        (vec![bad, suspend], (true, true, false)),
+        (vec![of(json!({}))], (false, true, false)),
+    ];
+    for (fields, wanted) in rows {
+        show(&mut supervisor, spec(&fields)).await;
+        let settings = settings(&supervisor).expect("it is served");
+        assert_eq!(settings.endpoint.to_string(), "unix:///does-not-exist/one");
+        let section = settings.provisioning.as_ref().expect("the section");
+        let found = (settings.suspend, section.enabled, section.policy.hold_deletions);
+        assert_eq!(found, wanted, "{fields:?}");
+    }
+}
+
+/// As where it was deleted and made again while the watch was down.
+#[tokio::test(start_paused = true)]
+async fn the_last_valid_settings_are_of_the_object_and_not_of_its_name() {
+    for (uid, is_served) in [("one", true), ("another", false)] {
+        let mut supervisor = listed(with(&[])).await;
+        let refused = with(&[("metadata", "uid", json!(uid)), ("spec", "endpoint", json!("nonsense"))]);
+        let events = vec![Event::Init, Event::InitApply(refused), Event::InitDone];
+        follow(&mut supervisor, events, &CancellationToken::new(), MOMENT).await;
+        assert_eq!(settings(&supervisor).is_some(), is_served, "{uid}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_log_says_when_a_spec_cannot_be_used_why_and_until_when() {
+    let logged = Logged::start();
+    let mut supervisor = listed(with(&[])).await;
+    let endpoint = |endpoint: &str| ("spec", "endpoint", json!(endpoint));
+    let valid = endpoint("unix:///does-not-exist/one");
+    // How often each is said by then.
+    let rows = [
+        (vec![valid.clone()], 0, 0),
+        (vec![endpoint("nonsense")], 1, 0),
+        // For the same reason.
+        (vec![endpoint("nonsense"), ("spec", "suspend", json!(true))], 1, 0),
+        (vec![endpoint("https://[1:2]:9000")], 2, 0),
+        (vec![valid], 2, 1),
+    ];
+    for (fields, refused, used) in rows {
+        show(&mut supervisor, with(&fields)).await;
+        let told = [
+            logged.count(Level::WARN, "cannot use the spec of the AttacherConfig"),
+            logged.count(Level::INFO, "the latest spec of the AttacherConfig is in use"),
+        ];
+        assert_eq!(told, [refused, used], "{fields:?}");
     }
 }

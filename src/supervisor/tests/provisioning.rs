@@ -184,6 +184,12 @@ fn two_replicas_write_a_status_together() {
     let says = parts.map(|part| part.of(&both).provisioning.is_some());
     assert_eq!(says, [true, false, true]);
 
+    // A third one for which the spec cannot be used takes nothing of it away while another may provision.
+    let mut third = facts(None);
+    third.may_be_provisioned_elsewhere = true;
+    let told = status(&third, &both, at(300));
+    assert_eq!(Provisioning.of(&told), Provisioning.of(&both));
+
     // With the section all of it goes, whoever wrote it.
     let off = status(&facts(Some(&attached)), &both, at(300));
     let mut there = off.clone();

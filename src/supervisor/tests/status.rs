@@ -60,6 +60,7 @@ pub(super) fn facts(driver: Option<&DriverState>) -> StatusInput<'_> {
         saturation: None,
         provisioning_saturation: None,
         provisioning: None,
+        may_be_provisioned_elsewhere: false,
         comparisons: Comparisons::Made,
         insight: None,
         stuck: None,

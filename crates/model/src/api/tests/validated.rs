@@ -6,8 +6,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use crate::api::validated::{
-    BackoffSettings, Concurrency, Endpoint, LeaderElection, LoopbackHost, PublishSecrets, ReconcileSync, SpecProblem,
-    Timeouts, Tracing,
+    BackoffSettings, Brakes, Concurrency, Endpoint, LeaderElection, LoopbackHost, PublishSecrets, ReconcileSync,
+    SpecProblem, Timeouts, Tracing,
 };
 use crate::api::{AttacherConfigSpec, DeletionPolicy, DriverConfig, GoDuration};
 
@@ -55,6 +55,52 @@ fn limits_traces_and_comparisons_cure_nothing() {
         let mut config = former.clone();
         edit(&mut config);
         assert_eq!(config.may_cure(&former), cures, "row {row}");
+    }
+}
+
+/// What a person holds back is held back, also by a spec that is refused. It says nothing else, and lets go of nothing.
+#[test]
+fn last_valid_settings_obey_the_brakes_of_a_later_spec() {
+    use serde_json::{Value, json};
+    let spec = |endpoint: &str, (suspend, provisioning): &(bool, Value)| -> AttacherConfigSpec {
+        let spec = json!({
+            "endpoint": endpoint, "driverName": "a.test", "suspend": suspend, "provisioning": provisioning,
+        });
+        serde_json::from_value(spec).expect("readable")
+    };
+    let both = json!({"mode": "Disabled", "deletion": "Hold"});
+    // The last valid settings and the later ones; whether nothing is done, nothing is begun and no volume is deleted.
+    let rows = [
+        ((false, json!({})), (false, json!({})), (false, Some((false, false)))),
+        ((false, json!({})), (true, json!({})), (true, Some((false, false)))),
+        (
+            (false, json!({})),
+            (false, json!({"mode": "Disabled"})),
+            (false, Some((true, false))),
+        ),
+        (
+            (false, json!({})),
+            (false, json!({"deletion": "Hold"})),
+            (false, Some((false, true))),
+        ),
+        ((true, both.clone()), (false, json!({})), (true, Some((true, true)))),
+        // What is not there says nothing.
+        ((false, json!({})), (false, json!(null)), (false, Some((false, false)))),
+        ((false, both.clone()), (false, json!(null)), (false, Some((true, true)))),
+        ((false, json!(null)), (true, both), (true, None)),
+    ];
+    for (valid, later, (suspend, provisioning)) in rows {
+        let known = DriverConfig::try_from(&spec("unix:///a", &valid)).expect("valid");
+        let refused = spec("https://[1:2]:9000", &later);
+        assert!(DriverConfig::try_from(&refused).is_err());
+        let mut wanted = known.clone();
+        wanted.suspend = suspend;
+        if let (Some(section), Some((disabled, held))) = (&mut wanted.provisioning, provisioning) {
+            section.enabled = !disabled;
+            section.policy.hold_deletions = held;
+        }
+        assert_eq!(wanted.provisioning.is_some(), provisioning.is_some());
+        assert_eq!(known.braked(Brakes::from(&refused)), wanted, "{valid:?}, {later:?}");
     }
 }
 

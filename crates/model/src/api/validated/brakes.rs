@@ -1,0 +1,41 @@
+//! What a spec holds back, which is obeyed even where the rest of it cannot be used.
+
+use super::DriverConfig;
+use crate::api::attacher_config::{AttacherConfigSpec, ProvisioningMode, VolumeDeletion};
+
+/// What a person sets in a spec so that less is done. It is read of every spec that has the right shape, whatever else is wrong with it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Brakes {
+    /// `spec.suspend`.
+    pub suspend: bool,
+    /// Whether `spec.provisioning.mode` is Disabled.
+    pub disables_provisioning: bool,
+    /// Whether `spec.provisioning.deletion` is Hold.
+    pub holds_deletions: bool,
+}
+
+impl From<&AttacherConfigSpec> for Brakes {
+    /// A section that is not there says nothing: it may be missing by the same mistake for which the spec cannot be used.
+    fn from(spec: &AttacherConfigSpec) -> Self {
+        let provisioning = spec.provisioning.as_ref();
+        Self {
+            suspend: spec.suspend,
+            disables_provisioning: provisioning.is_some_and(|section| section.mode == ProvisioningMode::Disabled),
+            holds_deletions: provisioning.is_some_and(|section| section.deletion == VolumeDeletion::Hold),
+        }
+    }
+}
+
+impl DriverConfig {
+    /// These settings with the brakes of a later spec, which cannot be used itself. What they hold back themselves stays so.
+    #[must_use]
+    pub fn braked(&self, brakes: Brakes) -> Self {
+        let mut braked = self.clone();
+        braked.suspend |= brakes.suspend;
+        if let Some(provisioning) = &mut braked.provisioning {
+            provisioning.enabled &= !brakes.disables_provisioning;
+            provisioning.policy.hold_deletions |= brakes.holds_deletions;
+        }
+        braked
+    }
+}
