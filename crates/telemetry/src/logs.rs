@@ -2,7 +2,8 @@
 //!
 //! The fields of an event stand at the top level of the JSON object beside `timestamp`, `level`, `target` and
 //! `message`; `trace_id` and `span_id` are ordinary fields of an event. Noisy dependencies have a ceiling: a debug
-//! level for this program must not drown it in HTTP/2 frames, nor make the Kubernetes client log response bodies.
+//! level for this program must not drown it in HTTP/2 frames, nor make the Kubernetes client log response bodies, and at no level
+//! that names no library may a peer write the log with what it sends.
 //! This module must not filter anything but logs: traces do not pass through `tracing`.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -23,12 +24,14 @@ use csi_attacher_model::decide::{escaped_json, plain};
 
 /// Targets that may log at most at the given level, unless a directive names them.
 const CEILINGS: [(&str, LevelFilter); 8] = [
-    ("h2", LevelFilter::WARN),
-    ("hyper", LevelFilter::WARN),
-    ("hyper_util", LevelFilter::WARN),
-    ("rustls", LevelFilter::WARN),
-    ("tonic", LevelFilter::WARN),
-    ("tower", LevelFilter::WARN),
+    // Their warnings are about what a peer sends: h2 writes one for each frame of some. What breaks a connection or an answer comes back as an
+    // error, which whoever asked tells.
+    ("h2", LevelFilter::ERROR),
+    ("hyper", LevelFilter::ERROR),
+    ("hyper_util", LevelFilter::ERROR),
+    ("rustls", LevelFilter::ERROR),
+    ("tonic", LevelFilter::ERROR),
+    ("tower", LevelFilter::ERROR),
     // It repeats each list and watch that fails; `Reflector` tells of them once.
     ("kube_runtime", LevelFilter::ERROR),
     // The SDK repeats each failed export; the export thread reports them itself, at most once a minute.

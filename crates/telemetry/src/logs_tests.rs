@@ -193,7 +193,14 @@ fn a_level_of_another_spelling_is_taken_and_errors_are_off_only_when_asked() {
 fn noisy_targets_have_a_ceiling_that_a_directive_may_lift_except_for_bodies() {
     let emit = || {
         tracing::debug!(target: "h2::codec", "h2-debug");
-        tracing::warn!(target: "h2::codec", "h2-warn");
+        // One for each frame that a peer sends.
+        tracing::warn!(target: "h2::proto::ping_pong", "h2-warn");
+        tracing::error!(target: "h2::proto", "h2-error");
+        tracing::warn!(target: "hyper::proto::h2", "peer-warn");
+        tracing::warn!(target: "hyper_util::client::legacy::client", "peer-warn");
+        tracing::warn!(target: "rustls::common_state", "peer-warn");
+        tracing::warn!(target: "tonic::status", "peer-warn");
+        tracing::warn!(target: "tower::buffer", "peer-warn");
         tracing::debug!(target: "kube_client::client", "kube-debug");
         tracing::warn!(target: "kube_client::client", "kube-warn");
         tracing::error!(target: "kube_client::client", "kube-error");
@@ -205,6 +212,8 @@ fn noisy_targets_have_a_ceiling_that_a_directive_may_lift_except_for_bodies() {
     let all = [
         "h2-debug",
         "h2-warn",
+        "h2-error",
+        "peer-warn",
         "kube-debug",
         "kube-warn",
         "kube-error",
@@ -213,20 +222,21 @@ fn noisy_targets_have_a_ceiling_that_a_directive_may_lift_except_for_bodies() {
         "sdk-debug",
         "own-debug",
     ];
-    let cases: [(&str, Option<&str>, &[&str]); 6] = [
-        ("trace", None, &["h2-warn", "kube-error", "own-debug"]),
-        ("info", None, &["h2-warn", "kube-error"]),
-        ("error", None, &["kube-error"]),
+    let cases: [(&str, Option<&str>, &[&str]); 7] = [
+        ("trace", None, &["h2-error", "kube-error", "own-debug"]),
+        ("info", None, &["h2-error", "kube-error"]),
+        ("error", None, &["h2-error", "kube-error"]),
         ("off", None, &[]),
         (
             "info,h2=debug,kube_client=trace,kube_runtime=warn",
             None,
-            &["h2-debug", "h2-warn", "kube-error", "watch-warn"],
+            &["h2-debug", "h2-warn", "h2-error", "kube-error", "watch-warn"],
         ),
+        ("info,rustls=warn", None, &["h2-error", "peer-warn", "kube-error"]),
         (
             "info",
             Some("debug"),
-            &["h2-warn", "kube-error", "sdk-error", "sdk-debug"],
+            &["h2-error", "kube-error", "sdk-error", "sdk-debug"],
         ),
     ];
     for (level, sdk_level, expected) in cases {
