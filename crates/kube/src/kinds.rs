@@ -43,6 +43,8 @@ pub trait CacheRecord {
     fn uid(&self) -> &str;
     /// `metadata.resourceVersion`, which orders the copies of an object.
     fn version(&self) -> ResourceVersion;
+    /// Gives it another version.
+    fn set_version(&mut self, version: ResourceVersion);
 }
 
 /// The row of a kind: its wire type, its plural name and, if it is watched, the record that is kept of it, which has the fields
@@ -79,6 +81,10 @@ macro_rules! kind {
 
             fn version(&self) -> $crate::kinds::ResourceVersion {
                 self.resource_version
+            }
+
+            fn set_version(&mut self, version: $crate::kinds::ResourceVersion) {
+                self.resource_version = version;
             }
         }
     };

@@ -160,7 +160,7 @@ impl Index {
     }
 }
 
-/// What a change of the cache concerns; by default nothing.
+/// What a change of the cache concerns.
 #[derive(Default)]
 pub struct Change {
     /// The claim that changed or is gone, if it is one.
@@ -217,11 +217,6 @@ impl CachedKind<Index> for StorageClass {
     }
 
     fn relink(index: &mut Index, previous: Option<&Arc<Self>>, current: Option<&Arc<Self>>) -> Change {
-        if let (Some(previous), Some(current)) = (previous, current)
-            && says_the_same(previous, current)
-        {
-            return Change::default();
-        }
         let name = current.or(previous).map(|class| &*class.name).unwrap_or_default();
         Change {
             claims: index.records_of(&index.open_of_class, name.into()),
@@ -472,15 +467,6 @@ impl Store {
     pub(crate) fn vacancies(&self) -> watch::Receiver<()> {
         self.0.removed.subscribe()
     }
-}
-
-/// Whether one copy of a class says what the other one does: labels and annotations are nothing that anybody waits for.
-fn says_the_same(one: &StorageClass, other: &StorageClass) -> bool {
-    let versioned = StorageClass {
-        resource_version: other.resource_version,
-        ..one.clone()
-    };
-    versioned == *other
 }
 
 /// What a UID begins with whose first 16 to 32 characters, without its dashes, the name of a volume ends in.

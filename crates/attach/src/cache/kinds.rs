@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::index::{CacheChange, Index, Influence, freed_by_node, waiting_for_change};
 use super::routing::AttacherKey;
 use super::sharing::OfVolume;
+use crate::decide::NodeEntry;
 use crate::objects::{
     Attachment, AttachmentSource, CsiNode, CsiNodeWire, PersistentVolumeWire, Volume, VolumeAttachmentWire,
 };
@@ -123,12 +124,17 @@ impl CachedKind<Index> for CsiNode {
     }
 
     fn relink(index: &mut Index, previous: Option<&Arc<Self>>, current: Option<&Arc<Self>>) -> CacheChange {
-        index
-            .links
-            .replace_node(previous.map(|it| &**it), current.map(|it| &**it));
+        let (before, now) = (previous.map(|it| &**it), current.map(|it| &**it));
+        index.links.replace_node(before, now);
         let name = current.or(previous).map(|record| &record.name);
-        let attachments = name.into_iter().flat_map(|name| index.links.on_node(name)).cloned();
-        let freed = previous.map(|previous| freed_by_node(index, previous, current.map(|it| &**it)));
+        let on_node = name.into_iter().flat_map(|name| index.links.on_node(name));
+        // Of a node with many drivers one registers or goes at a time: that is nothing to the attachments of the others.
+        let is_concerned = |name: &&Arc<str>| {
+            let attachment = index.attachments.get(name);
+            attachment.is_some_and(|it| NodeEntry::of(before, &it.attacher) != NodeEntry::of(now, &it.attacher))
+        };
+        let attachments = on_node.filter(is_concerned).cloned();
+        let freed = before.map(|before| freed_by_node(index, before, now));
         // A CSINode that comes or goes counts, be it without keys: whether there is one is read as well.
         let topology = |node: Option<&Arc<Self>>| node.map(|node| node.topology().cloned());
         let changes_topology = topology(previous) != topology(current);

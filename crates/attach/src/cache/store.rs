@@ -34,7 +34,7 @@ pub(super) struct StoreInner {
     routes: RwLock<Routes>,
     lists: Lists,
     /// The attachments that are still to be enqueued for changes that the watches brought.
-    pub backlog: Mutex<VecDeque<(Arc<str>, EnqueueCause)>>,
+    pub backlog: Mutex<Backlog>,
     /// Told of each PersistentVolume that changed, for another role.
     volume_listener: RwLock<Option<Listener<Arc<Volume>>>>,
     /// Told of each CSINode whose topology changed, for another role.
@@ -43,6 +43,38 @@ pub(super) struct StoreInner {
     added: watch::Sender<()>,
     generation: AtomicU64,
     pub rules: CacheRules,
+}
+
+/// What is still to be enqueued, in the order of arrival, each once: it is looked at as it is by then, however often it was told.
+#[derive(Default)]
+pub(super) struct Backlog {
+    order: VecDeque<(Arc<str>, EnqueueCause)>,
+    waiting: HashSet<(Arc<str>, EnqueueCause)>,
+}
+
+impl Backlog {
+    fn extend(&mut self, keys: impl Iterator<Item = (Arc<str>, EnqueueCause)>) {
+        for key in keys {
+            if self.waiting.insert(key.clone()) {
+                self.order.push_back(key);
+            }
+        }
+    }
+
+    /// The first ones, no more than [`PIECE`]. What is told of them from now on is told again.
+    fn take_piece(&mut self) -> Vec<(Arc<str>, EnqueueCause)> {
+        let size = self.order.len().min(PIECE);
+        let piece: Vec<_> = self.order.drain(..size).collect();
+        for key in &piece {
+            self.waiting.remove(key);
+        }
+        piece
+    }
+
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.order.len()
+    }
 }
 
 /// The rules by which the cache works, as values: a test of the tests hands in wrong ones. By default all hold.
@@ -137,11 +169,7 @@ impl Sink for Store {
     /// Enqueues what is left of earlier changes, with yields between. When it is cut off, the next call continues.
     async fn work_off_backlog(&self) {
         loop {
-            let piece: Vec<_> = {
-                let mut backlog = self.inner.backlog.lock();
-                let size = backlog.len().min(PIECE);
-                backlog.drain(..size).collect()
-            };
+            let piece = self.inner.backlog.lock().take_piece();
             if piece.is_empty() {
                 return;
             }

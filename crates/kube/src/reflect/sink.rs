@@ -31,7 +31,7 @@ pub trait Tables: Sized {
         dropped.collect()
     }
 
-    /// Takes in a copy of an object, unless it is not newer than what is known.
+    /// Takes in a copy of an object, unless it is not newer than what is known. None when nothing changed ([`ObjectTable::take_copy`]).
     fn take_copy<R: CachedKind<Self>>(&mut self, mut record: R, origin: Origin) -> Option<Self::Change> {
         record.share_names(self);
         let RecordChange { previous, current } = R::table_mut(self).take_copy(record, origin)?;

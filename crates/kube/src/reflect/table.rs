@@ -189,8 +189,12 @@ impl<R: CacheRecord + PartialEq> ObjectTable<R> {
         self.newest
     }
 
-    /// Takes a copy in unless it is not newer than what is known, or the object is known to be deleted.
-    pub fn take_copy(&mut self, record: R, origin: Origin) -> Option<RecordChange<R>> {
+    /// Takes a copy in unless it is not newer than what is known, or the object is known to be deleted. Answers what changed by that.
+    ///
+    /// Nothing has, where the watch brings a newer version that says the same: somebody writes what no record keeps, perhaps a hundred times a
+    /// second, and nobody waits for that. The watch leaves no version out, so that nothing else was true in between. A list or an answer may
+    /// have missed that our own write was undone: what they bring with another version is a change, whatever it says.
+    pub fn take_copy(&mut self, mut record: R, origin: Origin) -> Option<RecordChange<R>> {
         let origin = if self.rules.lists_replace {
             origin
         } else {
@@ -207,6 +211,7 @@ impl<R: CacheRecord + PartialEq> ObjectTable<R> {
             self.tombstones.remove(record.uid());
         }
         let has_version = record.version() != ResourceVersion::default();
+        let mut says_the_same = false;
         if is_listed && has_version {
             // An object that is not known was created since, so that its version is greater than all that lists and watches reported.
             let known = self.records.get(record.name());
@@ -226,6 +231,7 @@ impl<R: CacheRecord + PartialEq> ObjectTable<R> {
             } else if has_version && record.version() <= known.record.version() {
                 return None;
             }
+            says_the_same = origin == Origin::Watch && is_equal_but_version(&*known.record, &mut record);
         }
         let current = Arc::new(record);
         let since = Instant::now();
@@ -244,7 +250,7 @@ impl<R: CacheRecord + PartialEq> ObjectTable<R> {
             // the name now is gone as well.
             self.tombstones.insert(former.uid().into(), Tombstone { list, since });
         }
-        Some(RecordChange {
+        (!says_the_same).then_some(RecordChange {
             previous,
             current: Some(current),
         })
@@ -388,6 +394,15 @@ impl<R: CacheRecord + PartialEq> ObjectTable<R> {
     pub fn tombstones(&self) -> usize {
         self.tombstones.len()
     }
+}
+
+/// Whether two copies of an object say the same, whatever their versions.
+fn is_equal_but_version<R: CacheRecord + PartialEq>(known: &R, copy: &mut R) -> bool {
+    let version = copy.version();
+    copy.set_version(known.version());
+    let is_equal = *known == *copy;
+    copy.set_version(version);
+    is_equal
 }
 
 /// What tells two tables apart ([`ObjectTable::content`]).

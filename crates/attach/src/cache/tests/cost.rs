@@ -88,17 +88,71 @@ async fn a_change_of_a_volume_costs_one_look_at_each_attachment() {
         store.apply(with(attached(number), |it| it.attached = false));
     }
     let before = lookups(&store);
-    let mut changed = on_many_nodes();
-    changed.resource_version = ResourceVersion(9_000_000);
-    store.apply(changed);
+    let changed = |version: u64, finalizers: &[&str]| {
+        with(on_many_nodes(), |it| {
+            it.resource_version = ResourceVersion(version);
+            it.finalizers = Finalizers::new(finalizers.iter().copied());
+        })
+    };
+    store.apply(changed(9_000_000, &["a/b", FINALIZER]));
     // The watch lets others go on in between.
     let piece = lookups(&store) - before;
     assert!(piece < 100 * 20, "{piece} look-ups at once");
+    let waiting = store.inner.backlog.lock().len();
+    assert!(waiting > 0);
+    store.apply(changed(9_000_001, &[FINALIZER]));
+    assert_eq!(store.inner.backlog.lock().len(), waiting, "each waits once");
     store.work_off_backlog().await;
+    // The first ones were looked at by each change.
     let cost = lookups(&store) - before;
-    assert!(cost < 500 * 20, "{cost} look-ups");
+    assert!(cost < 600 * 20, "{cost} look-ups");
     assert_eq!(store.inner.backlog.lock().len(), 0);
     assert!(queue.is_held(&AttacherKey::Attachment("va0".into())) || queue.len() == 500);
+}
+
+/// A controller writes annotations on a volume that is attached to many nodes, and kubelets write theirs: no record keeps them.
+#[tokio::test(start_paused = true)]
+async fn what_no_record_keeps_of_a_volume_or_a_node_costs_nobody_a_look() {
+    let (store, queue, _registration) = served();
+    store.apply(on_many_nodes());
+    store.apply(node("n1", 2, &[(DRIVER, "id1")]));
+    for number in 0..500 {
+        store.apply(with(attached(number), |it| it.attached = false));
+    }
+    woken(&queue);
+    let (before, generation) = (lookups(&store), store.generation());
+    for version in 9_000_000..9_000_100 {
+        let mut record = on_many_nodes();
+        record.resource_version = ResourceVersion(version);
+        store.apply(record);
+        store.apply(node("n1", version, &[(DRIVER, "id1")]));
+    }
+    assert_eq!(store.inner.backlog.lock().len(), 0);
+    let cost = lookups(&store) - before;
+    assert!(cost <= 200, "{cost} look-ups");
+    assert!(queue.is_empty() && store.generation() == generation);
+    let known = store.volume("pv1").unwrap().0.resource_version;
+    assert_eq!(known, ResourceVersion(9_000_099));
+}
+
+/// A node has attachments of many drivers, and one of these registers with the kubelet, or goes.
+#[tokio::test(start_paused = true)]
+async fn the_registration_of_a_driver_costs_the_attachments_of_others_one_look() {
+    let (store, queue, _registration) = served();
+    store.apply(on_many_nodes());
+    store.apply(node("n1", 2, &[(DRIVER, "id1")]));
+    for number in 0..100 {
+        let record = on_node(attached(number), "n1");
+        store.apply(with(record, |it| it.attached = false));
+    }
+    woken(&queue);
+    let before = lookups(&store);
+    store.apply(node("n1", 3, &[(DRIVER, "id1"), ("b.test", "x")]));
+    let cost = lookups(&store) - before;
+    assert!(queue.is_empty() && cost <= 100, "{cost} look-ups");
+    store.apply(node("n1", 4, &[(DRIVER, "id2"), ("b.test", "x")]));
+    store.work_off_backlog().await;
+    assert_eq!(queue.len(), 100);
 }
 
 /// Gauges and conditions ask each second, of each driver, what has waited longest. That costs no walk over all attachments.

@@ -4,6 +4,7 @@ use super::*;
 use crate::cache::AttachmentView;
 use crate::decide::{self, Action, Policy, SecretState, VolumeOnNode};
 use crate::objects::InTreePlugin;
+use csi_attacher_runtime::EnqueueCause;
 
 fn with_id(record: Attachment, id: &str) -> Attachment {
     with(record, |record| record.node_id = Some(id.into()))
@@ -302,12 +303,12 @@ async fn a_detach_is_woken_when_a_machine_that_moved_is_free() {
     store.apply(noted(wanted.clone(), "h", &[]));
     assert_eq!(woken(&queue), ["leaving", "wanted"]);
     store.apply(node("o", 1, &[(DRIVER, "id-o")]));
-    store.apply(with_id(detaching("leaving", 4), "id-o"));
+    store.enqueue("leaving", EnqueueCause::Update);
     wait();
     store.apply(node("o", 2, &[(DRIVER, "id-p")]));
     assert_eq!(woken(&queue), ["leaving", "wanted"]);
     store.apply(node("o", 3, &[(DRIVER, "id-o")]));
-    store.apply(with_id(detaching("leaving", 5), "id-o"));
+    store.enqueue("leaving", EnqueueCause::Update);
     wait();
     // It turns out to be of another volume.
     wanted.resource_version.0 = 6;
@@ -315,7 +316,7 @@ async fn a_detach_is_woken_when_a_machine_that_moved_is_free() {
     assert_eq!(woken(&queue), ["leaving"]);
     wanted.resource_version.0 = 7;
     store.apply(noted(wanted.clone(), "h", &[]));
-    store.apply(with_id(detaching("leaving", 8), "id-o"));
+    store.enqueue("leaving", EnqueueCause::Update);
     wait();
     removed(&store, "wanted");
     assert_eq!(woken(&queue), ["leaving"]);

@@ -146,9 +146,11 @@ fn whoever_provisions_is_told_of_volumes_and_of_their_last_attachment() {
     removed(&store, "va1");
     assert_eq!(take(), [("pv1".to_owned(), 1)], "the deletion of its volume may go on");
     store.apply(volume("pv1", 3));
+    assert!(take().is_empty(), "another version that says the same");
+    store.apply(with(volume("pv1", 4), |record| record.deleting = true));
     store.remove::<Volume>("pv1", "pv1-uid");
     // With the last copy.
-    assert_eq!(take(), [("pv1".to_owned(), 3), ("pv1".to_owned(), 3)]);
+    assert_eq!(take(), [("pv1".to_owned(), 4), ("pv1".to_owned(), 4)]);
 }
 
 #[test]

@@ -48,10 +48,10 @@ async fn a_node_that_appears_wakes_who_waits_for_it_and_nobody_else() {
     }
     store.apply(node("n1", 5, &[("b.test", "x")]));
     assert_eq!(woken(&queue), ["a"], "a CSINode without the driver is news as well");
-    store.apply(attachment("a", 2));
-    fail_next(&queue);
     store.apply(node("n1", 6, &[("b.test", "y")]));
     assert_eq!(woken(&queue), [""; 0], "another driver's registration is none of ours");
+    store.seed(DRIVER);
+    fail_next(&queue);
     store.apply(node("n1", 7, &[("b.test", "y"), (DRIVER, "id")]));
     assert_eq!(woken(&queue), ["a"]);
     assert!(queue.is_held(&AttacherKey::Attachment("b".into())));

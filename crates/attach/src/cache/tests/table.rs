@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::attachment;
+use super::{attached, attachment};
 use crate::objects::{Attachment, ResourceVersion};
 use crate::reflect::{ObjectTable, Origin};
 
@@ -17,14 +17,23 @@ fn of(name: &str, uid: &str, version: u64) -> Attachment {
     record
 }
 
+/// Whether a copy is what is known from then on, be it a change or not.
+fn taken(table: &mut ObjectTable<Attachment>, copy: Attachment, origin: Origin) -> bool {
+    let name = copy.name.clone();
+    let before = table.get(&name).cloned();
+    table.take_copy(copy, origin);
+    let now = table.get(&name);
+    now.is_some_and(|now| before.is_none_or(|before| !Arc::ptr_eq(&before, now)))
+}
+
 /// Whether a copy that the watch brings is taken.
 fn told(table: &mut ObjectTable<Attachment>, copy: Attachment) -> bool {
-    table.take_copy(copy, Origin::Watch).is_some()
+    taken(table, copy, Origin::Watch)
 }
 
 /// Whether a copy that a list brings is taken.
 fn listed(table: &mut ObjectTable<Attachment>, copy: Attachment) -> bool {
-    table.take_copy(copy, Origin::List).is_some()
+    taken(table, copy, Origin::List)
 }
 
 fn seen(names: &[&str]) -> HashSet<Arc<str>> {
@@ -43,6 +52,40 @@ fn only_a_newer_copy_is_taken() {
     // A version that is no number cannot be compared, so the copy counts as news.
     assert!(told(&mut table, attachment("a", 0)));
     assert!(told(&mut table, attachment("a", 3)));
+}
+
+/// Somebody writes what no record keeps. The watch brings each version, so that nothing else was true in between; before what a list or an
+/// answer brings, our own write may have been undone.
+#[test]
+fn a_newer_version_that_says_the_same_is_no_change_where_the_watch_brings_it() {
+    let mut table = ObjectTable::default();
+    table.take_copy(attachment("a", 5), Origin::Watch);
+    table.confirm(&attachment("a", 5), 1);
+    assert_eq!(table.read_at("a"), Some(1));
+    let other = super::with(attachment("a", 14), |record| record.uid = "other".into());
+    // What comes from where, and whether it is a change.
+    for (copy, origin, is_change) in [
+        (attachment("a", 6), Origin::Watch, false),
+        (attachment("a", 7), Origin::Answer, true),
+        (attachment("a", 8), Origin::Watch, false),
+        (attachment("a", 9), Origin::List, true),
+        (attachment("a", 10), Origin::Watch, false),
+        (attached("a", 11), Origin::Watch, true),
+        (attached("a", 12), Origin::Watch, false),
+        (attachment("a", 13), Origin::Watch, true),
+        (other, Origin::Watch, true),
+        (attachment("b", 15), Origin::Watch, true),
+    ] {
+        if origin == Origin::List {
+            table.start_list();
+        }
+        let (name, copied) = (copy.name.clone(), copy.resource_version);
+        let change = table.take_copy(copy, origin);
+        assert_eq!(change.is_some(), is_change, "{copied:?}");
+        assert_eq!(version(&table, &name), Some(copied.0));
+        assert_eq!(table.read_at(&name), None, "{copied:?}: nobody has read this version");
+        assert_eq!(table.newest(), copied);
+    }
 }
 
 #[test]
