@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::validated::Tracing;
-use crate::apiserver::{ApiError, ApiErrorKind, HeldSecret};
+use crate::apiserver::{ApiError, ApiErrorKind, HeldSecret, Requests};
 use crate::csi::{Call, DeleteVolume};
 use crate::key::{ClaimKey, WorkKey};
+use crate::lanes::PROTECT;
 use crate::look::Look;
 use crate::objects::{PersistentVolumeWire, ResourceVersion, Volume};
 use crate::provision::attempt::Verdict;
@@ -50,6 +51,17 @@ impl<'w, K> Shell<'w, K> {
             ended: None,
             secret: HeldSecret::default(),
             calls: 0,
+        }
+    }
+
+    /// What sends requests about PersistentVolumes. Nobody waits where only a finalizer goes on or off, and after a sidecar there may be tens of
+    /// thousands of these: others go first.
+    pub fn requests(&self) -> Cow<'w, Requests> {
+        let requests = &self.look.work.context.requests;
+        if self.run.lane == PROTECT {
+            Cow::Owned(requests.for_upkeep())
+        } else {
+            Cow::Borrowed(requests)
         }
     }
 
@@ -180,7 +192,7 @@ impl<'w, K> Shell<'w, K> {
     /// Reads a PersistentVolume into the cache, where it may have had this UID. An older copy than what is known shows that the API server
     /// went back: then it proves nothing.
     pub async fn read_volume(&self, name: &Arc<str>, known: Option<&str>) -> Result<ResourceVersion, ApiError> {
-        let (volumes, requests) = (&self.look.work.context.volumes, &self.look.work.context.requests);
+        let (volumes, requests) = (&self.look.work.context.volumes, self.requests());
         let take = volumes.reading(name);
         let read = requests.get::<PersistentVolumeWire>(&**name, None, &self.span).await;
         let volume = match read {

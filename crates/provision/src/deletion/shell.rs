@@ -113,7 +113,7 @@ impl Shell<'_> {
     async fn patch(&self, write: &Write) -> Result<Option<bool>, ApiError> {
         let known = self.known_version();
         let work = self.look.work;
-        let answer = work.context.requests.write(write, None, &self.span).await;
+        let answer = self.requests().write(write, None, &self.span).await;
         if answer.is_ok() && self.run.lane == PROTECT {
             work.queue.count_put_back(self.run);
         }

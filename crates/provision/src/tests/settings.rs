@@ -79,3 +79,42 @@ async fn deprecated_parameters_are_told_once_for_each_class() {
     assert!(told("later")[0].ends_with("reads FsType in place of csi.storage.k8s.io/fstype"));
     assert_eq!(told("current").len(), 0);
 }
+
+/// As at a switch from csi-provisioner: nobody waits for the finalizers of what is bound, and no claim stands behind all of them at the limit of
+/// requests.
+#[tokio::test(start_paused = true)]
+async fn a_claim_goes_before_the_finalizers_of_what_is_bound() {
+    const BOUND: usize = 200;
+    let mut world = World::traced(Tracer::disabled(), |spec| spec.kubernetes_api.qps = 4);
+    world.class("good", &json!({}));
+    world.start();
+    for number in 0..BOUND {
+        world.volume(json!({
+            "metadata": {
+                "name": format!("pv{number}"), "uid": format!("uid of pv{number}"),
+                "annotations": {"pv.kubernetes.io/provisioned-by": DRIVER},
+            },
+            "spec": {
+                "persistentVolumeReclaimPolicy": "Delete", "storageClassName": "good",
+                "csi": {"driver": DRIVER, "volumeHandle": format!("h{number}")},
+                "claimRef": {"namespace": "web", "name": format!("c{number}"), "uid": format!("uid-c{number}")},
+            },
+            "status": {"phase": "Bound"},
+        }));
+    }
+    // The burst is used up.
+    pass(5).await;
+    let finalizers = || world.api.asked("PATCH", VOLUMES);
+    let before = finalizers();
+    assert!((4..BOUND / 2).contains(&before), "{before} finalizers");
+    world.claim("a", "good");
+    let is_saved = || world.api.asked("POST", VOLUMES.trim_end_matches('/')) > 0;
+    let saved = async {
+        while !is_saved() {
+            tokio::time::sleep(REQUEST).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(1), saved).await.unwrap();
+    let first = finalizers() - before;
+    assert!(first < 8, "{first} finalizers came first");
+}
