@@ -19,10 +19,10 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tracing::{debug, info, warn};
 
-use crate::apiserver::{ApiErrorKind, CsiDriver, CsiDriverWire};
+use crate::apiserver::{ApiError, ApiErrorKind, CsiDriver, CsiDriverWire};
 use crate::clock;
 use crate::driver::SharedContext;
 use crate::events::{InvolvedObject, NewEvent, involved_objects, objects_of_attachment, of_config};
@@ -35,6 +35,9 @@ use unserved::UnservedTracker;
 
 /// Many drivers start at the same time; one scan is for all of them. Longer than the tick of the supervisor, which says what reports them.
 const GATHER: Duration = Duration::from_secs(2);
+
+/// So long a scan waits for the CSIDrivers of all drivers together: what is found does not wait for an API server that is slow or asks to wait.
+const READ_LIMIT: Duration = Duration::from_secs(10);
 
 /// When attachments are scanned, and what counts as a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,9 +188,11 @@ impl FindingsScanner {
         }
     }
 
-    /// Reads the CSIDrivers that are due, one after the other, until one is not answered; true when one has changed.
+    /// Reads the CSIDrivers that are due, one after the other, until one is not answered, the API server asks to wait, or
+    /// [`READ_LIMIT`] is over; true when one has changed.
     async fn read_csi_drivers(&mut self) -> bool {
         let mut learned = false;
+        let until = Instant::now() + READ_LIMIT;
         let soon = FINDING_INTERVAL
             .max(self.settings.interval)
             .min(self.settings.stuck_after);
@@ -195,11 +200,13 @@ impl FindingsScanner {
             if !driver.known.is_due(Instant::now()) {
                 continue;
             }
-            let requests = &self.context.requests;
-            let answer = requests.get::<CsiDriverWire>(&**name, None, &Span::disabled()).await;
-            let answer = answer.map(CsiDriver::from);
-            // Where the API server does not answer, the others would wait as long, and so would what is found.
-            let unanswered = answer.as_ref().is_err_and(|error| error.status.is_none());
+            let (requests, span) = (&self.context.requests, Span::disabled());
+            let answer = timeout_at(until, requests.get::<CsiDriverWire>(&**name, None, &span)).await;
+            let late = |_| ApiError::without_answer(ApiErrorKind::Unknown, "it was not answered in time");
+            let answer = answer.map_err(late).flatten().map(CsiDriver::from);
+            // The others would wait as long, and so would what is found.
+            let ends = |error: &ApiError| error.status.is_none() || error.retry_after.is_some();
+            let is_last = answer.as_ref().is_err_and(ends);
             if let Err(error) = &answer {
                 match error.kind {
                     ApiErrorKind::NotFound => {}
@@ -211,7 +218,7 @@ impl FindingsScanner {
                 }
             }
             learned |= driver.known.update(answer, soon, Instant::now());
-            if unanswered {
+            if is_last {
                 break;
             }
         }

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::*;
@@ -18,7 +19,7 @@ use crate::objects::{Attachment, CsiNode, PersistentVolumeWire, Volume, VolumeAt
 use crate::queue::{Backoff, Builder};
 use crate::telemetry::Metrics;
 use csi_attacher_model::findings::FindingKind;
-use csi_attacher_testbed::api_answers::not_found;
+use csi_attacher_testbed::api_answers::{not_found, refusal};
 
 const DRIVER: &str = "d.csi.test";
 const FINALIZER: &str = "external-attacher/d-csi-test";
@@ -45,6 +46,19 @@ fn client(drivers: CsiDrivers) -> Client {
     Client::new(service, "default")
 }
 
+/// An API server that has each request wait for 5 minutes, and counts them.
+fn busy(asked: Arc<AtomicUsize>) -> Client {
+    let service = tower::service_fn(move |_: Request<Body>| {
+        asked.fetch_add(1, Ordering::Relaxed);
+        let response = Response::builder()
+            .status(StatusCode::TOO_MANY_REQUESTS)
+            .header("retry-after", "300")
+            .body(Body::from(refusal(429, "slow down").to_string().into_bytes()));
+        async move { response.map_err(std::io::Error::other) }
+    });
+    Client::new(service, "default")
+}
+
 struct Scene {
     inspector: FindingsScanner,
     store: Store,
@@ -57,10 +71,14 @@ impl Scene {
     fn new() -> Self {
         let drivers = CsiDrivers::default();
         drivers.lock().insert(DRIVER.to_owned(), true);
+        Self::with_client(client(drivers.clone()), drivers)
+    }
+
+    fn with_client(client: Client, drivers: CsiDrivers) -> Self {
         let metrics = Metrics::default();
         let context = SharedContext::new(
             Store::default(),
-            Requests::new(client(drivers.clone()), "none", Duration::from_secs(1), metrics.clone()),
+            Requests::new(client, "none", Duration::from_secs(1), metrics.clone()),
             metrics.clone(),
         );
         let settings = ScannerSettings {
@@ -353,6 +371,24 @@ async fn a_csidriver_is_read_now_and_then() {
     tokio::time::advance(Duration::from_secs(70)).await;
     assert!(scene.pass(2004).await);
     assert_eq!(scene.counts([AttachNotRequired, LeftOver]), ["0", "0"]);
+}
+
+/// The next driver would wait for as long, and so would what is found of all.
+#[tokio::test(start_paused = true)]
+async fn what_is_found_does_not_wait_for_an_api_server_that_asks_to_wait() {
+    let asked = Arc::<AtomicUsize>::default();
+    let mut scene = Scene::with_client(busy(asked.clone()), CsiDrivers::default());
+    let _leads = [DRIVER, "other.csi.test", "third.csi.test"].map(|driver| scene.lead(driver));
+    scene.volume("pv", |_| {});
+    scene.attachment("va", |_| {});
+    for (now, limit) in [(1000, Duration::ZERO), (2000, READ_LIMIT)] {
+        let began = Instant::now();
+        scene.pass(now).await;
+        let took = began.elapsed();
+        assert!(took <= limit + Duration::from_secs(1), "{now}: {took:?}");
+    }
+    assert_eq!(scene.count(FindingKind::NodeGone), "1");
+    assert_eq!(asked.load(Ordering::Relaxed), 1);
 }
 
 /// The endpoint may be the node plugin of a driver that attaches. Where the CSIDriver says that it does not attach, or cannot be read, nothing

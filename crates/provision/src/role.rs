@@ -3,7 +3,9 @@
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use crate::api::condition::ConditionReason;
 use crate::api::names::provisioner_lease_name;
@@ -22,6 +24,9 @@ use crate::telemetry::Metrics;
 
 /// So many CSIStorageCapacities are looked at. One of a node is enough, and others are not to be expected among what is asked for.
 const CAPACITIES: usize = 500;
+
+/// So long a driver waits for what is only told of it.
+pub(crate) const TOLD_WITHIN: Duration = Duration::from_secs(2);
 
 /// What is said of a driver for which kube-scheduler goes by CSIStorageCapacities: those of a former csi-provisioner, if there are any.
 pub const STALE_CAPACITY: &str = "CSIDriver.spec.storageCapacity is true, and nobody writes CSIStorageCapacity objects: set it to false, \
@@ -93,9 +98,11 @@ impl ProvisionRole {
         })
     }
 
-    /// Whether kube-scheduler goes by CSIStorageCapacities of a driver; none where that cannot be read.
+    /// Whether kube-scheduler goes by CSIStorageCapacities of a driver; none where that cannot be read soon: the API server may ask to wait for
+    /// minutes.
     async fn is_scheduled_by_capacity(&self, driver: &str) -> Option<bool> {
-        let found = self.context.requests.find::<CsiDriverWire>(driver).await.ok()?;
+        let found = self.context.requests.find::<CsiDriverWire>(driver);
+        let found = timeout(TOLD_WITHIN, found).await.ok()?.ok()?;
         Some(found.is_some_and(|found| found.is_scheduled_by_capacity()))
     }
 
@@ -178,7 +185,7 @@ impl Role for ProvisionRole {
     async fn admit(&self, facts: &DriverFacts, config: &DriverConfig, name: &str) -> Result<DriverFacts, Refusal> {
         if config.provisioning.is_some() {
             let driver = &*facts.name;
-            // Each of them may take as long as a request is waited for.
+            // Not one after the other: the first one may take as long as a request is waited for.
             let (central, by_capacity) =
                 tokio::join!(self.refuse_distributed(driver), self.is_scheduled_by_capacity(driver));
             central?;

@@ -2,13 +2,14 @@
 
 use super::*;
 use crate::api::condition::ConditionReason;
-use crate::role::{ProvisionRole, RoleLinks};
+use crate::role::{ProvisionRole, RoleLinks, TOLD_WITHIN};
 use crate::runtime::{Refusal, Role as _};
 use csi_attacher_testbed::Logged;
 use tracing::Level;
 
 const CAPACITIES: &str = "/apis/storage.k8s.io/v1/csistoragecapacities";
 const CSI_DRIVERS: &str = "/apis/storage.k8s.io/v1/csidrivers/";
+const MOMENT: Duration = Duration::from_millis(100);
 
 fn role(world: &World) -> ProvisionRole {
     ProvisionRole {
@@ -171,6 +172,26 @@ async fn that_a_driver_makes_no_volumes_is_logged_once_until_it_does() {
         ];
         assert_eq!(told, [lacks, has]);
     }
+}
+
+/// What is known of it stays meanwhile.
+#[tokio::test(start_paused = true)]
+async fn what_is_only_told_of_a_driver_is_not_waited_for() {
+    let world = World::new();
+    let role = role(&world);
+    capacities(&world, &[]);
+    role.links.scheduled_by_capacity.store(true, Ordering::Relaxed);
+    *world.api.swallows.lock() = Some(CSI_DRIVERS);
+    let began = Instant::now();
+    assert_eq!(admit(&world, &role, DRIVER).await, None);
+    assert!(began.elapsed() < TOLD_WITHIN + MOMENT, "{:?}", began.elapsed());
+    assert!(role.links.scheduled_by_capacity.load(Ordering::Relaxed));
+    // What is decided by is waited for.
+    *world.api.swallows.lock() = Some(CAPACITIES);
+    let began = Instant::now();
+    let refusal = admit(&world, &role, DRIVER).await.unwrap();
+    assert_eq!(refusal.reason, ConditionReason::Syncing);
+    assert!(began.elapsed() > TOLD_WITHIN + MOMENT, "{:?}", began.elapsed());
 }
 
 /// A former leader may have saved a PersistentVolume that a watch which is behind does not show.

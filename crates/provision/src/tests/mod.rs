@@ -73,6 +73,8 @@ struct Api {
     gives_away: AtomicBool,
     /// With these statuses the next patches of claims are refused.
     refusals: Mutex<Vec<u16>>,
+    /// A request for what begins with this path gets no answer.
+    swallows: Mutex<Option<&'static str>>,
 }
 
 impl Api {
@@ -103,6 +105,10 @@ impl Api {
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
         self.requests.lock().push(format!("{method} {path}"));
         tokio::time::sleep(REQUEST).await;
+        let is_swallowed = self.swallows.lock().is_some_and(|prefix| path.starts_with(prefix));
+        if is_swallowed {
+            std::future::pending::<()>().await;
+        }
         let body = request.into_body().collect().await.unwrap().to_bytes();
         let is_of_claim = method == Method::PATCH && path.contains("/persistentvolumeclaims/");
         if let Some(code) = is_of_claim.then(|| self.refusals.lock().pop()).flatten() {
