@@ -1,8 +1,6 @@
 //! What all drivers share, and what every attempt of one driver shares.
 
-use parking_lot::Mutex;
 use std::cell::LazyCell;
-use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -81,8 +79,6 @@ pub struct DriverContext {
     pub(crate) identity: Arc<str>,
     pub(crate) secrets: SecretWaits<WorkKey>,
     pub(crate) nodes: DriverNodes,
-    /// The claims for which no node is selected, and no topology can be built. Those with a selected node are found by that.
-    pub(crate) waits_for_topology: Mutex<BTreeSet<WorkKey>>,
     /// Whether the role was on when the settings were looked at last.
     pub(crate) served: AtomicBool,
     pub(crate) stopping: AtomicBool,
@@ -168,19 +164,6 @@ impl DriverContext {
         self.context.store.lists().doubt_unwatched::<StorageClassWire>(WHY);
         if self.driver.capabilities.accessibility_constraints {
             self.nodes.doubt_unwatched(WHY);
-        }
-    }
-
-    /// Whether a claim waits for topology that any node may bring, at the end of an attempt that began at `generation` of the nodes: it is
-    /// woken at once where they changed meanwhile. Each attempt says it anew, so that a claim that has left the queue does not wait.
-    pub(crate) fn wait_for_topology(&self, key: &WorkKey, waits: bool, generation: u64) {
-        if !waits {
-            self.waits_for_topology.lock().remove(key);
-            return;
-        }
-        self.waits_for_topology.lock().insert(key.clone());
-        if self.nodes.generation() != generation {
-            self.queue.wake(key, EnqueueCause::Node.into());
         }
     }
 
@@ -428,10 +411,8 @@ impl ClaimRoute for DriverContext {
         for (key, claim) in claims {
             self.changed(key, claim, EnqueueCause::Node);
         }
-        // Almost always there are none.
-        let waiting = self.waits_for_topology.lock().clone();
-        for key in &waiting {
-            self.queue.wake(key, EnqueueCause::Node.into());
+        for key in self.nodes.take_waiting() {
+            self.queue.wake(&key, EnqueueCause::Node.into());
         }
     }
 }

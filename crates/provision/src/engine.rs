@@ -1,6 +1,5 @@
 //! What provisioning does for one driver, from the first handshake to the end of the driver.
 
-use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -45,7 +44,6 @@ pub(crate) fn start(context: SharedContext, start: Start, open_calls: Arc<OpenCa
         identity: identity(name).into(),
         secrets: SecretWaits::new(place.queue.clone(), EnqueueCause::Secret),
         nodes: DriverNodes::new(name.clone(), context.nodes.nodes().clone()),
-        waits_for_topology: Mutex::default(),
         served: false.into(),
         stopping: false.into(),
         away: false.into(),
@@ -228,6 +226,7 @@ mod tests {
     use crate::queue::{Builder, Item, LaneLimits};
     use crate::runtime::runner;
     use csi_attacher_base::schedule;
+    use parking_lot::Mutex;
 
     /// Held keys, those of a paused queue, and those above the limits have their turn; and the end of the role waits for none of them long.
     #[tokio::test(start_paused = true)]

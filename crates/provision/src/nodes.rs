@@ -5,9 +5,11 @@
 //! Must not decide anything and must not call anything but the watch.
 
 use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::key::WorkKey;
 use crate::objects::{NodeLabels, NodeLabelsWire, StringMap};
 use crate::provision::Seen;
 use crate::provision::topology::{KnownNode, TopologyFacts, TopologyNode};
@@ -143,6 +145,9 @@ pub(crate) struct DriverNodes {
     nodes: Nodes,
     /// With the generation that they are of, or a later one.
     facts: Mutex<Option<(u64, Arc<TopologyFacts>)>>,
+    /// The claims that found no topology and that any node may help, each with the digest of the nodes that it was refused with. Those with a
+    /// selected node are found by that.
+    waiting: Mutex<BTreeMap<WorkKey, u64>>,
 }
 
 impl DriverNodes {
@@ -151,11 +156,12 @@ impl DriverNodes {
             driver,
             nodes,
             facts: Mutex::default(),
+            waiting: Mutex::default(),
         }
     }
 
-    /// Counts the changes that matter for topology.
-    pub fn generation(&self) -> u64 {
+    /// Counts the changes that matter for the topology of any driver.
+    fn generation(&self) -> u64 {
         self.nodes.0.generation.load(Ordering::SeqCst)
     }
 
@@ -184,6 +190,35 @@ impl DriverNodes {
             Some(TopologyNode { name, keys, labels })
         });
         TopologyFacts::new(complete, nodes.collect())
+    }
+
+    /// Whether a claim waits for other nodes, at the end of an attempt that refused it with these, by their digest; true where there are
+    /// others already. Each attempt says it anew, so that a claim that has left the queue does not wait.
+    pub fn wait_for_others(&self, claim: &WorkKey, refused_with: Option<u64>) -> bool {
+        let Some(digest) = refused_with else {
+            self.waiting.lock().remove(claim);
+            return false;
+        };
+        self.waiting.lock().insert(claim.clone(), digest);
+        // Looked at after that: who changes the nodes later finds the claim.
+        self.facts().digest() != digest
+    }
+
+    /// The claims that were refused with other nodes than there are now; each once for these. CSINodes change for all drivers, and thousands
+    /// of claims of one may wait.
+    pub fn take_waiting(&self) -> Vec<WorkKey> {
+        // Almost always there are none, and nothing is put together for them.
+        if self.waiting.lock().is_empty() {
+            return Vec::new();
+        }
+        let digest = self.facts().digest();
+        let mut waiting = self.waiting.lock();
+        let others = waiting.iter_mut().filter(|(_, refused)| **refused != digest);
+        let told = others.map(|(claim, refused)| {
+            *refused = digest;
+            claim.clone()
+        });
+        told.collect()
     }
 
     /// This moment, of Nodes and of CSINodes.

@@ -28,7 +28,6 @@ pub(crate) async fn run(work: &DriverContext, run: &Run<WorkKey>, key: &ClaimKey
     if is_asked || matches!(EnqueueCause::of(run.cause), EnqueueCause::Retry | EnqueueCause::Secret) {
         known.end_holds();
     }
-    let generation = work.nodes.generation();
     let mut attempt = ClaimAttempt::new(known);
     let mut shell = Shell::new(look, run, progress);
     let verdict = shell.perform(&mut attempt).await;
@@ -36,8 +35,13 @@ pub(crate) async fn run(work: &DriverContext, run: &Run<WorkKey>, key: &ClaimKey
     let tried = shell.secret.of(secret).map(SecretData::version);
     work.secrets.set(&work.context.requests, &run.key, secret, tried);
     let waits_for = attempt.waits_for();
-    let needs_topology = waits_for == Some(WaitsFor::AnyTopology);
-    work.wait_for_topology(&run.key, needs_topology, generation);
+    let refused_with = match waits_for {
+        Some(WaitsFor::AnyTopology(nodes)) => Some(nodes),
+        _ => None,
+    };
+    if work.nodes.wait_for_others(&run.key, refused_with) {
+        work.queue.wake(&run.key, EnqueueCause::Node.into());
+    }
     work.queue.settle_rate(run, shell.calls);
     if let Some(claim) = attempt.claim() {
         let (lane, group) = place_of(claim, may_call(&shell.look, claim, attempt.creation()));

@@ -4,6 +4,7 @@ use serde_json::json;
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::key::ClaimKey;
 use crate::reflect::{ListedNames, Origin};
 
 const DRIVER: &str = "csi.test";
@@ -163,6 +164,47 @@ fn only_labels_that_are_topology_keys_count() {
     assert_eq!(
         (scene.take_told(), scene.facts()),
         ("n1".to_owned(), "n1 zone=b".to_owned())
+    );
+}
+
+fn claim(name: &str) -> WorkKey {
+    WorkKey::Claim(ClaimKey {
+        uid: name.into(),
+        name: format!("web/{name}").into(),
+    })
+}
+
+/// The DaemonSet of any driver changes CSINodes one after the other, and thousands of claims may wait for the nodes of one.
+#[test]
+fn claims_hear_of_other_nodes_of_their_driver_only_and_once() {
+    let mut scene = Scene::new();
+    let [first, second] = ["a", "b"].map(claim);
+    let none = scene.driver.facts().digest();
+    assert!(!scene.driver.wait_for_others(&first, Some(none)));
+    scene.csi_nodes.register("n1", &[]);
+    scene.watch("n1", &[("zone", "a")]);
+    assert_eq!(scene.take_told(), "n1 n1");
+    assert!(scene.driver.take_waiting().is_empty(), "the driver has no other nodes");
+    scene.csi_nodes.register("n1", &["zone"]);
+    assert_eq!(scene.driver.take_waiting(), [first.clone()]);
+    scene.csi_nodes.register("n2", &[]);
+    assert!(scene.driver.take_waiting().is_empty(), "it has heard of these");
+
+    // They came during its attempt.
+    assert!(scene.driver.wait_for_others(&second, Some(none)));
+    scene.csi_nodes.register("n1", &[]);
+    assert_eq!(scene.driver.facts().digest(), none);
+    assert_eq!(
+        scene.driver.take_waiting(),
+        [first.clone()],
+        "it may have been refused with those"
+    );
+    assert!(!scene.driver.wait_for_others(&first, None));
+    scene.csi_nodes.register("n1", &["zone"]);
+    assert_eq!(
+        scene.driver.take_waiting(),
+        [second],
+        "the other one does not wait any more"
     );
 }
 

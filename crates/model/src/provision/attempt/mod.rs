@@ -60,6 +60,9 @@ pub(super) const MAX_STEPS: u32 = 32;
 /// So many writes of one attempt from a stale copy are followed by a live read, and made again from what it shows. What it shows unchanged is
 /// not written again.
 pub(super) const MAX_STALE: u32 = 3;
+/// Why a volume may be left.
+const GONE_DURING_CALL: &str =
+    "its PersistentVolumeClaim is gone while a call was open, so that only this process knows of it";
 
 /// What a claim waits for at the end of an attempt, as far as the shell does something about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,8 +72,9 @@ pub enum WaitsFor {
     /// No node is selected that the volume is wanted on: the operation has not begun, or not again.
     Consumer,
     /// Topology that any node may bring: no node is selected for the claim, or that does not count. Else a change of that node is a change of
-    /// the claim's inputs.
-    AnyTopology,
+    /// the claim's inputs. With [`TopologyFacts::digest`](super::topology::TopologyFacts::digest) of the nodes that it was refused with: as
+    /// long as the driver has these, it would be refused again.
+    AnyTopology(u64),
 }
 
 /// One attempt for one claim.
@@ -98,6 +102,8 @@ pub struct ClaimAttempt {
     end_is_told: bool,
     /// The inputs that the call was made with: they may change while it runs.
     called_with: Option<u64>,
+    /// Digest of the nodes that the last decision was made with.
+    nodes: u64,
     /// How the attempt ends after the write that is under way: the marker of what it has left open.
     ended: Option<Verdict>,
     waits_for: Option<WaitsFor>,
@@ -289,6 +295,7 @@ impl ClaimAttempt {
         let class = view.class(&claim.class);
         let known = self.knows_lists(view, &creation);
         let surroundings = Surroundings::of(view, &claim);
+        self.nodes = surroundings.digest();
         let found = (class.as_deref(), known, &surroundings);
         let waited = self.waited(view, &claim, &marker, found, saved.as_deref());
         let written = marker.recorded().is_some_and(|known| *known.writer == *policy.identity);
@@ -320,9 +327,7 @@ impl ClaimAttempt {
         });
         // The answer to taking the marker off may be lost as well. A volume that is known to be there is saved or undone.
         if gone && !self.memory.unmark_lost && creation.uncertain_plan().is_some() {
-            let cause =
-                "its PersistentVolumeClaim is gone while a call was open, so that only this process knows of it";
-            let note = ClaimNote::PossiblyLeaked(name.clone(), cause);
+            let note = ClaimNote::PossiblyLeaked(name.clone(), GONE_DURING_CALL);
             self.tell_once(|memory| &mut memory.leak_is_told, note);
         }
         let is_unplanned = creation.is_uncertain() && creation.uncertain_plan().is_none();
@@ -559,7 +564,7 @@ impl ClaimAttempt {
                 self.needed = Some(secret.clone());
             }
             if let ProvisionRefusal::NoTopology(_) | ProvisionRefusal::TopologyLabelsMissing { .. } = &*cause {
-                self.waits_for = Some(WaitsFor::AnyTopology);
+                self.waits_for = Some(WaitsFor::AnyTopology(self.nodes));
             }
             if reason == ClaimReason::Unconfirmed {
                 // A list that comes in wakes nobody.

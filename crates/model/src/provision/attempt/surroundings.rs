@@ -91,6 +91,11 @@ impl Surroundings {
         }
     }
 
+    /// Digest of the nodes of the driver.
+    pub fn digest(&self) -> u64 {
+        self.topology.digest()
+    }
+
     /// Whether the selected node has no Node or no CSINode.
     pub fn misses_node(&self, claim: &Claim) -> bool {
         claim.selected_node.is_some() && self.node.is_gone()

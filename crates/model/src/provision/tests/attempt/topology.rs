@@ -9,7 +9,8 @@ use super::super::builders::{DRIVER, MARKER, marker_json, node, world};
 use super::{Cluster, Play, failed};
 use crate::objects::StringMap;
 use crate::provision::attempt::{
-    ClaimAttempt, ClaimEvent, ClaimMemory, ClaimNote, ClaimStep, NODE_TIMEOUT, RescheduleCause, Verdict, WaitsFor,
+    ClaimAttempt, ClaimEvent, ClaimMemory, ClaimNote, ClaimStep, ClaimView, NODE_TIMEOUT, RescheduleCause, Verdict,
+    WaitsFor,
 };
 use crate::provision::topology::Segment;
 use crate::provision::{ClaimReason, CreateOutcome, CreatePlan, Creation, LeakProtection, ProvisionRefusal};
@@ -464,21 +465,28 @@ fn waits_for_another_node(play: &mut Play) {
     assert_ne!(held, play.print());
 }
 
-/// The end of an attempt says whether any node may help.
+/// What an attempt waits for that has this cluster before it.
+fn waits_for(cluster: &Cluster) -> Option<WaitsFor> {
+    let mut attempt = ClaimAttempt::new(ClaimMemory::default());
+    attempt.next(cluster, ClaimEvent::Begin);
+    attempt.waits_for()
+}
+
+/// The end of an attempt says whether any other node may help, and which ones do not.
 #[test]
 fn only_a_claim_without_a_selected_node_waits_for_any_node() {
-    let needs = |cluster: &Cluster| {
-        let mut attempt = ClaimAttempt::new(ClaimMemory::default());
-        attempt.next(cluster, ClaimEvent::Begin);
-        attempt.waits_for() == Some(WaitsFor::AnyTopology)
-    };
+    let needs = |cluster: &Cluster| waits_for(cluster) == Some(WaitsFor::AnyTopology(cluster.topology().digest()));
     let mut cluster = immediate();
     assert!(!needs(&cluster), "there is topology");
     cluster.nodes.clear();
     assert!(needs(&cluster));
+    let refused = waits_for(&cluster);
+    cluster.nodes = vec![node("n1", &[("zone", "a")])];
+    cluster.nodes[0].labels = StringMap::default();
+    assert!(needs(&cluster) && waits_for(&cluster) != refused, "they have no labels");
     let mut play = delayed();
     play.cluster.nodes[0].labels = StringMap::default();
-    assert!(!needs(&play.cluster));
+    assert_eq!(waits_for(&play.cluster), None);
 }
 
 /// The node counts for delayed binding only: a person may have set the annotation, or the class been made again as an immediate one.
@@ -487,9 +495,11 @@ fn a_selected_node_that_does_not_count_is_not_waited_for() {
     let mut play = Play::of(immediate());
     play.cluster.set(SELECTED, json!("n1"));
     let nodes = std::mem::take(&mut play.cluster.nodes);
-    let mut attempt = ClaimAttempt::new(ClaimMemory::default());
-    attempt.next(&play.cluster, ClaimEvent::Begin);
-    assert_eq!(attempt.waits_for(), Some(WaitsFor::AnyTopology), "any node may help");
+    let found = waits_for(&play.cluster);
+    assert!(
+        matches!(found, Some(WaitsFor::AnyTopology(_))),
+        "any node may help: {found:?}"
+    );
     waits_for_another_node(&mut play);
     play.cluster.nodes = nodes;
     // Nobody selects another one.
