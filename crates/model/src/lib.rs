@@ -14,5 +14,6 @@ pub mod findings;
 mod list_rests;
 pub mod objects;
 pub mod provision;
+mod stable_hash;
 
 pub use list_rests::ListRests;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::meta::{OversizedField, ResourceVersion, boxed, boxed_list, slim};
 use super::string_map::StringMap;
+use crate::stable_hash::stable_hash;
 
 /// A StorageClass as it comes over the wire, reduced to what is read.
 #[derive(Clone, Debug, Deserialize, Resource)]
@@ -87,6 +88,35 @@ pub struct StorageClass {
     pub allowed_topologies: Box<[Box<[TopologyExpression]>]>,
     /// A field that is larger than [`MAX_VOLUME_FIELD`](super::MAX_VOLUME_FIELD) and was left out: nothing is provisioned by the class.
     pub too_large: Option<Box<OversizedField>>,
+    /// Hash of what a driver is told of it: `provisioner`, `parameters` and `mountOptions`. Made once: each look at one of thousands of claims
+    /// asks for it.
+    pub told_hash: Arc<str>,
+    /// Hash of `allowedTopologies`, made once as well.
+    pub allowed_hash: Arc<str>,
+}
+
+/// Markers have it: it is the same in every version.
+fn told_hash(provisioner: &str, parameters: &StringMap, mount_options: &[Box<str>]) -> Box<str> {
+    let parameters = parameters.iter().flat_map(|(key, value)| [key, value]);
+    let options = mount_options.iter().map(|option| &**option);
+    stable_hash(
+        std::iter::once(provisioner)
+            .chain(parameters)
+            .chain(["mountOptions"])
+            .chain(options),
+    )
+}
+
+/// The same.
+fn allowed_hash(allowed: &[Box<[TopologyExpression]>]) -> Box<str> {
+    let terms = allowed.iter().flat_map(|term| {
+        let entries = term.iter().flat_map(|expression| {
+            let values = expression.values.iter().map(|value| &**value);
+            ["key", &*expression.key].into_iter().chain(values)
+        });
+        std::iter::once("term").chain(entries)
+    });
+    stable_hash(terms)
 }
 
 impl StorageClassWire {
@@ -128,16 +158,21 @@ impl From<StorageClassWire> for StorageClass {
                 .map(expression)
                 .collect()
         };
+        let parameters = StringMap::from(wire.parameters.unwrap_or_default());
+        let mount_options = boxed_list(wire.mount_options);
+        let allowed_topologies: Box<[Box<[_]>]> = wire.allowed_topologies.into_iter().flatten().map(term).collect();
         Self {
             resource_version: ResourceVersion::of(&wire.metadata),
             name: boxed(wire.metadata.name).into(),
             uid: boxed(wire.metadata.uid),
+            told_hash: told_hash(&wire.provisioner, &parameters, &mount_options).into(),
+            allowed_hash: allowed_hash(&allowed_topologies).into(),
             provisioner: wire.provisioner.into(),
-            parameters: wire.parameters.unwrap_or_default().into(),
+            parameters,
             reclaim_policy: wire.reclaim_policy.as_deref().map(ReclaimPolicy::parse),
             delayed: wire.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer"),
-            mount_options: boxed_list(wire.mount_options),
-            allowed_topologies: wire.allowed_topologies.into_iter().flatten().map(term).collect(),
+            mount_options,
+            allowed_topologies,
             too_large,
         }
     }

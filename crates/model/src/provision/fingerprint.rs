@@ -7,7 +7,6 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::marker::MarkerState;
 use super::observed::{ObservedClaim, ObservedVolume};
-use super::request::class_hash;
 use super::secrets::SecretTemplates;
 use super::seen::Seen;
 use crate::objects::{Claim, StorageClass};
@@ -87,6 +86,6 @@ fn hash_annotations(claim: &Claim, class: Seen<&StorageClass>, hasher: &mut Defa
 fn hash_class(class: Seen<&StorageClass>, hasher: &mut DefaultHasher) {
     std::mem::discriminant(&class).hash(hasher);
     if let Seen::Here(class) = class {
-        (&class.uid, class_hash(class), &class.allowed_topologies).hash(hasher);
+        (&class.uid, &class.told_hash, &class.allowed_hash).hash(hasher);
     }
 }

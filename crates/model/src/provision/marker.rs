@@ -214,7 +214,8 @@ impl Marker {
 
     /// Whether the class had other allowedTopologies when the call was made.
     fn is_of_other_terms(&self, class: &StorageClass) -> bool {
-        self.allowed.is_some() && self.allowed != Some(super::request::allowed_hash(class))
+        let recorded = self.allowed.as_deref();
+        recorded.is_some_and(|recorded| *recorded != *class.allowed_hash)
     }
 
     /// Whether the driver would be told the same of this class as of the one that it was begun with. A class that is changed in place keeps
@@ -223,7 +224,7 @@ impl Marker {
         if self.class_hash.is_empty() {
             return self.class_uid == class.uid;
         }
-        *self.class_hash == *super::request::class_hash(class)
+        *self.class_hash == *class.told_hash
     }
 
     /// The marker for a call with these arguments.
@@ -243,14 +244,14 @@ impl Marker {
             prefix: naming.prefix.into(),
             uuid_length: naming.uuid_length,
             class_uid: plan.volume.class_uid.clone(),
-            class_hash: plan.volume.class_hash.clone(),
+            class_hash: Box::from(&*plan.volume.class_hash),
             arguments: Some(super::request::arguments_hash(plan)),
             secret: plan.secret.clone(),
             node: plan.node.as_deref().map(Box::from),
             segment: plan.segment.clone(),
             first: first.filter(|first| plan.segment.as_ref() != Some(*first)).cloned(),
-            allowed: records_topology.then(|| plan.volume.allowed_hash.clone()),
-            requisite: terms.map(|terms| super::request::terms_hash(terms)),
+            allowed: records_topology.then(|| Box::from(&*plan.volume.allowed_hash)),
+            requisite: terms.map(|terms| Box::from(&*terms.stable_hash())),
             since,
             writer: Box::from(&*observed.policy.identity),
         }

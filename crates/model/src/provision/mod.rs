@@ -73,7 +73,6 @@ pub use plan::{ClaimAccessType, CreatePlan, DeletePlan, VolumeCapability, Volume
 pub use policy::{LeakProtection, OrphanVolumePolicy, ProvisionPolicy, ProvisionerSecrets};
 pub use quantity::{format_bytes, parse_bytes};
 pub use refusal::{ProvisionRefusal, TemplateFault};
-pub use request::class_hash;
 pub use response::{AnsweredVolume, InvalidAnswer, MAX_HANDLE, NewVolume, VolumeFault};
 pub use secrets::{SecretFamily, SecretTemplates, TemplateContext};
 pub use seen::Seen;

@@ -82,10 +82,10 @@ pub struct VolumeTemplate {
     pub class: Arc<str>,
     /// `metadata.uid` of the class.
     pub class_uid: Box<str>,
-    /// [`class_hash`](super::class_hash) of the class.
-    pub class_hash: Box<str>,
+    /// Hash of what the driver is told of the class.
+    pub class_hash: Arc<str>,
     /// Hash of its allowedTopologies.
-    pub allowed_hash: Box<str>,
+    pub allowed_hash: Arc<str>,
     /// Policy of the class.
     pub reclaim_policy: Option<ReclaimPolicy>,
     /// Access modes of the claim.

@@ -13,47 +13,7 @@ use super::secrets::{SecretFamily, TemplateContext};
 use super::topology::{Segment, TopologyQuery, TopologyRequirement, requirement};
 use crate::decide::AccessMode;
 use crate::objects::{ClaimAccessMode, SecretReference, StorageClass, VolumeMode};
-
-const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
-const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
-
-/// A hash that is the same in every version of the program, for what is recorded on objects: FNV-1a of 128 bits over texts, each with its
-/// length before it, in hexadecimal.
-///
-/// It is no proof against somebody who looks for two inputs with one hash, and none is needed: whoever may write the annotation that it is
-/// compared with may write any other hash there.
-fn stable_hash<'a>(texts: impl IntoIterator<Item = &'a str>) -> Box<str> {
-    let hash = texts.into_iter().fold(OFFSET, |hash, text| {
-        let length = (text.len() as u64).to_be_bytes();
-        let bytes = length.into_iter().chain(text.bytes());
-        bytes.fold(hash, |hash, byte| (hash ^ u128::from(byte)).wrapping_mul(PRIME))
-    });
-    format!("{hash:032x}").into()
-}
-
-/// Hash of what a driver is told of a class.
-pub fn class_hash(class: &StorageClass) -> Box<str> {
-    let parameters = class.parameters.iter().flat_map(|(key, value)| [key, value]);
-    let options = class.mount_options.iter().map(|option| &**option);
-    stable_hash(
-        std::iter::once(&*class.provisioner)
-            .chain(parameters)
-            .chain(["mountOptions"])
-            .chain(options),
-    )
-}
-
-/// Hash of the allowedTopologies of a class.
-pub(super) fn allowed_hash(class: &StorageClass) -> Box<str> {
-    let terms = class.allowed_topologies.iter().flat_map(|term| {
-        let entries = term.iter().flat_map(|expression| {
-            let values = expression.values.iter().map(|value| &**value);
-            ["key", &*expression.key].into_iter().chain(values)
-        });
-        std::iter::once("term").chain(entries)
-    });
-    stable_hash(terms)
-}
+use crate::stable_hash::stable_hash;
 
 /// Hash of what a driver is told of a volume besides its name, its topology and the contents of a Secret.
 pub(super) fn arguments_hash(plan: &CreatePlan) -> Box<str> {
@@ -84,15 +44,6 @@ const fn mode_word(mode: AccessMode) -> &'static str {
         AccessMode::MultiNodeReaderOnly => "MULTI_NODE_READER_ONLY",
         AccessMode::MultiNodeMultiWriter => "MULTI_NODE_MULTI_WRITER",
     }
-}
-
-/// Hash of a list of topologies.
-pub(super) fn terms_hash(terms: &[Segment]) -> Box<str> {
-    let entries = terms.iter().flat_map(|term| {
-        let entries = term.iter().flat_map(|(key, value)| [key, value]);
-        std::iter::once("term").chain(entries)
-    });
-    stable_hash(entries)
 }
 
 /// What the volume of a claim is created with, by this class; and what its PersistentVolume names, where somebody wants that.
@@ -141,8 +92,8 @@ pub(super) fn plan(
             provisioner: class.provisioner.clone(),
             class: claim.class.clone(),
             class_uid: class.uid.clone(),
-            class_hash: class_hash(class),
-            allowed_hash: allowed_hash(class),
+            class_hash: class.told_hash.clone(),
+            allowed_hash: class.allowed_hash.clone(),
             reclaim_policy: class.reclaim_policy,
             access_modes: claim.access_modes.clone(),
             volume_mode: claim.volume_mode,

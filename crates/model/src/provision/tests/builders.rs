@@ -16,7 +16,7 @@ use crate::provision::{
     AnsweredVolume, CallSecret, ClaimDecision, Creation, Deletion, LeakProtection, MarkerState, ObservedClaim,
     ObservedVolume, OrphanVolumePolicy, OwningClaim, ProvisionPolicy, ProvisionerFacts, ProvisionerSecretState,
     ProvisionerSecrets, RolePhase, SecretFamily, SecretTemplates, Seen, TemplateContext, UncertainCall, VolumeDecision,
-    Waited, class_hash,
+    Waited,
 };
 
 pub const DRIVER: &str = "csi.test";
@@ -255,7 +255,7 @@ impl ClaimWorld {
     pub fn marked(self) -> Self {
         let mut marker = marker_json();
         if let Some(class) = &self.class {
-            marker["classHash"] = json!(&*class_hash(&class_of(class)));
+            marker["classHash"] = json!(&*class_of(class).told_hash);
         }
         self.marked_with(&marker)
     }

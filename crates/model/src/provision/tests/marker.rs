@@ -1,10 +1,13 @@
 //! The marker: what is recorded, and what of it counts.
 
 use serde_json::{Value, json};
+use std::sync::Arc;
 
-use super::builders::{ClaimWorld, DRIVER, MARKER, NAME, UID, claim_of, marker_json, plan_of, world};
+use super::builders::{
+    ClaimWorld, DRIVER, MARKER, NAME, UID, claim_of, class_json, class_of, marker_json, plan_of, world,
+};
 use crate::provision::topology::Segment;
-use crate::provision::{ClaimAction, ClaimReason, MarkerState};
+use crate::provision::{ClaimAction, ClaimReason, MarkerState, RecordedArguments, request};
 
 /// The annotation that the next step writes.
 fn written(world: &ClaimWorld) -> Value {
@@ -37,13 +40,40 @@ fn what_is_recorded() {
     assert_eq!(short["uuidLength"], 16);
 }
 
+/// Those of former versions stand in the markers of open calls. That of a class is worked out once for all its claims.
+#[test]
+fn hashes_are_the_same_in_every_version() {
+    let mut class = class_json();
+    class["parameters"] = json!({"tier": "1", "pool": "ssd"});
+    class["mountOptions"] = json!(["ro", "noatime"]);
+    let zones = json!([{"key": "zone", "values": ["a", "b"]}, {"key": "rack", "values": ["1"]}]);
+    class["allowedTopologies"] = json!([{"matchLabelExpressions": zones}, {}]);
+    let class = class_of(&class);
+    assert_eq!(&*class.told_hash, "8eb551d83e2785f26decf08492bebed1");
+    assert_eq!(&*class.allowed_hash, "df00123c04ac57841c8d86232415e7bf");
+    let delayed = written(&world().delayed());
+    assert_eq!(
+        delayed["requisite"], "26dc7e21c5628dca6cfbca57c3db252c",
+        "zone=a and zone=b"
+    );
+    let shared = world().observe(|observed| {
+        let class = observed.class.here().unwrap();
+        let plan = |name: &str| request::plan(observed, class, name, RecordedArguments::default(), true);
+        let plans = ["a", "b"].map(|name| plan(name).unwrap().volume);
+        plans.iter().all(|plan| {
+            Arc::ptr_eq(&plan.class_hash, &class.told_hash) && Arc::ptr_eq(&plan.allowed_hash, &class.allowed_hash)
+        })
+    });
+    assert!(shared);
+}
+
 /// A refused call is followed by one with other arguments: these are what the next process has to repeat.
 #[test]
 fn what_is_recorded_is_what_the_next_call_is_made_with() {
     let refused = |world: ClaimWorld| world.creation(crate::provision::Creation::Refused);
     let again = refused(world().marked()).replaced_class();
-    let class = crate::provision::class_hash(&super::builders::class_of(again.class.as_ref().unwrap()));
-    assert_eq!(written(&again)["classHash"], json!(&*class));
+    let class = class_of(again.class.as_ref().unwrap());
+    assert_eq!(written(&again)["classHash"], json!(&*class.told_hash));
     let moved = world().delayed().marked_with(&written(&world().delayed()));
     let moved = refused(moved).annotate("volume.kubernetes.io/selected-node", "n2");
     let marker = written(&moved);

@@ -3,19 +3,26 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::{MAX_TERMS, MAX_TERMS_SIZE, Segment, TopologyNode};
 use crate::objects::{StorageClass, TopologyExpression, kept_size};
 use crate::provision::refusal::ProvisionRefusal;
+use crate::stable_hash::stable_hash;
 
 /// Topologies in an order that begins with any of them. Clones share them, wherever they begin: each of thousands of open calls names each of
 /// thousands of nodes.
 #[derive(Clone)]
 pub struct Terms {
-    /// All of them, and all of them once more: a part of that is the same ones from another one on.
-    twice: Arc<[Segment]>,
+    all: Arc<AllTerms>,
     first: usize,
+}
+
+struct AllTerms {
+    /// All of them, and all of them once more: a part of that is the same ones from another one on.
+    twice: Box<[Segment]>,
+    /// Hash of them from the first one on, once that was asked for: the markers of thousands of calls have it.
+    hash: OnceLock<Arc<str>>,
 }
 
 impl Terms {
@@ -23,8 +30,25 @@ impl Terms {
     pub(super) fn beginning_at(&self, first: usize) -> Self {
         let from = self.first + first;
         Self {
-            twice: self.twice.clone(),
+            all: self.all.clone(),
             first: from.checked_rem(self.len()).unwrap_or(0),
+        }
+    }
+
+    /// Hash of them in this order, which is the same in every version: markers have it.
+    pub(in crate::provision) fn stable_hash(&self) -> Arc<str> {
+        let made = || -> Arc<str> {
+            let terms = self.iter().flat_map(|term| {
+                let entries = term.iter().flat_map(|(key, value)| [key, value]);
+                std::iter::once("term").chain(entries)
+            });
+            Arc::from(stable_hash(terms))
+        };
+        // Those that are requisite begin with the first one.
+        if self.first == 0 {
+            self.all.hash.get_or_init(made).clone()
+        } else {
+            made()
         }
     }
 }
@@ -33,15 +57,22 @@ impl Deref for Terms {
     type Target = [Segment];
 
     fn deref(&self) -> &[Segment] {
-        let end = self.first + self.twice.len() / 2;
-        self.twice.get(self.first..end).unwrap_or_default()
+        let twice = &self.all.twice;
+        let end = self.first + twice.len() / 2;
+        twice.get(self.first..end).unwrap_or_default()
     }
 }
 
 impl From<Vec<Segment>> for Terms {
     fn from(terms: Vec<Segment>) -> Self {
-        let twice = [&*terms, &*terms].concat().into();
-        Self { twice, first: 0 }
+        let all = AllTerms {
+            twice: [&*terms, &*terms].concat().into(),
+            hash: OnceLock::new(),
+        };
+        Self {
+            all: Arc::new(all),
+            first: 0,
+        }
     }
 }
 
