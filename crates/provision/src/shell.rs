@@ -12,7 +12,7 @@ use crate::lanes::PROTECT;
 use crate::look::Look;
 use crate::objects::{PersistentVolumeWire, ResourceVersion, Volume};
 use crate::provision::attempt::Verdict;
-use crate::provision::{DeletePlan, RolePhase, answered_meanwhile};
+use crate::provision::{DeletePlan, RolePhase, answered_meanwhile, deletion_of};
 use crate::queue::Run;
 use crate::runtime::fence::FencedClient;
 use crate::runtime::report::FailedAttempt;
@@ -181,12 +181,14 @@ impl<'w, K> Shell<'w, K> {
     ) -> Result<(), CallEnd> {
         let unsaved = &self.look.work.unsaved;
         let meanwhile = |other: Arc<str>| CallEnd::Failed(answered_meanwhile(&plan.handle, &other));
-        let _deleting = unsaved.begin_delete(&plan.handle, except).map_err(meanwhile)?;
+        let mut deleting = unsaved.begin_delete(&plan.handle, except).map_err(meanwhile)?;
         let call = DeleteVolume {
             plan,
             secrets: self.secret.of(plan.secret.as_ref()),
         };
-        self.call(client, &call, deadline).await
+        let answer = self.call(client, &call, deadline).await;
+        deleting.ended(deletion_of(&answer, self.look.policy.orphans));
+        answer
     }
 
     /// Reads a PersistentVolume into the cache, where it may have had this UID. An older copy than what is known shows that the API server

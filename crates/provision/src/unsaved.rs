@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use crate::key::ClaimKey;
-use crate::provision::Creation;
+use crate::provision::{Creation, Deletion};
 use crate::telemetry::metrics::QueueCounts;
 
 /// The claims whose volume is created, and that no PersistentVolume is known to name yet: whoever deletes a volume must not delete one of
@@ -27,7 +27,8 @@ struct Unsaved {
     claims: HashMap<Arc<str>, BTreeMap<ClaimKey, Arc<str>>>,
     /// When the CreateVolume calls in flight began.
     creating: BTreeSet<u64>,
-    /// DeleteVolume calls by their handles: those in flight, and those that ended while the oldest CreateVolume was in flight.
+    /// DeleteVolume calls by their handles: those in flight, and those that ended while the oldest CreateVolume was in flight and may have
+    /// deleted the volume.
     deletions: HashMap<Arc<str>, Deletions>,
     /// Counts beginnings of the ones and ends of the others.
     time: u64,
@@ -38,7 +39,7 @@ struct Unsaved {
 #[derive(Default)]
 struct Deletions {
     in_flight: usize,
-    /// When the last one ended; 0 when none has.
+    /// When the last one ended that may have deleted the volume; 0 when none has.
     ended: u64,
 }
 
@@ -52,6 +53,7 @@ pub(crate) struct Creating<'u> {
 pub(crate) struct Deleting<'u> {
     of: &'u UnsavedVolumes,
     handle: Arc<str>,
+    outcome: Deletion,
 }
 
 impl Unsaved {
@@ -146,7 +148,17 @@ impl UnsavedVolumes {
         }
         let handle = Arc::<str>::from(handle);
         volumes.deletions.entry(handle.clone()).or_default().in_flight += 1;
-        Ok(Deleting { of: self, handle })
+        Ok(Deleting {
+            of: self,
+            handle,
+            outcome: Deletion::Uncertain,
+        })
+    }
+
+    /// Of how many handles something is known of a DeleteVolume.
+    #[cfg(test)]
+    pub fn deletions(&self) -> usize {
+        self.volumes.lock().deletions.len()
     }
 
     /// One of them could not be saved, and is saved again.
@@ -163,7 +175,7 @@ impl UnsavedVolumes {
 
 impl Creating<'_> {
     /// The call brought the volume of this name for the claim, with this handle: it is the claim's from now on. False where a DeleteVolume of
-    /// the handle is in flight, or ended during the call: then nobody knows whether the volume is there, and it is nobody's.
+    /// the handle is in flight, or may have deleted it during the call: then nobody knows whether the volume is there, and it is nobody's.
     pub fn take(&self, claim: &ClaimKey, name: &str, handle: &str) -> bool {
         let volumes = &mut *self.of.volumes.lock();
         let deletions = volumes.deletions.get(handle);
@@ -189,6 +201,13 @@ impl Drop for Creating<'_> {
     }
 }
 
+impl Deleting<'_> {
+    /// How it ended. One that is cut off may have deleted the volume.
+    pub fn ended(&mut self, outcome: Deletion) {
+        self.outcome = outcome;
+    }
+}
+
 impl Drop for Deleting<'_> {
     fn drop(&mut self) {
         let volumes = &mut *self.of.volumes.lock();
@@ -197,8 +216,11 @@ impl Drop for Deleting<'_> {
             return;
         };
         known.in_flight -= 1;
-        known.ended = ended;
-        if known.in_flight == 0 && volumes.creating.is_empty() {
+        if self.outcome != Deletion::NotDeleted {
+            known.ended = ended;
+        }
+        let oldest = volumes.creating.first().copied().unwrap_or(u64::MAX);
+        if known.in_flight == 0 && known.ended <= oldest {
             volumes.deletions.remove(&self.handle);
         }
     }

@@ -76,7 +76,7 @@ pub use refusal::{ProvisionRefusal, TemplateFault};
 pub use response::{AnsweredVolume, InvalidAnswer, MAX_HANDLE, NewVolume, VolumeFault};
 pub use secrets::{SecretFamily, SecretTemplates, TemplateContext};
 pub use seen::Seen;
-pub use settle::{CreateOutcome, answered_meanwhile, created, going, undone};
+pub use settle::{CreateOutcome, answered_meanwhile, created, deletion_of, going, undone};
 pub use trouble::{PendingObject, PendingOperation, ProvisionHealth, Trouble, TroubleKind};
 pub use volume::{heir, last_to_go, named_claim};
 pub use volume_name::{VolumeNaming, is_prefix};

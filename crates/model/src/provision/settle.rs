@@ -10,6 +10,7 @@ use super::plan::CreatePlan;
 use super::policy::OrphanVolumePolicy;
 use super::refusal::cut_handle;
 use super::response::{AnsweredVolume, InvalidAnswer, NewVolume, VolumeFault};
+use crate::attempt::{CallEnd, LeaseLost};
 use crate::decide::{Failure, grpc_code};
 use crate::objects::Claim;
 
@@ -131,6 +132,16 @@ fn exhausted(plan: &CreatePlan, claim: &Claim) -> CreateOutcome {
 pub(super) fn is_wanted_there(plan: &CreatePlan, claim: &Claim) -> bool {
     let is_placed = plan.segment.is_some() && plan.node.is_some() && plan.node == claim.selected_node;
     is_placed && claim.deleting.is_none() && claim.volume_name.is_none()
+}
+
+/// What is known of the deletion of a volume by a DeleteVolume that ended so, and was the first one.
+pub const fn deletion_of(answer: &Result<(), CallEnd>, orphans: OrphanVolumePolicy) -> Deletion {
+    match answer {
+        Ok(()) => Deletion::Deleted,
+        Err(CallEnd::Failed(failure)) => delete_answer(failure.code, orphans),
+        Err(CallEnd::LeaseLost(LeaseLost::NotStarted)) => Deletion::NotDeleted,
+        Err(CallEnd::LeaseLost(LeaseLost::Cancelled)) => Deletion::Uncertain,
+    }
 }
 
 /// What an answer to the DeleteVolume of a volume that nobody wants says; `code` is none where there was no status. After OK there is

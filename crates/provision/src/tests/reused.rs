@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::key::ClaimKey;
+use crate::provision::Deletion;
 
 /// How long DeleteVolume takes, and how long one looks that nothing is saved meanwhile.
 const DELETION: Duration = Duration::from_secs(5);
@@ -126,15 +127,19 @@ async fn one_volume_for_two_claims_is_saved_for_both() {
     assert_eq!([progress(&world, "a"), progress(&world, "b")], [(1, true); 2]);
 }
 
+fn keys() -> [ClaimKey; 2] {
+    ["a", "b"].map(|name| ClaimKey {
+        name: format!("web/{name}").into(),
+        uid: format!("uid-{name}").into(),
+    })
+}
+
 /// The claim was answered it after the deletion had looked for claims that were.
 #[tokio::test(start_paused = true)]
 async fn what_a_claim_has_just_got_is_not_deleted() {
     let world = World::started(&json!({}));
     let unsaved = &world.engine().work().unsaved;
-    let [a, b] = ["a", "b"].map(|name| ClaimKey {
-        name: format!("web/{name}").into(),
-        uid: format!("uid-{name}").into(),
-    });
+    let [a, b] = keys();
     let creating = unsaved.begin_create();
     assert!(creating.take(&a, "pvc-a", "h"));
     assert_eq!(unsaved.begin_delete("h", None).err().as_deref(), Some("pvc-a"));
@@ -145,4 +150,27 @@ async fn what_a_claim_has_just_got_is_not_deleted() {
     assert!(!creating.take(&b, "pvc-b", "h"), "it was, during the call");
     assert!(unsaved.begin_create().take(&b, "pvc-b", "h"));
     assert!(creating.take(&b, "pvc-b", "another"));
+    drop(creating);
+    assert_eq!(unsaved.deletions(), 0);
+}
+
+/// A CreateVolume may take longer than the pause between two deletions that are refused: none of its answers would be taken.
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_is_refused_during_the_call_says_nothing_of_its_answer() {
+    let world = World::started(&json!({}));
+    let unsaved = &world.engine().work().unsaved;
+    let [a, _] = keys();
+    for (outcome, is_taken) in [
+        (Deletion::NotDeleted, true),
+        (Deletion::Uncertain, false),
+        (Deletion::Deleted, false),
+    ] {
+        let creating = unsaved.begin_create();
+        let mut deleting = unsaved.begin_delete("h", None).unwrap();
+        deleting.ended(outcome);
+        drop(deleting);
+        assert_eq!(creating.take(&a, "pvc-a", "h"), is_taken, "{outcome:?}");
+        unsaved.set(&a, None);
+    }
+    assert_eq!(unsaved.deletions(), 0);
 }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use super::builders::{ClaimWorld, answered_volume, claim_of, plan_of, world};
 use super::claim_rows::{new_volume, uncertain};
 use super::tally;
+use crate::attempt::{CallEnd, LeaseLost};
 use crate::decide::Failure;
 use crate::provision::{
     AnsweredVolume, CreateErrorClass, CreateOutcome, Creation, Deletion, InvalidAnswer, OrphanVolumePolicy,
-    UncertainCall, VolumeFault, answered_meanwhile, create_error, created, delete_answer, going, undone,
+    UncertainCall, VolumeFault, answered_meanwhile, create_error, created, delete_answer, deletion_of, going, undone,
 };
 
 /// The codes of gRPC but OK, with what external-provisioner makes of them: `b` goes on in the background, `r` is rescheduled when it may
@@ -154,7 +155,6 @@ fn what_an_answer_says_of_an_earlier_call() {
     assert!(settle(&world(), &Creation::Refused, None).0.is_uncertain());
 }
 
-/// A claim that is in deletion, or was put on another node meanwhile, is not scheduled again.
 /// A volume that goes is no answer: the marker and the plan of the call stay. And what is not sent deletes nothing.
 #[test]
 fn an_answer_that_is_being_deleted_leaves_open_whether_there_is_a_volume() {
@@ -179,6 +179,7 @@ fn an_answer_that_is_being_deleted_leaves_open_whether_there_is_a_volume() {
     assert!(unsent.message.contains("pvc-1") && unsent.message.len() < 600);
 }
 
+/// A claim that is in deletion, or was put on another node meanwhile, is not scheduled again.
 #[test]
 fn only_the_node_of_the_call_is_taken_off() {
     let world = world().delayed().marked();
@@ -251,7 +252,20 @@ fn each_code_of_a_deletion() {
         assert_eq!(delete_answer(Some(code), Retry), wanted, "{code}");
         let lenient = if code == 5 { Deleted } else { wanted };
         assert_eq!(delete_answer(Some(code), TreatNotFoundAsDeleted), lenient, "{code}");
+        let failure = Failure {
+            message: String::new(),
+            code: Some(code),
+        };
+        let answer = Err(CallEnd::Failed(failure));
+        assert_eq!(deletion_of(&answer, TreatNotFoundAsDeleted), lenient, "{code}");
     }
+    let lost = |lost: LeaseLost| deletion_of(&Err(CallEnd::LeaseLost(lost)), Retry);
+    let ends = [
+        deletion_of(&Ok(()), Retry),
+        lost(LeaseLost::NotStarted),
+        lost(LeaseLost::Cancelled),
+    ];
+    assert_eq!(ends, [Deleted, NotDeleted, Uncertain]);
 }
 
 #[test]
