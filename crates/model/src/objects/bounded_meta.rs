@@ -24,6 +24,8 @@ pub const MAX_OTHER_ANNOTATIONS: usize = 16 << 10;
 
 /// Under this key, which no object can have, stands how many annotations were left out.
 const LEFT_OUT: &str = "";
+/// Under this one nothing stands: it says that the marker is one of them.
+const MARKER_LEFT_OUT: &str = " ";
 
 /// Keeps the annotations that are read, each as far as it is short, and the others as far as there is room.
 #[derive(Default)]
@@ -31,6 +33,7 @@ pub(super) struct BoundedAnnotations {
     /// How much of the others is kept.
     others: usize,
     left_out: usize,
+    marker_left_out: bool,
 }
 
 /// The annotations of a PersistentVolumeClaim that are read by their key, but for the marker.
@@ -47,7 +50,8 @@ const READ: [&str; 8] = [
 
 impl KeyFilter for BoundedAnnotations {
     fn keep<'v>(&mut self, key: &str, value: Cow<'v, str>) -> Option<Cow<'v, str>> {
-        let fits = if key == PROVISIONING_MARKER {
+        let is_marker = key == PROVISIONING_MARKER;
+        let fits = if is_marker {
             value.len() <= MAX_MARKER
         } else if READ.contains(&key) {
             value.len() <= MAX_ANNOTATION_VALUE
@@ -62,12 +66,16 @@ impl KeyFilter for BoundedAnnotations {
             fits
         };
         self.left_out += usize::from(!fits);
+        self.marker_left_out |= is_marker && !fits;
         fits.then_some(value)
     }
 
     fn end(self, kept: &mut BTreeMap<String, String>) {
         if self.left_out > 0 {
             kept.insert(LEFT_OUT.to_owned(), self.left_out.to_string());
+        }
+        if self.marker_left_out {
+            kept.insert(MARKER_LEFT_OUT.to_owned(), String::new());
         }
     }
 }
@@ -80,6 +88,8 @@ pub(super) struct KeptAnnotations {
     pub present: bool,
     /// How many were left out.
     pub left_out: usize,
+    /// Whether the marker is one of them.
+    pub marker_left_out: bool,
 }
 
 impl KeptAnnotations {
@@ -88,10 +98,12 @@ impl KeptAnnotations {
         let present = meta.annotations.is_some();
         let mut entries = meta.annotations.take().unwrap_or_default();
         let left_out = entries.remove(LEFT_OUT).and_then(|count| count.parse().ok());
+        let marker_left_out = entries.remove(MARKER_LEFT_OUT).is_some();
         Self {
             entries,
             present,
             left_out: left_out.unwrap_or(0),
+            marker_left_out,
         }
     }
 

@@ -18,7 +18,7 @@ use crate::api::names::{
     RELEASE_REFUSED_ANNOTATION, RETRY_NOW_ANNOTATION, SELECTED_NODE_ANNOTATION, STORAGE_PROVISIONER_ANNOTATION,
 };
 
-/// So many access modes are read; the API has four.
+/// So many access modes are read; the API has four, and lets each be named any number of times.
 const MAX_ACCESS_MODES: usize = 16;
 
 /// A PersistentVolumeClaim as it comes over the wire, reduced to what is read.
@@ -134,6 +134,8 @@ pub struct Claim {
     pub marker_at: Option<Box<[usize]>>,
     /// Annotation `attacher.csi.dev/provisioning`, as it stands.
     pub marker: Option<Box<str>>,
+    /// Whether that annotation is there, and was left out as it is larger than [`MAX_MARKER`](super::MAX_MARKER).
+    pub marker_left_out: bool,
     /// Who is to provision: `volume.kubernetes.io/storage-provisioner`, else the beta key.
     pub provisioner: Option<Arc<str>>,
     /// `pv.kubernetes.io/migrated-to`.
@@ -145,7 +147,8 @@ pub struct Claim {
     /// `spec.volumeName`; absent when it is empty.
     pub volume_name: Option<Arc<str>>,
     pub phase: ClaimPhase,
-    /// In the order of the object.
+    /// In the order of the object. Of more than are read the last one is [`ClaimAccessMode::Other`]: the driver is not asked for a part of
+    /// them.
     pub access_modes: Box<[ClaimAccessMode]>,
     pub volume_mode: Option<VolumeMode>,
     /// `spec.resources.requests.storage` as it stands.
@@ -189,6 +192,12 @@ fn filled<T: From<String>>(text: Option<String>) -> Option<T> {
     text.filter(|text| !text.is_empty()).map(T::from)
 }
 
+fn access_modes(named: &[String]) -> Box<[ClaimAccessMode]> {
+    let known = |mode: &String| ClaimAccessMode::of_word(mode).unwrap_or(ClaimAccessMode::Other);
+    let more = (named.len() > MAX_ACCESS_MODES).then_some(ClaimAccessMode::Other);
+    named.iter().take(MAX_ACCESS_MODES).map(known).chain(more).collect()
+}
+
 impl From<PersistentVolumeClaimWire> for Claim {
     fn from(mut wire: PersistentVolumeClaimWire) -> Self {
         let mut kept = KeptAnnotations::take(&mut wire.metadata);
@@ -202,7 +211,6 @@ impl From<PersistentVolumeClaimWire> for Claim {
         let class = class.unwrap_or_else(|| boxed(spec.storage_class_name));
         let phase = wire.status.phase.as_deref().and_then(ClaimPhase::of_word);
         let phase = phase.unwrap_or_default();
-        let modes = spec.access_modes.unwrap_or_default();
         let requests = spec.resources.and_then(|resources| resources.requests);
         let data_source = spec.data_source.or(spec.data_source_ref);
         let is_bound = phase == ClaimPhase::Bound && marker_at.is_none();
@@ -218,17 +226,14 @@ impl From<PersistentVolumeClaimWire> for Claim {
             finalizers: Finalizers::of(finalizers, None),
             marker_at,
             marker: kept.take_value(PROVISIONING_MARKER),
+            marker_left_out: kept.marker_left_out,
             provisioner: provisioner.map(Arc::from),
             migrated_to: kept.value(MIGRATED_TO_ANNOTATION),
             class: class.into(),
             selected_node: filled(kept.value(SELECTED_NODE_ANNOTATION).map(String::from)),
             volume_name: filled(spec.volume_name),
             phase,
-            access_modes: modes
-                .iter()
-                .take(MAX_ACCESS_MODES)
-                .map(|mode| ClaimAccessMode::of_word(mode).unwrap_or(ClaimAccessMode::Other))
-                .collect(),
+            access_modes: access_modes(&spec.access_modes.unwrap_or_default()),
             volume_mode: spec.volume_mode.map(|mode| match mode.as_str() {
                 "Block" => VolumeMode::Block,
                 _ => VolumeMode::Filesystem,

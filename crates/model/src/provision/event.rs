@@ -174,9 +174,10 @@ pub fn save_refused(error: &str) -> String {
     format!("the PersistentVolume cannot be saved, and its volume is kept: {error}")
 }
 
-/// That the marker names a topology that the operator did not write.
-pub const MARKER_IGNORED_NOTE: &str = "the annotation attacher.csi.dev/provisioning names a topology that the driver did not register, or that \
-     allowedTopologies of the StorageClass does not have: it is ignored, and the topology is found again";
+/// That something in the marker does not count.
+pub const MARKER_IGNORED_NOTE: &str = "the annotation attacher.csi.dev/provisioning is not as this version of the operator writes it: it cannot \
+     be read, is of another PersistentVolumeClaim, or has a prefix, a Secret or a topology that the PersistentVolumeClaim, its StorageClass and \
+     the driver do not allow. What is not allowed is ignored, and what the StorageClass, the settings and the nodes say now takes its place";
 
 /// That the driver is asked what became of the volume of a claim that nobody wants; and what to do should it never say.
 pub fn finding_out(volume: &str) -> String {

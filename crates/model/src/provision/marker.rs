@@ -8,9 +8,11 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::observed::ObservedClaim;
+use super::ownership::is_own_claim;
 use super::plan::CreatePlan;
 use super::policy::ProvisionPolicy;
 use super::refusal::ProvisionRefusal;
+use super::secrets::{SecretFamily, SecretTemplates, TemplateContext};
 use super::topology::{Segment, TopologyFacts, is_allowed, is_unrestricted};
 use super::volume_name::VolumeNaming;
 use crate::objects::{Claim, MAX_MARKER, SecretReference, StorageClass};
@@ -144,6 +146,29 @@ impl MarkerState {
             Self::Absent | Self::Copied | Self::OfAnotherDriver(_) => None,
         }
     }
+
+    /// Whether something does not count that the annotation says of an open call, for the volume of this name: it is told. Users of a
+    /// namespace can write it, and so may another version of the operator. One that is not there says nothing: an admission webhook may have
+    /// taken it off.
+    pub(super) fn is_ignored(&self, observed: &ObservedClaim<'_>, name: &str) -> bool {
+        let (claim, creation) = (observed.claim, observed.creation);
+        // What this process called with it knows without the annotation.
+        if observed.gone || !creation.is_uncertain() || creation.uncertain_plan().is_some() {
+            return false;
+        }
+        match self {
+            // One that does not say whose it is, is that of the driver whose the claim is.
+            Self::Own(None) => {
+                is_own_claim(claim, observed.driver) && (claim.marker.is_some() || claim.marker_left_out)
+            }
+            Self::Own(Some(marker)) => {
+                let context = TemplateContext::of(claim, name);
+                let ignores = |class| marker.arguments(class, observed.topology, &context).ignored;
+                !marker.naming().is_trusted() || observed.class.here().is_some_and(ignores)
+            }
+            Self::Absent | Self::Copied | Self::OfAnotherDriver(_) => false,
+        }
+    }
 }
 
 /// What of a marker counts.
@@ -157,10 +182,17 @@ pub struct RecordedArguments<'a> {
     pub first: Option<&'a Segment>,
     /// Whether the call asked for no topology. The same call asks for none, whatever settings, class and driver say by now.
     pub without_topology: bool,
-    /// The Secret of the call: it counts where the class may name it.
+    /// The Secret of the call.
     pub secret: Option<&'a SecretReference>,
-    /// Whether something that it says of topology was ignored: it is told.
+    /// Whether something that it says of these does not count. Before all nodes are known nothing can be said of topology.
     pub ignored: bool,
+}
+
+impl RecordedArguments<'_> {
+    /// Whether it is known which topology the call asked for, or that it asked for none.
+    pub const fn is_placed(&self) -> bool {
+        self.segment.is_some() || self.first.is_some() || self.without_topology
+    }
 }
 
 impl Marker {
@@ -168,8 +200,13 @@ impl Marker {
     /// the driver may make a second volume, and its refusal says nothing of the first one.
     ///
     /// Users of the namespace can write it all. What the class has never allowed is forged, and is ignored; so is a topology of keys that
-    /// the driver did not register, in a marker that does not say what the class allowed.
-    pub fn arguments(&self, class: &StorageClass, facts: &TopologyFacts) -> RecordedArguments<'_> {
+    /// the driver did not register, in a marker that does not say what the class allowed; and a Secret that the class cannot name.
+    pub fn arguments(
+        &self,
+        class: &StorageClass,
+        facts: &TopologyFacts,
+        context: &TemplateContext<'_>,
+    ) -> RecordedArguments<'_> {
         let is_registered = |segment: &Segment| segment.iter().all(|(key, _)| facts.has_key(key));
         let is_changed = self.is_of_other_terms(class);
         let is_trusted = |segment: &&Segment| {
@@ -179,13 +216,31 @@ impl Marker {
         };
         let segment = self.segment.as_ref().filter(is_trusted);
         let first = self.first_term().filter(is_trusted);
+        let ignores_topology =
+            segment.is_some() != self.segment.is_some() || first.is_some() != self.first_term().is_some();
+        let templates = SecretTemplates::of(class);
+        let is_nameable = |secret: &&SecretReference| {
+            let templates = templates.as_ref();
+            templates.is_ok_and(|templates| templates.may_name(SecretFamily::Provisioner, context, secret))
+        };
+        let secret = self.secret.as_ref().filter(is_nameable);
+        // With another class than that of the call, or with one that cannot be read, nothing is called, and that is told.
+        let ignores_secret = secret.is_none() && self.secret.is_some() && templates.is_ok() && self.is_of_class(class);
         RecordedArguments {
             node: self.node.as_deref().filter(|_| segment.is_some()),
-            ignored: segment.is_some() != self.segment.is_some() || first.is_some() != self.first_term().is_some(),
             segment,
             first,
             without_topology: self.is_without_topology(),
-            secret: self.secret.as_ref(),
+            secret,
+            ignored: ignores_secret || (facts.complete && ignores_topology),
+        }
+    }
+
+    /// How the name of the volume was made, as far as that is true.
+    fn naming(&self) -> VolumeNaming<'_> {
+        VolumeNaming {
+            prefix: &self.prefix,
+            uuid_length: self.uuid_length,
         }
     }
 
@@ -302,10 +357,7 @@ pub(super) fn is_open_call(claim: &Claim, plan: &CreatePlan) -> bool {
 /// How the name of the volume of a claim is made: as it is recorded, if that may be, else by the settings. Settings that changed since do
 /// not make another name, and so another volume, for a claim that was begun.
 pub(super) fn naming<'a>(state: &'a MarkerState, policy: &'a ProvisionPolicy) -> VolumeNaming<'a> {
-    let recorded = state.recorded().map(|marker| VolumeNaming {
-        prefix: &marker.prefix,
-        uuid_length: marker.uuid_length,
-    });
+    let recorded = state.recorded().map(Marker::naming);
     recorded
         .filter(VolumeNaming::is_trusted)
         .unwrap_or_else(|| policy.naming())

@@ -120,7 +120,7 @@ pub enum ProvisionRefusal {
     #[error("Secret {}/{} cannot be read: let the operator get it", secret.namespace, secret.name)]
     SecretUnreadable { secret: SecretReference },
     #[error(
-        "spec.accessModes of the PersistentVolumeClaim is empty or has a mode that is not known: create it anew with ReadWriteOnce, ReadWriteOncePod, ReadOnlyMany or ReadWriteMany"
+        "spec.accessModes of the PersistentVolumeClaim is empty, has a mode that is not known, or has more than 16 entries: create it anew with ReadWriteOnce, ReadWriteOncePod, ReadOnlyMany or ReadWriteMany"
     )]
     AccessModes,
     #[error(

@@ -75,7 +75,7 @@ pub(super) fn plan(
         ("csi.storage.k8s.io/pvc/namespace", &*claim.namespace),
         ("csi.storage.k8s.io/pv/name", name),
     ];
-    let (accessibility, segment) = topology(observed, class, recorded)?;
+    let (accessibility, segment) = topology(observed, class, recorded, is_wanted)?;
     let read_only = policy.read_only_many && *claim.access_modes == [ClaimAccessMode::ReadOnlyMany];
     Ok(CreatePlan {
         name: name.into(),
@@ -107,10 +107,14 @@ pub(super) fn plan(
 
 /// The topology that is asked for, and that of the selected node. A call that asked for none is repeated without one: with it the driver may
 /// make a second volume elsewhere.
+///
+/// A volume that nobody wants is only found by its name, and undone. Where nothing is recorded of it, it does not wait for a node that may
+/// never come back: it is asked for as if none were selected, or without a topology. A node that is not known is waited for.
 fn topology(
     observed: &ObservedClaim<'_>,
     class: &StorageClass,
     recorded: RecordedArguments<'_>,
+    is_wanted: bool,
 ) -> Result<(Option<TopologyRequirement>, Option<Segment>), ProvisionRefusal> {
     let (claim, driver) = (observed.claim, observed.driver);
     if !driver.capabilities.accessibility_constraints {
@@ -119,7 +123,7 @@ fn topology(
     if recorded.without_topology {
         return Ok((None, recorded.segment.cloned()));
     }
-    requirement(&TopologyQuery {
+    let query = TopologyQuery {
         driver: &driver.name,
         class,
         claim: &claim.name,
@@ -128,7 +132,18 @@ fn topology(
         recorded_first: recorded.first,
         facts: observed.topology,
         policy: observed.policy,
-    })
+    };
+    let may_be_anywhere = !is_wanted && !recorded.is_placed() && !observed.node.is_unknown();
+    match requirement(&query) {
+        Err(refusal) if may_be_anywhere && refusal.is_missing_topology() => {
+            let unplaced = TopologyQuery {
+                selected: None,
+                ..query
+            };
+            Ok(requirement(&unplaced).unwrap_or_default())
+        }
+        found => found,
+    }
 }
 
 fn check_claim(observed: &ObservedClaim<'_>) -> Result<(), ProvisionRefusal> {
@@ -201,19 +216,9 @@ fn secrets(
     recorded: RecordedArguments<'_>,
     is_wanted: bool,
 ) -> Result<(Option<SecretReference>, BTreeMap<SecretFamily, SecretReference>), ProvisionRefusal> {
-    let claim = observed.claim;
-    let context = TemplateContext {
-        volume: name,
-        namespace: &claim.namespace,
-        name: &claim.name,
-        claim: Some(claim),
-    };
+    let context = TemplateContext::of(observed.claim, name);
     let of = |family| parameters.secrets.resolve(family, &context);
-    let is_trusted = |secret: &&SecretReference| {
-        let templates = &parameters.secrets;
-        templates.may_name(SecretFamily::Provisioner, &context, secret)
-    };
-    let secret = match recorded.secret.filter(is_trusted) {
+    let secret = match recorded.secret {
         Some(secret) => Some(secret.clone()),
         None => of(SecretFamily::Provisioner)?,
     };

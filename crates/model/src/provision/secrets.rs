@@ -91,7 +91,11 @@ struct SecretTemplate<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecretTemplates<'a> {
     class: &'a Arc<str>,
+    /// Those of the keys that a family has of its own.
     templates: [Option<SecretTemplate<'a>>; 8],
+    /// That of the default keys. What is wrong with them counts where they are read, as in external-provisioner: for a family that has no
+    /// keys of its own.
+    default: Result<Option<SecretTemplate<'a>>, ProvisionRefusal>,
 }
 
 /// What the tokens of a template stand for.
@@ -107,6 +111,18 @@ pub struct TemplateContext<'a> {
     pub claim: Option<&'a Claim>,
 }
 
+impl<'a> TemplateContext<'a> {
+    /// Of the volume of this name, for a claim that is known.
+    pub fn of(claim: &'a Claim, volume: &'a str) -> Self {
+        Self {
+            volume,
+            namespace: &claim.namespace,
+            name: &claim.name,
+            claim: Some(claim),
+        }
+    }
+}
+
 impl<'a> SecretTemplates<'a> {
     /// Reads the templates of a class.
     pub fn of(class: &'a StorageClass) -> Result<Self, ProvisionRefusal> {
@@ -115,40 +131,44 @@ impl<'a> SecretTemplates<'a> {
 
     /// Those that DeleteVolume may need: whatever is wrong with the others, the volume can be deleted.
     pub fn of_deletion(class: &'a StorageClass) -> Result<Self, ProvisionRefusal> {
-        Self::of_families(class, &[SecretFamily::Default, SecretFamily::Provisioner])
+        Self::of_families(class, &[SecretFamily::Provisioner])
     }
 
     fn of_families(class: &'a StorageClass, wanted: &[SecretFamily]) -> Result<Self, ProvisionRefusal> {
         let mut templates = [None; SecretFamily::ALL.len()];
         for (slot, family) in templates.iter_mut().zip(SecretFamily::ALL) {
-            if wanted.contains(family) {
+            if *family != SecretFamily::Default && wanted.contains(family) {
                 *slot = template(class, *family)?;
             }
         }
         Ok(Self {
             class: &class.name,
             templates,
+            default: template(class, SecretFamily::Default),
         })
     }
 
     /// The annotations of the claim that the names of the Secrets read.
     pub fn annotations(&self) -> impl Iterator<Item = &'a str> {
-        let names = self.templates.iter().flatten().map(|template| template.name);
-        names.flat_map(|name| {
-            let tokens = name.split("${").skip(1).filter_map(|rest| rest.split_once('}'));
+        let templates = self.templates.iter().chain(&self.default).flatten();
+        templates.flat_map(|template| {
+            let tokens = template.name.split("${").skip(1);
+            let tokens = tokens.filter_map(|rest| rest.split_once('}'));
             tokens.filter_map(|(token, _)| Tokens::Name.annotation(token))
         })
     }
 
     /// The template of a family: its own keys, else the default keys, else none.
-    fn template(&self, family: SecretFamily) -> Option<SecretTemplate<'a>> {
-        let of = |family: SecretFamily| self.templates.get(family as usize).copied().flatten();
-        of(family).or_else(|| of(SecretFamily::Default))
+    fn template(&self, family: SecretFamily) -> Result<Option<SecretTemplate<'a>>, ProvisionRefusal> {
+        match self.templates.get(family as usize).copied().flatten() {
+            Some(own) => Ok(Some(own)),
+            None => self.default.clone(),
+        }
     }
 
     /// Whether the Secret of a family may be this one, whatever the annotations of the claim say.
     pub fn may_name(&self, family: SecretFamily, context: &TemplateContext<'_>, secret: &SecretReference) -> bool {
-        let Some(template) = self.template(family) else {
+        let Ok(Some(template)) = self.template(family) else {
             return false;
         };
         let namespace = Tokens::Namespace.expand(template.namespace, context);
@@ -163,7 +183,7 @@ impl<'a> SecretTemplates<'a> {
         family: SecretFamily,
         context: &TemplateContext<'_>,
     ) -> Result<Option<SecretReference>, ProvisionRefusal> {
-        let Some(template) = self.template(family) else {
+        let Some(template) = self.template(family)? else {
             return Ok(None);
         };
         let resolved = |key, template: &str, tokens: Tokens| {

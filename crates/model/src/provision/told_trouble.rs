@@ -70,15 +70,14 @@ impl Trouble {
     pub(super) fn after_claim_notes(known: &mut Option<Self>, notes: &[ClaimNote]) {
         for note in notes {
             let is_over = |known: &mut Self| match note {
-                ClaimNote::Saved(..) | ClaimNote::Populator => true,
+                ClaimNote::Saved(..) => true,
                 // The volume is lost no more, and what the driver answered is as wrong as before.
                 ClaimNote::Recorded(..) => known.kind != TroubleKind::DriverInvalid,
                 _ => false,
             };
             known.take_if(is_over);
-            let is_lost = |known: &Self| known.kind == TroubleKind::PossiblyLeaked;
             if let Some(told) = Self::of_claim(note)
-                && (is_lost(&told) || !known.as_ref().is_some_and(is_lost))
+                && (told.is_lost() || !known.as_ref().is_some_and(Self::is_lost))
             {
                 *known = Some(told);
             }

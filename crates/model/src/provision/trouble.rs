@@ -135,9 +135,19 @@ impl Trouble {
         }
     }
 
+    /// Whether it is that a volume may be lost: that stays until one is saved.
+    pub(super) fn is_lost(&self) -> bool {
+        self.kind == TroubleKind::PossiblyLeaked
+    }
+
     /// A call is made: what kept it from being made is over.
     pub(super) fn is_called(known: &mut Option<Self>) {
         known.take_if(|known| known.keeps_call);
+    }
+
+    /// Others do what is left to do, and nothing is missing here.
+    pub(super) fn is_left_to_others(known: &mut Option<Self>) {
+        known.take_if(|known| !known.is_lost());
     }
 }
 

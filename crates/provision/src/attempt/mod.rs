@@ -48,8 +48,8 @@ pub(crate) async fn run(work: &DriverContext, run: &Run<WorkKey>, key: &ClaimKey
         work.queue.wait_next_in(run, lane, group);
     }
     shell.end(&attempt);
-    if waits_for == Some(WaitsFor::Consumer) {
-        // Nobody waits for the volume until a node is selected.
+    if matches!(waits_for, Some(WaitsFor::Consumer | WaitsFor::Populator)) {
+        // Nobody waits for the driver until a node is selected, or at all.
         shell.progress.begun = None;
     }
     shell.keep(&attempt);

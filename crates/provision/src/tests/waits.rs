@@ -1,6 +1,7 @@
 //! A thousand claims that only wait, and one that does not.
 
 use super::*;
+use crate::provision::TroubleKind;
 
 const MANY: usize = 1000;
 /// What counts as at once: a run, and the requests before a call.
@@ -131,15 +132,38 @@ async fn a_wait_for_another_reason_is_shown() {
     assert_eq!(code().as_deref(), Some("SecretForbidden"));
 }
 
-/// Whether claim "a" fails, and has been pending for too long.
-fn is_stuck(world: &World) -> bool {
+/// What is wrong with claim "a", and whether it has been pending for too long.
+fn trouble(world: &World) -> Option<(TroubleKind, bool)> {
     let (stuck_after, now) = (world.context.stuck_after, crate::clock::now());
     let mut trouble = None;
     world.engine().queue().remember_all(|key, memory| {
         trouble = key.pending(memory).trouble(stuck_after, now);
     });
-    let (_, is_old) = trouble.unwrap();
+    trouble
+}
+
+/// Whether claim "a" fails, and has been pending for too long.
+fn is_stuck(world: &World) -> bool {
+    let (_, is_old) = trouble(world).unwrap();
     is_old
+}
+
+/// Its class was missing when the engine started. From then on that it is there the populator is waited for, and not the driver.
+#[tokio::test(start_paused = true)]
+async fn a_claim_of_a_volume_populator_is_never_stuck() {
+    let mut world = World::new();
+    world.start();
+    world.claim("a", "many");
+    let source = json!({"apiGroup": "x.io", "kind": "Foo", "name": "x"});
+    world.change_claim("a", |claim| claim["spec"]["dataSourceRef"] = source);
+    pass(20).await;
+    assert_eq!(trouble(&world), Some((TroubleKind::ClassMissing, false)));
+    world.class("many", &json!({}));
+    for seconds in [20, 3600] {
+        pass(seconds).await;
+        assert_eq!(trouble(&world), None, "{seconds}");
+    }
+    assert_eq!(world.told("PersistentVolumeClaim", "a", "Provisioning").len(), 1);
 }
 
 /// It had none, or one that was not there: kube-controller-manager asks for the volume when there is a class, and the driver has not failed

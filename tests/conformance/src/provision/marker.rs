@@ -47,7 +47,7 @@ pub fn scenarios() -> Vec<Scenario> {
 /// With nodes in three zones.
 pub fn in_zones() -> Vec<Scenario> {
     Group::new("provision-uncertain")
-        .demands("a marker that somebody else wrote leads to no other volume and no other zone")
+        .demands("a marker that somebody else wrote leads to no other volume and no other zone, and is told")
         .unless(WITHOUT_CONFIG)
         .extension("forged-marker", forged)
         .demands("a marker of another driver keeps a claim from being called for, and is told")
@@ -136,22 +136,24 @@ async fn forged(t: Test) -> Outcome {
     let their_volume = theirs.bound().await?.name_any();
     let driver = t.env.driver_name.clone();
     let zone = json!({ super::topology::ZONE: "nowhere" });
-    let since = jiff::Timestamp::now().to_string();
     let class = t.api::<StorageClass>().get(&t.id).await?.uid();
-    let marker = |uid: Option<String>, prefix: &str| {
-        json!({
-            "driver": driver, "uid": uid, "prefix": prefix, "classUID": class, "since": since, "node": "nowhere", "segment": zone, "first": zone,
-        })
-    };
     for suffix in ["zone", "prefix", "uid", "large"] {
         let claim = t.given_claim(suffix).await?;
-        let uid = claim.get().await?.uid();
-        let forged = match suffix {
-            "zone" => marker(uid, "pvc"),
-            "prefix" => marker(uid, "../evil"),
-            "uid" => marker(theirs.get().await?.uid(), "pvc"),
-            _ => json!({ "driver": driver, "uid": uid, "prefix": "pvc".repeat(50_000), "since": since }),
-        };
+        let object = claim.get().await?;
+        // What is older than the claim comes with a copy of a manifest.
+        let since = object.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        let mut forged = json!({
+            "driver": driver, "uid": object.uid(), "prefix": "pvc", "classUID": class, "since": since,
+        });
+        match suffix {
+            "zone" => {
+                forged["segment"] = zone.clone();
+                forged["first"] = zone.clone();
+            }
+            "prefix" => forged["prefix"] = json!("../evil"),
+            "uid" => forged["uid"] = json!(theirs.get().await?.uid()),
+            _ => forged["prefix"] = json!("pvc".repeat(50_000)),
+        }
         claim.forge(&forged, &t.claim("b").name).await?;
         let volume = claim.bound().await?;
         let wanted = claim.volume_name().await?;
@@ -168,9 +170,7 @@ async fn forged(t: Test) -> Outcome {
         demand(zones.iter().all(|(_, preferred)| preferred.starts_with('b')), || {
             format!("a zone that was not asked for ({suffix}): {zones:?}")
         })?;
-        if suffix == "zone" {
-            claim.told("", MARKER).await?;
-        }
+        claim.told("ProvisioningUncertain", MARKER).await?;
     }
     Ok(())
 }

@@ -60,9 +60,6 @@ pub(super) const MAX_STEPS: u32 = 32;
 /// So many writes of one attempt from a stale copy are followed by a live read, and made again from what it shows. What it shows unchanged is
 /// not written again.
 pub(super) const MAX_STALE: u32 = 3;
-/// Why a volume may be left.
-const GONE_DURING_CALL: &str =
-    "its PersistentVolumeClaim is gone while a call was open, so that only this process knows of it";
 
 /// What a claim waits for at the end of an attempt, as far as the shell does something about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +68,8 @@ pub enum WaitsFor {
     Driver,
     /// No node is selected that the volume is wanted on: the operation has not begun, or not again.
     Consumer,
+    /// A volume populator provisions the claim: no operation begins here, and none goes on.
+    Populator,
     /// Topology that any node may bring: no node is selected for the claim, or that does not count. Else a change of that node is a change of
     /// the claim's inputs. With [`TopologyFacts::digest`](super::topology::TopologyFacts::digest) of the nodes that it was refused with: as
     /// long as the driver has these, it would be refused again.
@@ -199,6 +198,9 @@ impl ClaimAttempt {
         let step = self.next_step(view, event);
         let memory = &mut self.memory;
         Trouble::after_claim_notes(&mut memory.trouble, &self.notes);
+        if self.waits_for == Some(WaitsFor::Populator) {
+            Trouble::is_left_to_others(&mut memory.trouble);
+        }
         // Where the driver is away, nothing else is missing.
         if matches!(step, ClaimStep::Create(_)) || self.waits_for == Some(WaitsFor::Driver) {
             Trouble::is_called(&mut memory.trouble);
@@ -305,7 +307,8 @@ impl ClaimAttempt {
             // Somebody else has marked it since, and may have called: what is known here says nothing of that.
             creation = Creation::Uncertain(UncertainCall::default());
         }
-        let decision = decide(&ObservedClaim {
+        let attached_to = attached_to(view, &creation, is_wanted);
+        let observed = ObservedClaim {
             gone,
             claim_is_live: self.claim_is_live,
             // One that was perhaps taken off is written anew: the write that takes it off may arrive late.
@@ -316,7 +319,7 @@ impl ClaimAttempt {
             saved: saved.as_deref(),
             saved_is_live: self.saved_is_live,
             handle_owner: owner.as_deref(),
-            attached_to: attached_to(view, &creation, is_wanted).as_deref(),
+            attached_to: attached_to.as_deref(),
             secret: self.secret,
             secret_of: self.secret_of.as_ref(),
             creation: &creation,
@@ -324,14 +327,13 @@ impl ClaimAttempt {
             save_failed: self.memory.save_failures > 0,
             waited,
             ..neutral(view, &claim, &surroundings, &creation)
-        });
-        // The answer to taking the marker off may be lost as well. A volume that is known to be there is saved or undone.
-        if gone && !self.memory.unmark_lost && creation.uncertain_plan().is_some() {
-            let note = ClaimNote::PossiblyLeaked(name.clone(), GONE_DURING_CALL);
-            self.tell_once(|memory| &mut memory.leak_is_told, note);
+        };
+        let decision = decide(&observed);
+        let is_ignored = marker.is_ignored(&observed, &name);
+        if gone {
+            self.tell_gone(&creation, &name);
         }
-        let is_unplanned = creation.is_uncertain() && creation.uncertain_plan().is_none();
-        if !gone && is_unplanned && surroundings.ignores(&marker, class.as_deref().here()) {
+        if is_ignored {
             self.tell_once(|memory| &mut memory.ignored_is_told, ClaimNote::MarkerIgnored);
         }
         if decision.reason == ClaimReason::TwoVolumes {
@@ -427,6 +429,16 @@ impl ClaimAttempt {
         if !std::mem::replace(is_told(&mut self.memory), true) {
             self.notes.push(note);
         }
+    }
+
+    /// The claim is gone. The answer to taking the marker off may be lost as well; a volume that is known to be there is saved or undone.
+    fn tell_gone(&mut self, creation: &Creation, name: &str) {
+        if self.memory.unmark_lost || creation.uncertain_plan().is_none() {
+            return;
+        }
+        let cause = "its PersistentVolumeClaim is gone while a call was open, so that only this process knows of it";
+        let note = ClaimNote::PossiblyLeaked(name.into(), cause);
+        self.tell_once(|memory| &mut memory.leak_is_told, note);
     }
 
     /// A PersistentVolume that is saved though the answer to the request was lost.
@@ -585,6 +597,7 @@ impl ClaimAttempt {
         self.waits_for = match reason {
             ClaimReason::DriverAway => Some(WaitsFor::Driver),
             ClaimReason::WaitForConsumer => Some(WaitsFor::Consumer),
+            ClaimReason::Populator => Some(WaitsFor::Populator),
             _ => None,
         };
         let now = view.now();

@@ -186,7 +186,7 @@ pub enum ClaimNote {
     LetGo(String, Box<str>),
     /// A person asked for that, and it was refused.
     ReleaseRefused(ReleaseRefusal),
-    /// The marker of an open call names a topology that it cannot have been made with: somebody else wrote it.
+    /// Something in the marker of an open call is not what this version of the operator writes there: somebody else wrote it.
     MarkerIgnored,
     /// A volume of this name may be left in the storage system, because of this.
     PossiblyLeaked(Box<str>, &'static str),

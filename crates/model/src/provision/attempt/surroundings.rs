@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::ClaimView;
-use crate::objects::{Claim, StorageClass};
+use crate::objects::Claim;
 use crate::provision::claim::{is_wanted, volume_name};
 use crate::provision::creation::Creation;
 use crate::provision::fingerprint::{claim_fingerprint, is_placed};
@@ -99,14 +99,6 @@ impl Surroundings {
     /// Whether the selected node has no Node or no CSINode.
     pub fn misses_node(&self, claim: &Claim) -> bool {
         claim.selected_node.is_some() && self.node.is_gone()
-    }
-
-    /// Whether a marker says something of topology that does not count. Before all nodes are known nothing can be said of that.
-    pub fn ignores(&self, marker: &MarkerState, class: Option<&StorageClass>) -> bool {
-        let (Some(marker), Some(class)) = (marker.recorded(), class) else {
-            return false;
-        };
-        self.topology.complete && marker.arguments(class, &self.topology).ignored
     }
 }
 

@@ -13,6 +13,7 @@ use crate::provision::plan::CreatePlan;
 use crate::provision::policy::LeakProtection;
 use crate::provision::refusal::ProvisionRefusal;
 use crate::provision::request;
+use crate::provision::secrets::TemplateContext;
 use crate::provision::volume_name::VolumeNaming;
 
 impl Subject<'_, '_> {
@@ -45,13 +46,15 @@ impl Subject<'_, '_> {
             }
         }
         let recorded = match self.marker.recorded() {
-            Some(marker) if is_uncertain => marker.arguments(class, observed.topology),
+            Some(marker) if is_uncertain => {
+                let context = TemplateContext::of(observed.claim, self.name);
+                marker.arguments(class, observed.topology, &context)
+            }
             _ => RecordedArguments::default(),
         };
         // A marker that says nothing of topology says nothing of a call either, and users of a namespace can write the finalizer: the volume
         // would be in any zone.
-        let is_recorded = recorded.segment.is_some() || recorded.first.is_some() || recorded.without_topology;
-        let is_placed = selected.is_some() || is_recorded;
+        let is_placed = selected.is_some() || recorded.is_placed();
         if has_topology && self.wanted && class.delayed && !is_placed {
             return wait(ClaimReason::WaitForConsumer);
         }

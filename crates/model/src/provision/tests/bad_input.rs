@@ -138,10 +138,12 @@ fn answers_of_the_driver_that_are_too_large() {
 
 #[test]
 fn claims_that_make_no_sense() {
+    let many = ["ReadWriteOnce"].repeat(17);
     for (pointer, value, reason) in [
         ("/spec/accessModes", json!([]), "invalid_claim"),
         ("/spec/accessModes", json!(["Later"]), "invalid_claim"),
         ("/spec/accessModes", json!(null), "invalid_claim"),
+        ("/spec/accessModes", json!(many), "invalid_claim"),
         ("/spec/resources/requests/storage", json!("1Zi"), "invalid_claim"),
         ("/spec/resources/requests/storage", json!("0"), "invalid_claim"),
         ("/spec/resources", json!(null), "invalid_claim"),

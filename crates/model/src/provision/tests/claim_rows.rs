@@ -215,6 +215,7 @@ fn object(world: ClaimWorld, words: &str) -> ClaimWorld {
             .marked()
             .annotate("volume.beta.kubernetes.io/storage-provisioner", DRIVER),
         "unplaced" => world.annotate("volume.kubernetes.io/selected-node", ""),
+        "on n2" => world.annotate("volume.kubernetes.io/selected-node", "n2"),
         "named volume" => world.set("/spec/volumeName", NAME),
         "classless" => world.set("/spec/storageClassName", "").without_class(),
         "selector" => world.set("/spec/selector", json!({})),
@@ -577,6 +578,14 @@ fn rows_16_to_20_topology_the_marker_and_the_call() {
         FindOut: create
             16 no node, a marker that says nothing, in deletion | delayed, unplaced, unreadable marker, deleting
             16 none asked for, restricted since, in deletion | delayed, marker without topology, restricted, deleting
+            // Of what nobody wants, and nothing is recorded, no node is waited for.
+            16 no Node, and a marker that says nothing, in deletion | delayed, unreadable marker, node gone, deleting
+            16 no Node, and a marker that says nothing of topology, in deletion | delayed, marked, node gone, deleting
+            16 no Node, and a marker that says nothing, bound elsewhere | delayed, unreadable marker, node gone, bound elsewhere
+            16 no CSINode, and a marker that says nothing, in deletion | delayed, unreadable marker, no CSINode, deleting
+            16 not allowed, and a marker that says nothing, in deletion | delayed, on n2, restricted, unreadable marker, deleting
+            17 no label, and a marker that says nothing, in deletion | delayed, unreadable marker, unlabelled, deleting
+            17 immediate, no nodes, and a marker that says nothing, in deletion | with topology, unreadable marker, deleting
         Create: create
             16 no node selected any more, recorded | delayed, unplaced, recorded marker
             16 no node selected any more, none asked for | delayed, unplaced, marker without topology
@@ -623,6 +632,9 @@ fn rows_16_to_20_topology_the_marker_and_the_call() {
             16 not known, and a watch is broken | delayed, unknown node
             17 no label | delayed, unlabelled
             17 immediate, no nodes | with topology
+            16 no CSINode, and a marker that says nothing | delayed, unreadable marker, no CSINode
+            16 not allowed, and a marker that says nothing | delayed, on n2, restricted, unreadable marker
+            16 not known, and a marker that says nothing, in deletion | delayed, unreadable marker, unknown node, deleting
         Syncing: wait
             16 no Node, uncertain, the lists not complete | delayed, recorded marker, unknown topology
             17 nodes not known | delayed, unknown topology
@@ -665,6 +677,17 @@ fn a_volume_that_cannot_be_used_is_marked_before_its_deletion_waits() {
         assert_eq!(found(LeakProtection::WhenUncertain), [unmarked, wanted]);
         assert_eq!(found(LeakProtection::Never), [wanted, wanted]);
     }
+}
+
+/// It is found by its name, wherever it was made.
+#[test]
+fn a_volume_that_nobody_wants_is_asked_for_without_a_node_that_is_gone() {
+    let asked = |change: fn(&mut ClaimWorld)| match world().delayed().marked().deleting().with(change).decide().action {
+        ClaimAction::Create(plan) => plan.accessibility.as_ref().map(|asked| asked.requisite.len()),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(asked(|world| world.node_gone = true), Some(2), "of all nodes");
+    assert_eq!(asked(|world| world.nodes.clear()), None, "there are none");
 }
 
 /// An uncertain call of this process is repeated to the letter, whatever class, node and claim say by now.

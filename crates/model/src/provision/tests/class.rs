@@ -231,6 +231,9 @@ fn each_access_mode_is_mapped_alone() {
     }
     let two = world().set("/spec/accessModes", json!(["ReadOnlyMany", "ReadWriteOnce"]));
     assert_eq!(modes(&two), [MultiNodeReaderOnly, SingleNodeWriter]);
+    // As external-provisioner: one for each entry.
+    let same = world().set("/spec/accessModes", json!(["ReadWriteOnce"].repeat(16)));
+    assert_eq!(modes(&same), [SingleNodeWriter; 16]);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use super::builders::{
     ClaimWorld, DRIVER, MARKER, NAME, UID, claim_of, class_json, class_of, marker_json, plan_of, world,
 };
 use crate::provision::topology::Segment;
-use crate::provision::{ClaimAction, ClaimReason, MarkerState, RecordedArguments, request};
+use crate::provision::{ClaimAction, ClaimReason, Creation, MarkerState, RecordedArguments, request};
 
 /// The annotation that the next step writes.
 fn written(world: &ClaimWorld) -> Value {
@@ -379,12 +379,64 @@ fn what_is_forged_is_ignored() {
     let with_hash = restricted.clone().marked_with(&with_hash);
     assert_eq!(name(&with_hash).1, zone, "what the class has never allowed");
     for ignoring in [restricted, with_hash] {
-        let ignored = ignoring.observe(|observed| {
-            let state = MarkerState::of(observed.claim, DRIVER);
-            let class = observed.class.here().unwrap();
-            state.recorded().unwrap().arguments(class, observed.topology).ignored
-        });
-        assert!(ignored, "and that is told");
+        assert!(is_ignored(&ignoring), "and that is told");
+        let unlisted = ignoring.with(|world| world.unknown = "topology");
+        assert!(!is_ignored(&unlisted), "once all nodes are known");
+    }
+}
+
+fn is_ignored(world: &ClaimWorld) -> bool {
+    world.observe(|observed| MarkerState::of(observed.claim, DRIVER).is_ignored(observed, NAME))
+}
+
+/// Whatever of it does not count, that is told. What is not there, or is not of an open call of this driver, says nothing.
+#[test]
+fn what_is_ignored_is_told() {
+    let begun = written(&with_secret("red"));
+    let with = |pointer: &str, value: Value| {
+        let mut marker = begun.clone();
+        super::builders::put(&mut marker, pointer, value);
+        with_secret("red").marked_with(&marker)
+    };
+    let as_it_was = || with_secret("red").marked_with(&begun);
+    let text = |text: &str| as_it_was().annotate(MARKER, text);
+    let (refused, called) = (Creation::Refused, super::claim_rows::uncertain(&world()));
+    let copy = with("/uid", json!("of another claim"));
+    let stripped = as_it_was().with(|world| {
+        let annotations = world.claim["metadata"]["annotations"].as_object_mut();
+        annotations.unwrap().remove(MARKER);
+    });
+    for (name, world) in [
+        ("as it was written", as_it_was()),
+        ("a prefix of other settings", with("/prefix", json!("old"))),
+        (
+            "a Secret of another annotation",
+            with("/secret/name", json!("blue-data")),
+        ),
+        ("the class is another one", as_it_was().replaced_class()),
+        ("of another driver", with("/driver", json!("other.test"))),
+        (
+            "of a manifest",
+            copy.set("/metadata/creationTimestamp", "2026-03-01T00:00:00Z"),
+        ),
+        ("taken off", stripped),
+        ("the claim is another driver's", text("{").of_another_driver()),
+        ("the call was refused", text("{").creation(refused)),
+        ("this process made the call", text("{").creation(called)),
+        ("the claim is gone", text("{").removed()),
+    ] {
+        assert!(!is_ignored(&world), "{name}");
+    }
+    for (name, world) in [
+        ("a prefix", with("/prefix", json!("../evil"))),
+        ("a length", with("/uuidLength", json!(8))),
+        ("a Secret", with("/secret/namespace", json!("kube-system"))),
+        ("of another claim", with("/uid", json!("of another claim"))),
+        ("no JSON", text("{")),
+        ("empty", text("")),
+        ("too large", text(&"[".repeat(150 << 10))),
+    ] {
+        assert!(is_ignored(&world), "{name}");
     }
 }
 

@@ -121,6 +121,10 @@ fn other_templates() {
         SecretFamily::NodePublish,
         "
         its own before the default | default-name=d; default-namespace=ns; name=n; namespace=x | x/n
+        half a default | default-name=d | !\"csi.storage.k8s.io/secret-namespace\" is missing
+        its own before half a default | default-name=d; name=n; namespace=x | x/n
+        an empty default | default-name=d; default-namespace= | !is empty
+        its own before an empty default | default-name=d; default-namespace=; name=n; namespace=x | x/n
         claim in a namespace | name=n; namespace=${pvc.name} | !\"pvc.name\"
         annotation in a namespace | name=n; namespace=${pvc.annotations['akey']} | !pvc.annotations
         annotation that is missing | name=${pvc.annotations['other']}; namespace=x \

@@ -174,6 +174,22 @@ fn what_kept_a_call_from_being_made_ends_with_the_call() {
     }
 }
 
+/// As a volume populator does what is left to do. A volume that may be lost is lost all the same.
+#[test]
+fn what_is_left_to_others_is_no_trouble() {
+    for (note, stays) in [
+        (waits(ClaimReason::ClassMissing), false),
+        (waits(ClaimReason::Unconfirmed), false),
+        (failed(CreateOutcome::Failed), false),
+        (ClaimNote::PossiblyLeaked("pvc-1".into(), "gone"), true),
+    ] {
+        let mut known = None;
+        Trouble::after_claim_notes(&mut known, &[note]);
+        Trouble::is_left_to_others(&mut known);
+        assert_eq!(known.is_some(), stays);
+    }
+}
+
 /// What is done, and what was told.
 struct Told(PendingOperation, Option<Kind>);
 

@@ -104,6 +104,7 @@ fn happen(world: VolumeWorld, words: &'static str) -> VolumeWorld {
         "class of an annotation" => world
             .annotate("volume.beta.kubernetes.io/storage-class", "standard")
             .set("/spec/storageClassName", "other"),
+        "half a default Secret" => parameter(world, "csi.storage.k8s.io/secret-name", "x"),
         "half a Secret of nodes" => parameter(world, "csi.storage.k8s.io/node-stage-secret-name", "x"),
         "half an old Secret" => parameter(world, "csiProvisionerSecretName", "x"),
         "key that nobody knows" => parameter(world, "csi.storage.k8s.io/unknown", "x"),
@@ -275,6 +276,7 @@ fn rows_11_to_13_the_deletion() {
         LoadSecret: secret web/s
             11 Secret of the class | no recorded Secret, class names s
             11 Secret of the class, half of other calls | no recorded Secret, class names s, half a Secret of nodes
+            11 Secret of the class, half of the default | no recorded Secret, class names s, half a default Secret
             11 Secret of the class, a key that is not known | no recorded Secret, class names s, key that nobody knows
             11 Secret of the class, static | static, class names s
             11 Secret of the class of the in-tree plug-in that made it | made by a plug-in, class names s, class of the plug-in

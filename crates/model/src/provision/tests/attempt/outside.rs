@@ -4,12 +4,14 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::super::builders::{MARKER, NAME, answered_volume};
-use super::{Cluster, Play, answered, call_fails, error, failed, save_fails, status};
+use super::super::builders::{MARKER, NAME, answered_volume, class_json};
+use super::{Cluster, PROVISIONER, Play, answered, call_fails, error, failed, save_fails, status};
 use crate::answer::ApiErrorKind;
 use crate::attempt::CallEnd;
 use crate::decide::Failure;
-use crate::provision::attempt::{ClaimAttempt, ClaimEvent, ClaimMemory, ClaimNote, ClaimStep, Verdict};
+use crate::provision::attempt::{
+    CLASS_TIMEOUT, ClaimAttempt, ClaimEvent, ClaimMemory, ClaimNote, ClaimStep, Verdict, WaitsFor,
+};
 use crate::provision::{AnsweredVolume, ClaimReason, OrphanVolumePolicy, ProvisionRefusal, RolePhase};
 
 fn small(handle: &str) -> ClaimEvent {
@@ -268,6 +270,60 @@ fn a_marker_that_is_overwritten_does_not_stop_what_was_begun() {
         play.cluster.wait(Duration::from_mins(1));
         play.attempt(|_, _| None);
         assert_eq!(play.saved(), 1, "{code}: {:?}", play.notes);
+    }
+}
+
+/// With this in the marker.
+fn rewrite(cluster: &mut Cluster, field: &str, value: serde_json::Value) {
+    let mut marker = super::marker_of(cluster);
+    marker[field] = value;
+    cluster.annotate(MARKER, &marker.to_string());
+}
+
+/// Users of a namespace can write it. An admission webhook that takes the annotation off alone writes nothing.
+#[test]
+fn what_somebody_else_wrote_into_the_marker_is_told_once() {
+    type Change = fn(&mut Cluster);
+    let rows: [(&str, Change, usize); 8] = [
+        ("nothing", |_| {}, 0),
+        ("a prefix", |cluster| rewrite(cluster, "prefix", json!("../evil")), 1),
+        ("a UID", |cluster| rewrite(cluster, "uid", json!("of another claim")), 1),
+        (
+            "a Secret",
+            |cluster| rewrite(cluster, "secret", json!({"namespace": "ns", "name": "s"})),
+            1,
+        ),
+        ("no JSON", |cluster| cluster.annotate(MARKER, "{"), 1),
+        ("150 KiB", |cluster| cluster.annotate(MARKER, &"[".repeat(150 << 10)), 1),
+        (
+            "no annotation",
+            |cluster| {
+                let annotations = &mut cluster.claim.as_mut().unwrap()["metadata"]["annotations"];
+                annotations.as_object_mut().unwrap().remove(MARKER);
+                cluster.renew();
+            },
+            0,
+        ),
+        (
+            "no JSON, on the claim of another driver",
+            |cluster| {
+                cluster.annotate(MARKER, "{");
+                cluster.set(PROVISIONER, json!("other.test"));
+            },
+            0,
+        ),
+    ];
+    for (name, change, wanted) in rows {
+        let mut play = Play::of(Cluster::new());
+        play.attempt(call_fails(4));
+        change(&mut play.cluster);
+        // Another process knows what the marker says, and nothing else.
+        play.restart("2-3-csi.test");
+        for _ in 0..2 {
+            play.attempt(call_fails(4));
+        }
+        let told = play.told(|note| *note == ClaimNote::MarkerIgnored);
+        assert_eq!(told, wanted, "{name}: {:?}", play.notes);
     }
 }
 
@@ -683,6 +739,44 @@ fn what_a_claim_waited_for_is_not_told_any_more_when_it_waits_for_the_driver() {
     (play.cluster.class, play.cluster.is_away) = (class, true);
     play.attempt(|_, _| None);
     assert_eq!(play.memory.trouble(), None);
+}
+
+/// Its class is made again, or the watch of classes was broken for a while. Each look shows that nothing is missing, told or not.
+#[test]
+fn what_a_claim_of_a_volume_populator_waited_for_is_over_when_it_is_there() {
+    type Change = fn(&mut Cluster);
+    let rows: [(ClaimReason, Change, Change); 2] = [
+        (
+            ClaimReason::ClassMissing,
+            |cluster| cluster.class = None,
+            |cluster| cluster.class = Some(class_json()),
+        ),
+        (
+            ClaimReason::Unconfirmed,
+            |cluster| cluster.is_watched = false,
+            |cluster| cluster.is_watched = true,
+        ),
+    ];
+    for (reason, begins, ends) in rows {
+        let mut play = Play::of(Cluster::new());
+        let source = json!({"apiGroup": "x.io", "kind": "Foo", "name": "x"});
+        play.cluster.set("/spec/dataSourceRef", source);
+        play.does("");
+        begins(&mut play.cluster);
+        play.does("");
+        play.cluster.wait(CLASS_TIMEOUT);
+        play.does("");
+        assert_eq!(play.waits_now(), Some(reason));
+        assert!(play.memory.trouble().is_some(), "{reason:?}");
+        ends(&mut play.cluster);
+        play.does("");
+        assert_eq!(play.memory.trouble(), None, "{reason:?}");
+        let told = play.told(|note| *note == ClaimNote::Populator);
+        assert_eq!(told, 1, "{reason:?}");
+        let mut attempt = ClaimAttempt::new(play.memory.clone());
+        attempt.next(&play.cluster, ClaimEvent::Begin);
+        assert_eq!(attempt.waits_for(), Some(WaitsFor::Populator));
+    }
 }
 
 /// The outcome of the call is looked for after a request that is refused, though the answer is denied or dropped.
