@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::deletion::{is_served, is_waiting};
 use crate::api::condition::ConditionReason;
-use crate::api::validated::Brakes;
-use crate::api::{AttacherConfigObject, DriverConfig};
+
+use crate::api::{AttacherConfigObject, Brakes, DriverConfig};
 
 /// What an AttacherConfig asks for: a driver with these settings, or nothing that can be done. Whatever runs for it then goes on with its
 /// last valid settings, as [`SettingsInUse`] has them.

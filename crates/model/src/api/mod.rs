@@ -6,6 +6,7 @@
 //! so every rule of the schema is checked a second time in [`validated`].
 
 pub mod attacher_config;
+mod brakes;
 pub mod condition;
 pub mod crd;
 pub mod duration;
@@ -26,6 +27,7 @@ pub use attacher_config::{
     AnnotationMode, AttacherConfig, AttacherConfigSpec, DeletionPolicy, LeakProtection, OrphanPolicy,
     OrphanVolumePolicy, ProvisioningSpec, PublishSecretsSpec, ReconcileSyncMode, RedactionMode,
 };
+pub use brakes::Brakes;
 pub use duration::GoDuration;
 pub use event_reason::{EventReason, EventType};
 pub use object::AttacherConfigObject;

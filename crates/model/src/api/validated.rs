@@ -3,7 +3,6 @@
 //! The rules are those of the schema (see `rules.rs`), checked again because the schema can be bypassed. All problems
 //! of a spec are reported together, so one edit can fix them.
 
-mod brakes;
 mod check;
 mod provisioning;
 mod publish_secrets;
@@ -15,7 +14,6 @@ use std::time::Duration;
 use super::attacher_config::{AnnotationMode, DeletionPolicy, OrphanPolicy, TlsSpec};
 pub use super::endpoint::{Endpoint, LoopbackHost};
 pub use super::rules::SpecProblem;
-pub use brakes::Brakes;
 pub use check::is_driver_name;
 pub use provisioning::Provisioning;
 pub use publish_secrets::{PublishSecrets, SecretNames};

@@ -63,8 +63,8 @@ pub use fingerprint::{claim_fingerprint, volume_fingerprint};
 pub use marker::{Marker, MarkerState, RecordedArguments, marked_since};
 pub use observed::{CallSecret, ObservedClaim, ObservedVolume, OwningClaim, ProvisionerSecretState, RolePhase, Waited};
 pub use ownership::{
-    is_of_volume, is_own_claim, is_own_class, is_own_volume, is_released, may_be_asked_for, needs_claim_work,
-    needs_volume_work,
+    is_of_volume, is_own_claim, is_own_class, is_own_volume, is_released, may_be_asked_for, named_claim,
+    needs_claim_work, needs_volume_work,
 };
 pub use parameters::ClassParameters;
 pub use patch::ClaimWrite;
@@ -78,7 +78,7 @@ pub use secrets::{SecretFamily, SecretTemplates, TemplateContext};
 pub use seen::Seen;
 pub use settle::{CreateOutcome, answered_meanwhile, created, deletion_of, going, undone};
 pub use trouble::{PendingObject, PendingOperation, ProvisionHealth, Trouble, TroubleKind};
-pub use volume::{heir, last_to_go, named_claim};
+pub use volume::{heir, last_to_go};
 pub use volume_name::{VolumeNaming, is_prefix};
 
 #[cfg(test)]

@@ -3,8 +3,7 @@
 use super::driver::ProvisionerFacts;
 use super::marker::MarkerState;
 use super::persistent_volume::is_of_claim;
-use super::volume::was_bound;
-use crate::objects::{Claim, ClaimPhase, ReclaimPolicy, Volume, VolumePhase};
+use crate::objects::{Claim, ClaimPhase, ClaimReference, ReclaimPolicy, Volume, VolumePhase, is_blank};
 
 /// Whether a claim is to be provisioned by a driver: its annotation names the driver, or the in-tree plug-in that the driver took over
 /// together with the driver.
@@ -102,4 +101,16 @@ pub fn needs_volume_work(volume: &Volume, driver: &ProvisionerFacts) -> bool {
         Some(ReclaimPolicy::Other) | None => false,
     };
     may_need && is_own_volume(volume, driver)
+}
+
+fn was_bound(volume: &Volume) -> bool {
+    named_claim(volume).is_some() && !matches!(volume.lifecycle.phase, VolumePhase::Available | VolumePhase::Pending)
+}
+
+/// The claim that it names. One whose `spec.claimRef` has no UID is free for a claim, as kube-controller-manager sees it, whatever its phase
+/// says: so a person takes a Released PersistentVolume back.
+pub fn named_claim(volume: &Volume) -> Option<&ClaimReference> {
+    let claim = volume.claim.as_deref()?;
+    let parts = [&claim.uid, &claim.namespace, &claim.name];
+    (!parts.iter().any(|part| is_blank(part))).then_some(claim)
 }

@@ -8,7 +8,7 @@ use super::action::{ProvisionedVolumeAction as Action, VolumeDecision, VolumeRea
 use super::creation::Deletion;
 use super::driver::ProvisionerFacts;
 use super::observed::{ObservedVolume, OwningClaim, ProvisionerSecretState, RolePhase};
-use super::ownership::{is_own_class, is_own_volume, is_released, is_to_go};
+use super::ownership::{is_own_class, is_own_volume, is_released, is_to_go, named_claim};
 use super::parameters::ClassParameters;
 use super::patch;
 use super::persistent_volume::handle_of;
@@ -19,8 +19,8 @@ use super::seen::Seen;
 use crate::api::names::PROVISIONER_FINALIZER;
 use crate::decide::patch::protect_volume;
 use crate::objects::{
-    ClaimReference, CsiSource, DeletionSecret, ReclaimPolicy, SecretReference, StorageClass, Volume, VolumePhase,
-    VolumeSource, is_blank,
+    CsiSource, DeletionSecret, ReclaimPolicy, SecretReference, StorageClass, Volume, VolumePhase, VolumeSource,
+    is_blank,
 };
 
 fn wait(reason: VolumeReason) -> VolumeDecision {
@@ -74,18 +74,6 @@ pub(super) fn decide(observed: &ObservedVolume<'_>) -> VolumeDecision {
         return wait(VolumeReason::Held);
     }
     unused(observed).unwrap_or_else(|| delete(observed))
-}
-
-pub(super) fn was_bound(volume: &Volume) -> bool {
-    named_claim(volume).is_some() && !matches!(volume.lifecycle.phase, VolumePhase::Available | VolumePhase::Pending)
-}
-
-/// The claim that it names. One whose `spec.claimRef` has no UID is free for a claim, as kube-controller-manager sees it, whatever its phase
-/// says: so a person takes a Released PersistentVolume back.
-pub fn named_claim(volume: &Volume) -> Option<&ClaimReference> {
-    let claim = volume.claim.as_deref()?;
-    let parts = [&claim.uid, &claim.namespace, &claim.name];
-    (!parts.iter().any(|part| is_blank(part))).then_some(claim)
 }
 
 /// Rows 12 and 13: the volume is gone, whatever the object says by now.

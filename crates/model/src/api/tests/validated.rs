@@ -6,10 +6,10 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use crate::api::validated::{
-    BackoffSettings, Brakes, Concurrency, Endpoint, LeaderElection, LoopbackHost, PublishSecrets, ReconcileSync,
-    SpecProblem, Timeouts, Tracing,
+    BackoffSettings, Concurrency, Endpoint, LeaderElection, LoopbackHost, PublishSecrets, ReconcileSync, SpecProblem,
+    Timeouts, Tracing,
 };
-use crate::api::{AttacherConfigSpec, DeletionPolicy, DriverConfig, GoDuration};
+use crate::api::{AttacherConfigSpec, Brakes, DeletionPolicy, DriverConfig, GoDuration};
 
 fn valid() -> AttacherConfigSpec {
     AttacherConfigSpec::new("unix:///csi/csi.sock")

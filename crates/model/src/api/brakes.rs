@@ -1,6 +1,6 @@
 //! What a spec holds back, which is obeyed even where the rest of it cannot be used.
 
-use super::DriverConfig;
+use super::validated::DriverConfig;
 use crate::api::attacher_config::{AttacherConfigSpec, ProvisioningMode, VolumeDeletion};
 
 /// What a person sets in a spec so that less is done. It is read of every spec that has the right shape, whatever else is wrong with it.
@@ -30,12 +30,12 @@ impl DriverConfig {
     /// These settings with the brakes of a later spec, which cannot be used itself. What they hold back themselves stays so.
     #[must_use]
     pub fn braked(&self, brakes: Brakes) -> Self {
-        let mut braked = self.clone();
-        braked.suspend |= brakes.suspend;
-        if let Some(provisioning) = &mut braked.provisioning {
+        let mut settings = self.clone();
+        settings.suspend |= brakes.suspend;
+        if let Some(provisioning) = &mut settings.provisioning {
             provisioning.enabled &= !brakes.disables_provisioning;
             provisioning.policy.hold_deletions |= brakes.holds_deletions;
         }
-        braked
+        settings
     }
 }
