@@ -107,13 +107,19 @@ pub fn release_volume(volume: &Volume) -> Option<Write> {
 /// The operations, on condition that the claim is still the one with this UID; and unchanged, where its list of finalizers is not known
 /// as a whole.
 fn on_claim(claim: &Claim, operations: Vec<Value>) -> ClaimWrite {
-    let version = claim.resource_version;
-    // What is no number was read as 0, and nothing can be said of it.
-    let unchanged = (claim.finalizers.left_out() > 0 && version != ResourceVersion(0)).then(|| test_version(version));
+    let unchanged = (claim.finalizers.left_out() > 0).then(|| test_unchanged(claim));
     ClaimWrite {
         namespace: claim.namespace.clone(),
         name: claim.name.clone(),
         body: patch_of(&claim.uid, unchanged.into_iter().chain(operations)),
+    }
+}
+
+/// That nobody has written the claim since it was read. A version that is no number was read as 0, and nothing can be said of it.
+fn test_unchanged(claim: &Claim) -> Value {
+    match claim.resource_version {
+        ResourceVersion(0) => test("/metadata/uid", &*claim.uid),
+        version => test_version(version),
     }
 }
 
@@ -128,10 +134,10 @@ fn remove_marker(claim: &Claim) -> Option<Vec<Value>> {
     Some(operations)
 }
 
-/// That the marker is the one that was read. Of one that may have been left out nothing can be said.
+/// That the marker is the one that was read; of one that may have been left out, that nobody has written the claim.
 fn test_marker(claim: &Claim) -> Value {
     match claim.marker.as_deref() {
-        None if claim.annotations_left_out > 0 => test("/metadata/uid", &*claim.uid),
+        None if claim.annotations_left_out > 0 => test_unchanged(claim),
         None => test_no_annotation(claim.has_annotations, PROVISIONING_MARKER),
         Some(marker) => test_annotation(PROVISIONING_MARKER, marker),
     }
