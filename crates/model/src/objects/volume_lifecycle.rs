@@ -57,7 +57,7 @@ pub struct VolumeLifecycle {
     pub deletion_secret: DeletionSecret,
     /// Positions of the finalizer of the provisioner in the whole list; none where it is not there.
     pub finalizer_at: Option<Box<[usize]>>,
-    /// Whether a person decided that the volume of a PersistentVolume that was never bound is deleted.
+    /// Whether a person decided that the volume of a PersistentVolume is deleted to which no claim is bound.
     pub reclaim_requested: bool,
     /// Annotation by which a person ends a backoff, cut where it is long.
     pub retry_now: Option<Box<str>>,

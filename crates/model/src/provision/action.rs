@@ -180,7 +180,7 @@ named! {
         Retained,
         /// It is bound, and has no finalizer of ours.
         Protect,
-        /// It is being deleted and was never bound: a person has to decide.
+        /// It is being deleted while no claim is bound to it: a person has to decide.
         NeedsDecision,
         /// It is in use, or not ours to delete.
         NotReleased,

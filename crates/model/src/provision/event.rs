@@ -220,7 +220,7 @@ pub fn volume_waits(reason: VolumeReason, volume: &Volume, of: &str) -> Option<S
             if matches!(volume.lifecycle.phase, VolumePhase::Available | VolumePhase::Pending) =>
         {
             format!(
-                "persistentvolume {name} was deleted before it was bound, and its PersistentVolumeClaim {of} is there: its volume is not \
+                "persistentvolume {name} was deleted while it was not bound, and its PersistentVolumeClaim {of} is there: its volume is not \
                  deleted; delete the PersistentVolumeClaim as well, or set the policy of the PersistentVolume to Retain, and the \
                  PersistentVolumeClaim gets the volume again"
             )
@@ -231,7 +231,7 @@ pub fn volume_waits(reason: VolumeReason, volume: &Volume, of: &str) -> Option<S
         ),
         VolumeReason::NeedsDecision => {
             let why = if volume.deleting {
-                "is being deleted and was never bound"
+                "is being deleted while no PersistentVolumeClaim is bound to it"
             } else {
                 "is Released, and no provisioner made it or protected it while it was bound"
             };

@@ -114,8 +114,28 @@ fn a_volume_whose_claim_is_there_is_told_with_what_ends_the_wait() {
         "/metadata/deletionTimestamp",
         json!("2026-01-01T00:00:00Z"),
     );
-    assert!(said(&volume).contains("was deleted before it was bound, and its PersistentVolumeClaim web/data is there"));
-    assert!(said(&volume).contains("delete the PersistentVolumeClaim as well, or set the policy"));
+    for words in [
+        "was deleted while it was not bound, and its PersistentVolumeClaim web/data is there",
+        "delete the PersistentVolumeClaim as well, or set the policy",
+    ] {
+        assert!(said(&volume).contains(words), "{words}");
+    }
+}
+
+/// It may have been bound before: a person has removed `spec.claimRef`.
+#[test]
+fn a_volume_that_a_person_decides_about_is_told_as_it_is() {
+    let mut volume = volume_json();
+    for (pointer, value) in [
+        ("/spec/claimRef", json!(null)),
+        ("/status/phase", json!("Available")),
+        ("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z")),
+    ] {
+        put(&mut volume, pointer, value);
+    }
+    let told = event::volume_waits(VolumeReason::NeedsDecision, &volume_of(&volume), "").unwrap();
+    let wanted = "is being deleted while no PersistentVolumeClaim is bound to it: its volume may hold data";
+    assert!(told.contains(wanted), "{told}");
 }
 
 /// A person has to know which two they are, however long their handles are.

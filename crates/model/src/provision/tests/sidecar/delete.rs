@@ -25,7 +25,7 @@ fn which_call_is_made() {
             attached | class names static-${pv.name}, attached
             named by an attachment that is not attached | class names static-${pv.name}, attached
             named by an attachment that is being deleted | class names static-${pv.name}, attached
-        // There also without a claim; here a person decides about a volume that was never bound.
+        // There also without a claim; here a person decides about a volume that no claim is bound to.
         Delete: delete vol-1
             plain | as it is
             another one is attached | as it is
