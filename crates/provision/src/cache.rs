@@ -734,11 +734,14 @@ mod tests {
             Seen::Here(claims) => claims.iter().map(|claim| claim.name.to_string()).collect(),
             known => format!("{known:?}"),
         };
+        let take_record = |mut record: Claim| {
+            record.resource_version.0 += store.0.index.read().claims.newest().0;
+            store.take_copy(record, Origin::Watch);
+        };
         let take = |name: &str, volume: Option<&str>, phase: ClaimPhase| {
             let mut record = claim(name, None);
             (record.volume_name, record.phase) = (volume.map(Into::into), phase);
-            record.resource_version.0 += store.0.index.read().claims.newest().0;
-            store.take_copy(record, Origin::Watch);
+            take_record(record);
         };
         take("a", Some("pv"), ClaimPhase::Bound);
         take("b", Some("other"), ClaimPhase::Bound);
@@ -761,6 +764,13 @@ mod tests {
         assert_eq!(found(&volume(names("gone", "gone"))), "a");
         take("a", Some("other"), ClaimPhase::Bound);
         assert_eq!(found(&volume(names("gone", "gone"))), "Unknown");
+        take_record(Claim {
+            volume_name: Some("pv".into()),
+            bind_completed: true,
+            ..claim("c", None)
+        });
+        let restored = found(&volume(names("gone", "gone")));
+        assert_eq!(restored, "c", "its phase is not written yet");
         assert_eq!(store.0.index.read().bound.keys().count(), 3);
         let gone = store.0.index.write().claims.get("web/a").cloned().unwrap();
         store.take_deletion(&*gone);

@@ -52,8 +52,8 @@ pub const WAIT_FOR_DETACH_FINALIZER: &str = "attacher.csi.dev/wait-for-detach";
 /// the claim that no PersistentVolume names yet. Put on before the first CreateVolume.
 pub const PROVISIONING_MARKER: &str = "attacher.csi.dev/provisioning";
 
-/// Annotation that a person sets on a PersistentVolume that is being deleted and was never bound: with the value `Delete` its volume is
-/// deleted as that of a Released one.
+/// Annotation that a person sets on a PersistentVolume that is being deleted while no claim is bound to it: with the value `Delete` its
+/// volume is deleted as that of a Released one.
 pub const RECLAIM_ANNOTATION: &str = "attacher.csi.dev/reclaim";
 
 /// Finalizer of the external-provisioner sidecar on a PersistentVolume (KEP-2644): it goes after the volume is deleted.
@@ -70,6 +70,9 @@ pub const BETA_STORAGE_PROVISIONER_ANNOTATION: &str = "volume.beta.kubernetes.io
 
 /// Annotation on a PersistentVolumeClaim: the name of its class, before `spec.storageClassName` counts.
 pub const BETA_STORAGE_CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
+
+/// Annotation on a PersistentVolumeClaim: kube-controller-manager takes the claim for bound, whatever the value (its `syncClaim`).
+pub const BIND_COMPLETED_ANNOTATION: &str = "pv.kubernetes.io/bind-completed";
 
 /// Annotation on a PersistentVolumeClaim: the node that kube-scheduler chose for its pod.
 pub const SELECTED_NODE_ANNOTATION: &str = "volume.kubernetes.io/selected-node";

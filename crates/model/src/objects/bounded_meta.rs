@@ -10,8 +10,9 @@ use std::collections::BTreeMap;
 use super::in_tree::MIGRATED_TO_ANNOTATION;
 use super::meta::{KeyFilter, MAX_VOLUME_FIELD, kept_size};
 use crate::api::names::{
-    BETA_STORAGE_CLASS_ANNOTATION, BETA_STORAGE_PROVISIONER_ANNOTATION, PROVISIONING_MARKER, RELEASE_ANNOTATION,
-    RELEASE_REFUSED_ANNOTATION, RETRY_NOW_ANNOTATION, SELECTED_NODE_ANNOTATION, STORAGE_PROVISIONER_ANNOTATION,
+    BETA_STORAGE_CLASS_ANNOTATION, BETA_STORAGE_PROVISIONER_ANNOTATION, BIND_COMPLETED_ANNOTATION, PROVISIONING_MARKER,
+    RELEASE_ANNOTATION, RELEASE_REFUSED_ANNOTATION, RETRY_NOW_ANNOTATION, SELECTED_NODE_ANNOTATION,
+    STORAGE_PROVISIONER_ANNOTATION,
 };
 
 /// Longest value of an annotation that is read, in bytes. What is longer counts as absent.
@@ -37,11 +38,12 @@ pub(super) struct BoundedAnnotations {
 }
 
 /// The annotations of a PersistentVolumeClaim that are read by their key, but for the marker.
-const READ: [&str; 8] = [
+const READ: [&str; 9] = [
     STORAGE_PROVISIONER_ANNOTATION,
     BETA_STORAGE_PROVISIONER_ANNOTATION,
     BETA_STORAGE_CLASS_ANNOTATION,
     SELECTED_NODE_ANNOTATION,
+    BIND_COMPLETED_ANNOTATION,
     MIGRATED_TO_ANNOTATION,
     RETRY_NOW_ANNOTATION,
     RELEASE_ANNOTATION,
@@ -67,7 +69,9 @@ impl KeyFilter for BoundedAnnotations {
         };
         self.left_out += usize::from(!fits);
         self.marker_left_out |= is_marker && !fits;
-        fits.then_some(value)
+        // That this one is there decides, and not what it says.
+        let is_told = key == BIND_COMPLETED_ANNOTATION;
+        fits.then_some(value).or_else(|| is_told.then(Cow::default))
     }
 
     fn end(self, kept: &mut BTreeMap<String, String>) {

@@ -14,8 +14,9 @@ use super::in_tree::MIGRATED_TO_ANNOTATION;
 use super::meta::{Finalizers, ResourceVersion, boxed, positions_in, slim_of};
 use super::string_map::StringMap;
 use crate::api::names::{
-    BETA_STORAGE_CLASS_ANNOTATION, BETA_STORAGE_PROVISIONER_ANNOTATION, PROVISIONING_MARKER, RELEASE_ANNOTATION,
-    RELEASE_REFUSED_ANNOTATION, RETRY_NOW_ANNOTATION, SELECTED_NODE_ANNOTATION, STORAGE_PROVISIONER_ANNOTATION,
+    BETA_STORAGE_CLASS_ANNOTATION, BETA_STORAGE_PROVISIONER_ANNOTATION, BIND_COMPLETED_ANNOTATION, PROVISIONING_MARKER,
+    RELEASE_ANNOTATION, RELEASE_REFUSED_ANNOTATION, RETRY_NOW_ANNOTATION, SELECTED_NODE_ANNOTATION,
+    STORAGE_PROVISIONER_ANNOTATION,
 };
 
 /// So many access modes are read; the API has four, and lets each be named any number of times.
@@ -116,7 +117,8 @@ pub struct DataSource {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(
     missing_docs,
-    reason = "a field without a comment is the field of the API with this name"
+    clippy::struct_excessive_bools,
+    reason = "a field without a comment is the field of the API with this name, and each bool is a fact about it"
 )]
 pub struct Claim {
     /// Namespace and name with a slash between, which no other claim of the cluster has.
@@ -147,6 +149,8 @@ pub struct Claim {
     /// `spec.volumeName`; absent when it is empty.
     pub volume_name: Option<Arc<str>>,
     pub phase: ClaimPhase,
+    /// Whether it has the annotation `pv.kubernetes.io/bind-completed`, whatever that says.
+    pub bind_completed: bool,
     /// In the order of the object. Of more than are read the last one is [`ClaimAccessMode::Other`]: the driver is not asked for a part of
     /// them.
     pub access_modes: Box<[ClaimAccessMode]>,
@@ -176,6 +180,13 @@ impl Claim {
     /// Whether the API server has let the object go.
     pub fn is_gone(&self) -> bool {
         self.deleting.is_some() && self.finalizers.is_empty() && self.marker_at.is_none()
+    }
+
+    /// Whether kube-controller-manager takes it for bound, whatever became of its PersistentVolume. The annotation decides (`syncClaim`
+    /// there), and the phase follows later. Of a claim that names a PersistentVolume the phase counts as well: kubelet goes by it, also where
+    /// somebody took the annotation off.
+    pub fn is_bound(&self) -> bool {
+        self.bind_completed || (self.volume_name.is_some() && self.phase != ClaimPhase::Pending)
     }
 }
 
@@ -233,6 +244,7 @@ impl From<PersistentVolumeClaimWire> for Claim {
             selected_node: filled(kept.value(SELECTED_NODE_ANNOTATION).map(String::from)),
             volume_name: filled(spec.volume_name),
             phase,
+            bind_completed: kept.entries.contains_key(BIND_COMPLETED_ANNOTATION),
             access_modes: access_modes(&spec.access_modes.unwrap_or_default()),
             volume_mode: spec.volume_mode.map(|mode| match mode.as_str() {
                 "Block" => VolumeMode::Block,

@@ -8,7 +8,7 @@ use super::creation::Creation;
 use super::driver::ProvisionerFacts;
 use super::marker::{self, Marker, MarkerState};
 use super::observed::{ObservedClaim, RolePhase};
-use super::ownership::{is_own_claim, is_own_class, may_be_asked_for};
+use super::ownership::{is_own_claim, is_own_class, lacks_volume, may_be_asked_for};
 use super::patch::{self, ClaimWrite};
 use super::persistent_volume::is_of_claim_and_driver;
 use super::policy::ProvisionPolicy;
@@ -16,7 +16,7 @@ use super::refusal::ProvisionRefusal;
 use super::release_request::{ClaimRelease, judge};
 use super::seen::Seen;
 use crate::decide::ReleaseRefusal;
-use crate::objects::{Claim, ClaimPhase, StorageClass, Volume};
+use crate::objects::{Claim, StorageClass, Volume};
 
 /// What the provisioners of in-tree plug-ins begin with.
 const IN_TREE_PREFIX: &str = "kubernetes.io/";
@@ -166,11 +166,15 @@ impl<'a, 's> Subject<'a, 's> {
         let claim = self.observed.claim;
         // A claim that was bound to the PersistentVolume had it, whatever became of it since: it is gone, or a volume populator gave it to
         // another claim.
-        let was_bound = claim.phase != ClaimPhase::Pending && claim.volume_name.as_deref() == Some(self.name);
+        let was_bound = claim.is_bound() && claim.volume_name.as_deref() == Some(self.name);
         let is_had = was_bound && !matches!(self.observed.creation, Creation::Created(_));
-        let had = || is_had.then(|| self.without_marker(ClaimReason::Saved));
+        // A volume that the PersistentVolume of its name has is saved, whichever claim that is for by now: kube-controller-manager takes the
+        // UID of a claim that is bound elsewhere out of `spec.claimRef`.
+        let driver = self.observed.driver;
+        let is_recorded = saved.is_some_and(|volume| self.observed.creation.is_recorded_by(volume, driver));
+        let had = || (is_had || is_recorded).then(|| self.without_marker(ClaimReason::Saved));
         let Some(volume) = saved else { return had() };
-        if !is_of_claim_and_driver(volume, claim, self.observed.driver) {
+        if !is_of_claim_and_driver(volume, claim, driver) {
             return had().or_else(|| self.wanted.then(|| self.name_taken()));
         }
         if let Creation::Created(new) = self.observed.creation
@@ -179,7 +183,7 @@ impl<'a, 's> Subject<'a, 's> {
             // Which of the two is in use is not known here: nothing is deleted.
             return Some(self.without_marker(ClaimReason::TwoVolumes));
         }
-        if volume.deleting && self.wanted && claim.phase == ClaimPhase::Pending {
+        if volume.deleting && self.wanted && !claim.is_bound() {
             // It does not bind any more. Its deletion knows the volume; after that the claim is provisioned anew.
             let volume = self.name.into();
             let cause = if self.observed.policy.hold_deletions {
@@ -192,7 +196,7 @@ impl<'a, 's> Subject<'a, 's> {
         // One in deletion is a record of its volume as well, and is held until the claim is gone: a marker would hold both for ever.
         // Where the role ends nobody may take the marker off later.
         let ends = self.observed.role == RolePhase::Stopping;
-        let is_done = !self.wanted || ends || claim.phase != ClaimPhase::Pending || self.observed.waited.for_binding;
+        let is_done = !self.wanted || ends || claim.is_bound() || self.observed.waited.for_binding;
         Some(if is_done {
             self.without_marker(ClaimReason::Saved)
         } else {
@@ -268,6 +272,10 @@ impl<'a, 's> Subject<'a, 's> {
         let (claim, creation) = (self.observed.claim, self.observed.creation);
         let is_uncertain = creation.is_uncertain();
         if !may_be_asked_for(claim) && !is_uncertain {
+            if lacks_volume(claim) {
+                let cause = ProvisionRefusal::BindCompleted;
+                return decided(ClaimReason::Invalid, ClaimAction::Refuse(Box::new(cause)));
+            }
             return self.without_marker(ClaimReason::NotNeeded);
         }
         if let Some(plan) = creation.uncertain_plan() {

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::persistent_volume::is_of_claim;
+use super::driver::ProvisionerFacts;
+use super::persistent_volume::is_of_claim_and_driver;
 use super::plan::CreatePlan;
 use super::response::NewVolume;
 use crate::objects::{Claim, Volume};
@@ -31,6 +32,8 @@ pub struct UncertainCall {
     /// Whether the last answer was one that drivers give as well while they work on it, such as INTERNAL: only the second such answer in a
     /// row is final.
     pub doubtful: bool,
+    /// The ID of the volume that it made, where a PersistentVolume of the volume's name has taken that over.
+    pub handle: Option<Box<str>>,
 }
 
 impl Creation {
@@ -48,36 +51,65 @@ impl Creation {
         Self::Uncertain(UncertainCall {
             plan: Some(plan),
             doubtful,
+            handle: None,
         })
     }
 
     /// What is known after a look at the PersistentVolumes, to be asked before each decision.
     ///
-    /// A PersistentVolume of the claim that names the volume takes it over: from then on its deletion is that of the PersistentVolume.
-    /// Should that be gone one day while the claim is there and carries the marker, only a call says what there is. `owner` is another
-    /// PersistentVolume of the driver with the handle of the volume: it was somebody's, and is never deleted here, also after that
-    /// PersistentVolume is gone.
+    /// A PersistentVolume of the volume's name, `saved`, that has its handle takes it over, whichever claim that names by now: from then on
+    /// its deletion is that of the PersistentVolume. Should that be gone one day while the claim is there and carries the marker, only a call
+    /// says what there is. `owner` is another PersistentVolume of the driver with the handle of the volume: it was somebody's, and is never
+    /// deleted here, also after that PersistentVolume is gone.
     ///
     /// What only the marker says ends with the marker: a process that has ended may take it off late, and knew what it did. A call for a
     /// claim without a marker would make a volume that a crash loses.
     #[must_use]
-    pub fn revised(self, claim: &Claim, gone: bool, saved: Option<&Volume>, owner: Option<&str>) -> Self {
-        let saved = saved.filter(|saved| is_of_claim(saved, claim));
-        let has_handle = |volume: &NewVolume| {
-            saved.is_some_and(|saved| saved.spec.csi().is_some_and(|source| source.handle == volume.handle))
-        };
+    pub fn revised(
+        self,
+        claim: &Claim,
+        gone: bool,
+        driver: &ProvisionerFacts,
+        saved: Option<&Volume>,
+        owner: Option<&str>,
+    ) -> Self {
+        let is_recorded = saved.is_some_and(|saved| self.is_recorded_by(saved, driver));
+        let is_saved = saved.is_some_and(|saved| self.is_saved_in(saved, claim, driver));
         // The copy of a claim that is gone says nothing: the answer to taking its marker off may be lost.
         let is_marked = claim.marker_at.is_some() && !gone;
         match self {
-            Self::Uncertain(call) if !is_marked && (saved.is_some() || call.plan.is_none()) => Self::Never,
-            Self::Created(volume) if has_handle(&volume) && !is_marked => Self::Never,
-            Self::Created(volume) if has_handle(&volume) => Self::uncertain(volume.plan, false),
+            Self::Uncertain(call) if !is_marked && (is_saved || call.plan.is_none()) => Self::Never,
+            Self::Created(_) if is_recorded && !is_marked => Self::Never,
+            Self::Created(volume) if is_recorded => {
+                let NewVolume { plan, handle, .. } = *volume;
+                Self::Uncertain(UncertainCall {
+                    plan: Some(plan),
+                    doubtful: false,
+                    handle: Some(handle),
+                })
+            }
             Self::Created(mut volume) => {
                 volume.owner = volume.owner.or_else(|| owner.map(Box::from));
                 Self::Created(volume)
             }
             known => known,
         }
+    }
+
+    /// Whether a PersistentVolume of the volume's name was made for the claim by the driver, or is the record of the volume.
+    pub(super) fn is_saved_in(&self, saved: &Volume, claim: &Claim, driver: &ProvisionerFacts) -> bool {
+        is_of_claim_and_driver(saved, claim, driver) || self.is_recorded_by(saved, driver)
+    }
+
+    /// Whether a PersistentVolume of the volume's name is the record of the volume: it is the driver's, and has the handle that is known.
+    pub(super) fn is_recorded_by(&self, saved: &Volume, driver: &ProvisionerFacts) -> bool {
+        let handle = match self {
+            Self::Created(volume) => Some(&volume.handle),
+            Self::Uncertain(call) => call.handle.as_ref(),
+            Self::Never | Self::Refused => None,
+        };
+        let named = saved.spec.csi().zip(handle);
+        named.is_some_and(|(source, handle)| source.driver == driver.name && source.handle == *handle)
     }
 
     /// Whether a call may have created a volume, and nobody knows.

@@ -16,7 +16,8 @@ pub fn claim_fingerprint(observed: &ObservedClaim<'_>) -> u64 {
     let mut hasher = DefaultHasher::new();
     let claim = observed.claim;
     (&claim.uid, claim.deleting.is_some(), observed.gone).hash(&mut hasher);
-    (&claim.volume_name, &claim.phase, &claim.provisioner, &claim.migrated_to).hash(&mut hasher);
+    (&claim.volume_name, &claim.phase, claim.bind_completed).hash(&mut hasher);
+    (&claim.provisioner, &claim.migrated_to).hash(&mut hasher);
     (&claim.class, &claim.selected_node).hash(&mut hasher);
     // Of what is wanted it lets nothing go, and users of a namespace can write it.
     let may_release = claim.deleting.is_some() || observed.gone;

@@ -3,7 +3,7 @@
 use super::driver::ProvisionerFacts;
 use super::marker::MarkerState;
 use super::persistent_volume::is_of_claim;
-use crate::objects::{Claim, ClaimPhase, ClaimReference, ReclaimPolicy, Volume, VolumePhase, is_blank};
+use crate::objects::{Claim, ClaimReference, ReclaimPolicy, Volume, VolumePhase, is_blank};
 
 /// Whether a claim is to be provisioned by a driver: its annotation names the driver, or the in-tree plug-in that the driver took over
 /// together with the driver.
@@ -15,8 +15,14 @@ pub fn is_own_claim(claim: &Claim, driver: &ProvisionerFacts) -> bool {
 }
 
 /// Whether kube-controller-manager may ask a provisioner for the volume of a claim. It binds one that names a PersistentVolume, or no class,
-/// to what there is: where that has the annotation of a provisioner, somebody else put it there, as a restore does.
+/// to what there is, and one that it takes for bound to nothing more: where that has the annotation of a provisioner, somebody else put it
+/// there, as a restore does.
 pub fn may_be_asked_for(claim: &Claim) -> bool {
+    lacks_volume(claim) && !claim.is_bound()
+}
+
+/// The same, whether kube-controller-manager takes the claim for bound or not.
+pub(super) fn lacks_volume(claim: &Claim) -> bool {
     claim.volume_name.is_none() && !claim.class.is_empty()
 }
 
@@ -41,12 +47,13 @@ pub fn is_own_volume(volume: &Volume, driver: &ProvisionerFacts) -> bool {
 
 /// Whether the claim that is there under the name of `spec.claimRef` may use the volume of a PersistentVolume.
 ///
-/// One that is bound to it does, whatever UID `claimRef` has: somebody may have edited that. One that is bound elsewhere does not, as
-/// `spec.volumeName` never changes once it is set. One that is not bound does when its UID is the one of `claimRef`.
+/// One that is bound to it, as kube-controller-manager takes it, does, whatever UID `claimRef` has: somebody may have edited that, or
+/// restored the claim from a dump. One that is bound elsewhere does not, as `spec.volumeName` never changes once it is set. One that is not
+/// bound does when its UID is the one of `claimRef`.
 pub fn is_of_volume(claim: &Claim, volume: &Volume) -> bool {
     match claim.volume_name.as_deref() {
         Some(name) if *name != *volume.name => false,
-        Some(_) if claim.phase != ClaimPhase::Pending => true,
+        Some(_) if claim.is_bound() => true,
         _ => is_of_claim(volume, claim),
     }
 }
@@ -59,7 +66,8 @@ pub fn needs_claim_work(claim: &Claim, driver: &ProvisionerFacts) -> bool {
         let may_wait = marker.is_own() || claim.volume_name.is_none();
         return marker.is_recorded() || (may_wait && is_own_claim(claim, driver));
     }
-    may_be_asked_for(claim) && claim.deleting.is_none() && is_own_claim(claim, driver)
+    // One that is taken for bound, and names no PersistentVolume, is told why it gets none.
+    lacks_volume(claim) && claim.deleting.is_none() && is_own_claim(claim, driver)
 }
 
 /// Whether the volume of a PersistentVolume is to be deleted by a driver unless something keeps it, as the PersistentVolume alone says:

@@ -134,10 +134,10 @@ fn remove_marker(claim: &Claim) -> Option<Vec<Value>> {
     Some(operations)
 }
 
-/// That the marker is the one that was read; of one that may have been left out, that nobody has written the claim.
+/// That the marker is the one that was read; of one that was left out, that nobody has written the claim.
 fn test_marker(claim: &Claim) -> Value {
     match claim.marker.as_deref() {
-        None if claim.annotations_left_out > 0 => test_unchanged(claim),
+        None if claim.marker_left_out => test_unchanged(claim),
         None => test_no_annotation(claim.has_annotations, PROVISIONING_MARKER),
         Some(marker) => test_annotation(PROVISIONING_MARKER, marker),
     }

@@ -4,7 +4,10 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::topology::{MAX_TERMS, MAX_TERMS_SIZE, Segment};
-use crate::api::names::{DELETION_SECRET_NAME_ANNOTATION, DELETION_SECRET_NAMESPACE_ANNOTATION, PROVISIONER_FINALIZER};
+use crate::api::names::{
+    BIND_COMPLETED_ANNOTATION, DELETION_SECRET_NAME_ANNOTATION, DELETION_SECRET_NAMESPACE_ANNOTATION,
+    PROVISIONER_FINALIZER,
+};
 use crate::api::permissions::secret_entry;
 use crate::decide::cut;
 use crate::objects::{MAX_MARKER, MAX_VOLUME_FIELD, SecretReference, TranslationError};
@@ -21,6 +24,11 @@ pub enum ProvisionRefusal {
         "claim Selector is not supported: create the PersistentVolumeClaim anew without spec.selector, or bind it to a PersistentVolume by hand"
     )]
     Selector,
+    #[error(
+        "the PersistentVolumeClaim carries the annotation {BIND_COMPLETED_ANNOTATION} and names no PersistentVolume, so that nobody binds it: \
+         remove the annotation, or create the PersistentVolumeClaim anew without it"
+    )]
+    BindCompleted,
     #[error(
         "CSI driver {0} does not announce CREATE_DELETE_VOLUME, so that no volume can be provisioned; use a class of another driver"
     )]
@@ -305,7 +313,9 @@ impl ProvisionRefusal {
             Self::ClassInTree { .. } | Self::DataSourceNotSupported { .. } | Self::AttributesClassNotSupported(_) => {
                 "not_supported"
             }
-            Self::Selector | Self::AccessModes | Self::Size(_) | Self::ShortUid(_) => "invalid_claim",
+            Self::Selector | Self::BindCompleted | Self::AccessModes | Self::Size(_) | Self::ShortUid(_) => {
+                "invalid_claim"
+            }
             Self::ClassTooLarge { .. }
             | Self::UnknownReservedKey { .. }
             | Self::FsTypeTwice { .. }

@@ -327,10 +327,10 @@ impl Provisioner {
                         .facts(state.shown(engine, slot))
                         .map_or(0, |volume| volume.claim);
                     let claim = self.universe.facts(state.now(CLAIM));
+                    // The one that it names it is bound to, whatever its phase says yet.
                     let uses = claim.is_some_and(|claim| match claim.names {
-                        Some(named) if usize::from(named) != slot => false,
-                        Some(_) if claim.is_bound => true,
-                        _ => claim.uid == owner,
+                        Some(named) => usize::from(named) == slot,
+                        None => claim.uid == owner,
                     });
                     uses.then_some(NOT_CLAIMED)
                 }

@@ -10,7 +10,7 @@ use csi_attacher_model::provision::{
 };
 
 use super::invariants::CREATION;
-use super::objects::{number_in, slot_of};
+use super::objects::{Facts, number_in, slot_of};
 use super::state::{CLAIM, CSI_NODE, Doing, GONE, NODE, OWN, SECOND};
 use super::universe::{Advance, Glance, Universe, identity};
 use super::view::{Answer, Asked, Event, View};
@@ -98,7 +98,9 @@ impl Universe {
             return false;
         }
         let saved = self.facts(glance.shown[usize::from(glance.of)]);
-        let is_saved = saved.is_some_and(|volume| volume.claim == glance.of) || glance.believed != GONE;
+        let handle = call.handle.as_deref().map(number_in);
+        let names = |volume: Facts| volume.claim == glance.of || Some(volume.handle) == handle;
+        let is_saved = saved.is_some_and(names) || glance.believed != GONE;
         let claim = self.facts(glance.shown[CLAIM]).filter(|claim| claim.uid == glance.of);
         let is_marked = claim.is_some_and(|claim| claim.marked);
         !is_saved && (call.plan.is_some() || is_marked)

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use csi_attacher_model::api::names::{PROVISIONER_FINALIZER, PROVISIONING_MARKER, SELECTED_NODE_ANNOTATION};
+use csi_attacher_model::api::names::{
+    BIND_COMPLETED_ANNOTATION, PROVISIONER_FINALIZER, PROVISIONING_MARKER, SELECTED_NODE_ANNOTATION,
+};
 use csi_attacher_model::objects::{
     Claim, ClaimPhase, PersistentVolumeClaimWire, PersistentVolumeWire, ReclaimPolicy, StorageClass, StorageClassWire,
     Volume, VolumePhase,
@@ -168,7 +170,8 @@ pub enum Edit {
     Delete,
     /// The object has this phase.
     Phase(Phase),
-    /// The claim names the PersistentVolume of this slot.
+    /// The claim names the PersistentVolume of this slot, and is taken for bound: kube-controller-manager writes both at once, and the phase
+    /// later.
     Bind(u8),
     /// The finalizers of others go.
     UnprotectClaim,
@@ -205,7 +208,10 @@ pub fn edited(value: &Value, edit: Edit) -> Value {
     match edit {
         Edit::Delete => value["metadata"]["deletionTimestamp"] = DELETED_AT.into(),
         Edit::Phase(phase) => value["status"]["phase"] = format!("{phase:?}").into(),
-        Edit::Bind(slot) => value["spec"]["volumeName"] = name_of(slot.into()).into(),
+        Edit::Bind(slot) => {
+            value["spec"]["volumeName"] = name_of(slot.into()).into();
+            value["metadata"]["annotations"][BIND_COMPLETED_ANNOTATION] = "yes".into();
+        }
         Edit::UnprotectClaim => {
             without(&mut value, CLAIM_PROTECTION);
             without(&mut value, HOLDS);

@@ -27,7 +27,7 @@ use super::marker::MarkerState;
 use super::observed::{CallSecret, ObservedClaim, ProvisionerSecretState, RolePhase, Waited};
 use super::ownership::is_own_class;
 use super::patch::{ClaimWrite, refuse_release};
-use super::persistent_volume::{is_of_claim_and_driver, is_saved};
+use super::persistent_volume::is_saved;
 use super::plan::{CreatePlan, DeletePlan};
 use super::refusal::ProvisionRefusal;
 use super::release_request::{ClaimRelease, judge};
@@ -292,14 +292,14 @@ impl ClaimAttempt {
         let is_wanted = is_wanted(&claim, driver, gone, &name);
         self.tell_found(view, &creation, saved.as_deref().here(), &claim);
         let owner = self.handle_owner(view, &creation, is_wanted);
-        let mut creation = creation.revised(&claim, gone, saved.as_deref().here(), owner.as_deref().here());
+        let mut creation = creation.revised(&claim, gone, driver, saved.as_deref().here(), owner.as_deref().here());
         creation = self.memory.planned_again(creation, &marker, is_wanted);
         let class = view.class(&claim.class);
         let known = self.knows_lists(view, &creation);
         let surroundings = Surroundings::of(view, &claim);
         self.nodes = surroundings.digest();
         let found = (class.as_deref(), known, &surroundings);
-        let waited = self.waited(view, &claim, &marker, found, saved.as_deref());
+        let waited = self.waited(view, &claim, &marker, found, saved.as_deref(), &creation);
         let written = marker.recorded().is_some_and(|known| *known.writer == *policy.identity);
         let is_of_other = marker.may_be_open() && !written;
         let is_marked_by_other = is_of_other && (marker.is_recorded() || !self.memory.mark_is_stripped);
@@ -386,18 +386,19 @@ impl ClaimAttempt {
         marker: &MarkerState,
         (class, known, surroundings): (Seen<&StorageClass>, (bool, bool), &Surroundings),
         saved: Seen<&Volume>,
+        creation: &Creation,
     ) -> Waited {
-        let now = view.now();
+        let (now, driver) = (view.now(), view.driver());
         let is_missing = match class {
             _ if known != (true, true) => true,
-            Seen::Here(class) => !is_own_class(&class.provisioner, view.driver()),
+            Seen::Here(class) => !is_own_class(&class.provisioner, driver),
             Seen::Gone => true,
             Seen::Unknown => false,
         };
         // One of another driver by that name says nothing of a call.
         let is_saved = saved
             .here()
-            .is_some_and(|volume| is_of_claim_and_driver(volume, claim, view.driver()));
+            .is_some_and(|volume| creation.is_saved_in(volume, claim, driver));
         // Once it is gone the claim is provisioned again, and that is told again.
         self.memory.is_told &= is_saved || self.memory.saved_since.is_none();
         let since = |since: &mut Option<Timestamp>, holds: bool| {

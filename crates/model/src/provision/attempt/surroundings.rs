@@ -9,7 +9,7 @@ use crate::provision::creation::Creation;
 use crate::provision::fingerprint::{claim_fingerprint, is_placed};
 use crate::provision::marker::MarkerState;
 use crate::provision::observed::{ObservedClaim, ProvisionerSecretState, Waited};
-use crate::provision::persistent_volume::is_of_claim;
+use crate::provision::ownership::may_be_asked_for;
 use crate::provision::seen::Seen;
 use crate::provision::topology::{KnownNode, TopologyFacts};
 
@@ -38,11 +38,8 @@ pub fn may_call(view: &impl ClaimView, claim: &Claim, known: Option<&Creation>) 
     let at_start = Creation::of_marker(marker.may_be_open());
     let creation = known.unwrap_or(&at_start);
     let name = volume_name(claim, creation, &marker, view.policy()).unwrap_or_default();
-    if view
-        .volume(&name)
-        .here()
-        .is_some_and(|volume| is_of_claim(&volume, claim))
-    {
+    let saved = view.volume(&name).here();
+    if saved.is_some_and(|volume| creation.is_saved_in(&volume, claim, view.driver())) {
         return false;
     }
     let is_gone = matches!(view.claim(), Seen::Gone);
@@ -51,7 +48,7 @@ pub fn may_call(view: &impl ClaimView, claim: &Claim, known: Option<&Creation>) 
         Creation::Uncertain(_) => true,
         // It is saved; or undone.
         Creation::Created(volume) => !volume.is_usable() || !is_wanted,
-        Creation::Never | Creation::Refused => is_wanted && claim.volume_name.is_none(),
+        Creation::Never | Creation::Refused => is_wanted && may_be_asked_for(claim),
     }
 }
 

@@ -1139,18 +1139,69 @@ fn a_save_that_is_forbidden_is_repeated_soon_and_told_once_until_it_lasts() {
     assert_eq!(play.saved(), 1);
 }
 
+/// The marker stays while no PersistentVolume has the volume.
 #[test]
 fn a_name_that_another_has_is_told_and_no_volume_is_deleted() {
+    for (handle, is_marked) in [("vol-0", true), ("vol-1", false)] {
+        let mut play = Play::of(Cluster::new());
+        let verdict = play.attempt(|step, cluster| {
+            let ClaimStep::Save(body) = step else { return None };
+            cluster.post(body);
+            let spec = &mut cluster.volume.as_mut().unwrap()["spec"];
+            (spec["claimRef"]["uid"], spec["csi"]["volumeHandle"]) = (json!("another"), json!(handle));
+            Some(ClaimEvent::Saved(Err(status(409))))
+        });
+        assert!(matches!(verdict, Verdict::Waits(_)), "{handle}: {verdict:?}");
+        assert_eq!(play.waits_now(), Some(ClaimReason::NameTaken), "{handle}");
+        let found = (play.saved(), play.cluster.carries_marker());
+        assert_eq!(found, (0, is_marked), "{handle}");
+    }
+}
+
+/// kube-controller-manager has bound the claim to a PersistentVolume that a person made for it, and takes the UID of the claim out of ours,
+/// which nobody needs.
+fn free(cluster: &mut Cluster) {
+    super::builders::put(cluster.volume.as_mut().unwrap(), "/spec/claimRef/uid", json!(""));
+    cluster.set("/spec/volumeName", json!("static"));
+    cluster.set("/status/phase", json!("Bound"));
+}
+
+/// Nothing is called for a claim that is bound elsewhere, and it is not held: the PersistentVolume has the volume.
+#[test]
+fn a_volume_that_the_persistent_volume_of_its_name_has_is_saved_whatever_claim_that_names() {
+    let is_told = |note: &ClaimNote| matches!(note, ClaimNote::LeftAlone(_) | ClaimNote::HandleShared(..));
+    let ends = |mut play: Play, steps: &str| {
+        assert_eq!(play.does(steps), Verdict::Done);
+        let is_let_go = !play.cluster.carries_marker() && play.told(is_told) == 0;
+        assert!(is_let_go, "{:?}", play.notes);
+    };
+    let saved = || {
+        let mut play = Play::of(Cluster::new());
+        play.cluster.set_class("reclaimPolicy", json!("Retain"));
+        play.does("patch create save");
+        free(&mut play.cluster);
+        play
+    };
+    let mut play = saved();
+    play.cluster.is_away = true;
+    let claim = claim_of(play.cluster.claim.as_ref().unwrap());
+    let may_call = crate::provision::attempt::may_call(&play.cluster, &claim, play.memory.creation());
+    assert!(!may_call, "it waits for no other call");
+    ends(play, "patch");
+    // Who knows of the call by the marker alone finds out.
+    let mut play = saved();
+    play.restart("2-3-csi.test");
+    ends(play, "patch create patch");
+    // Before the claim is looked at again.
     let mut play = Play::of(Cluster::new());
-    let verdict = play.attempt(|step, cluster| {
+    let frees = |step: &ClaimStep, cluster: &mut Cluster| {
         let ClaimStep::Save(body) = step else { return None };
         cluster.post(body);
-        cluster.volume.as_mut().unwrap()["spec"]["claimRef"]["uid"] = json!("another");
-        Some(ClaimEvent::Saved(Err(status(409))))
-    });
-    assert!(matches!(verdict, Verdict::Waits(_)));
-    let is_taken = |note: &ClaimNote| matches!(note, ClaimNote::Waits(ClaimReason::NameTaken, _));
-    assert!(play.notes.iter().any(is_taken) && play.saved() == 0 && play.cluster.carries_marker());
+        free(cluster);
+        Some(ClaimEvent::Saved(Ok(())))
+    };
+    assert_eq!(play.does_with(frees, "patch create save patch"), Verdict::Done);
+    ends(play, "");
 }
 
 #[test]

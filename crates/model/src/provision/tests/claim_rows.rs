@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 use super::builders::{
-    ClaimWorld, DELETED_AT, DRIVER, MARKER, NAME, NOW, UID, answered_volume, claim_of, marker_json, node, plan_of,
-    volume_json, volume_of, world,
+    ClaimWorld, DELETED_AT, DRIVER, MARKER, NAME, NOW, UID, answered_volume, claim_of, driver, marker_json, node,
+    plan_of, put, volume_json, volume_of, world,
 };
 use super::table::secret_state;
 use crate::objects::{SecretReference, StringMap};
@@ -13,6 +13,8 @@ use crate::provision::{
     ClaimAction, Creation, LeakProtection, NewVolume, ProvisionerSecretState, ProvisionerSecrets, RolePhase,
     UncertainCall, VolumeFault,
 };
+
+const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 
 /// The action in a word.
 pub fn word(action: &ClaimAction) -> String {
@@ -57,7 +59,16 @@ pub fn new_volume(world: &ClaimWorld) -> NewVolume {
 pub fn uncertain(world: &ClaimWorld) -> Creation {
     Creation::Uncertain(UncertainCall {
         plan: Some(plan_of(world)),
-        doubtful: false,
+        ..UncertainCall::default()
+    })
+}
+
+/// The PersistentVolume of the name was seen with the handle of its volume.
+pub fn recorded(world: &ClaimWorld) -> Creation {
+    Creation::Uncertain(UncertainCall {
+        plan: Some(plan_of(world)),
+        handle: Some("vol-1".into()),
+        ..UncertainCall::default()
     })
 }
 
@@ -74,6 +85,12 @@ fn but(mut world: ClaimWorld, change: impl FnOnce(&mut NewVolume)) -> ClaimWorld
         Some(Creation::Created(volume)) => change(volume),
         other => panic!("{other:?}"),
     }
+    world
+}
+
+/// Whose PersistentVolume has another volume.
+fn of_another_volume(mut world: ClaimWorld) -> ClaimWorld {
+    put(world.saved.as_mut().unwrap(), "/spec/csi/volumeHandle", json!("vol-9"));
     world
 }
 
@@ -116,11 +133,14 @@ fn happen(world: ClaimWorld, words: &'static str) -> ClaimWorld {
         "removed" => world.removed(),
         "bound" => world.bound(NAME),
         "bound elsewhere" => world.bound("static"),
+        "taken for bound" => world.set("/spec/volumeName", NAME).annotate(BIND_COMPLETED, ""),
         "lost" => world.set("/spec/volumeName", NAME).set("/status/phase", "Lost"),
         "another driver's" => world.of_another_driver(),
         "saved" => world.saved(),
         "volume going" => world.saved_with("/metadata/deletionTimestamp", DELETED_AT),
-        "name taken" => world.saved_with("/spec/claimRef/uid", "other"),
+        "name taken" => of_another_volume(world.saved_with("/spec/claimRef/uid", "other")),
+        "given away" => world.saved_with("/spec/claimRef/uid", "other"),
+        "freed" => world.saved_with("/spec/claimRef/uid", ""),
         "saved for nobody" => world.saved_with("/spec/claimRef", json!(null)),
         "saved by another driver" => world.saved_with("/spec/csi/driver", "other.test"),
         "asked" => asked(world, NOW),
@@ -131,6 +151,10 @@ fn happen(world: ClaimWorld, words: &'static str) -> ClaimWorld {
         "refused" => world.creation(Creation::Refused),
         "uncertain" => {
             let call = uncertain(&world);
+            world.creation(call)
+        }
+        "recorded" => {
+            let call = recorded(&world);
             world.creation(call)
         }
         "created" => {
@@ -217,6 +241,7 @@ fn object(world: ClaimWorld, words: &str) -> ClaimWorld {
         "unplaced" => world.annotate("volume.kubernetes.io/selected-node", ""),
         "on n2" => world.annotate("volume.kubernetes.io/selected-node", "n2"),
         "named volume" => world.set("/spec/volumeName", NAME),
+        "bind completed" => world.annotate(BIND_COMPLETED, ""),
         "classless" => world.set("/spec/storageClassName", "").without_class(),
         "selector" => world.set("/spec/selector", json!({})),
         "attributes class" => world.set("/spec/volumeAttributesClassName", "gold"),
@@ -266,16 +291,25 @@ fn rows_1_to_5_whose_claim_and_whose_volume_it_is() {
             1 ours, with a marker of another driver, bound | foreign marker, bound
         FindOut: create
             1 another driver's by now, with our marker | another driver's, marked
+            5 freed since, bound elsewhere: its handle is not known | marked, bound elsewhere, freed
+            5 of another claim, with another volume, bound elsewhere | recorded, marked, bound elsewhere, name taken
         Saved: unmark
             2 saved and bound | marked, bound, saved
             2 saved, in deletion | marked, deleting, saved
             2 saved, bound to another | marked, bound elsewhere, saved
             2 saved for 30 s | marked, saved, waited for binding
             2 bound, its PersistentVolume gone since | marked, bound
+            2 bound, its phase not written yet | marked, taken for bound
+            2 saved and bound, its phase not written yet | marked, taken for bound, saved
             2 lost | marked, lost
             3 saved just now, and the role ends | marked, saved, stopping
             4 its PersistentVolume goes, in deletion as well | marked, deleting, volume going
             4 its PersistentVolume goes, bound to it | marked, bound, volume going
+            4 its PersistentVolume goes, bound to it, its phase not written yet | marked, taken for bound, volume going
+            5 freed since, with its volume, bound elsewhere | recorded, marked, bound elsewhere, freed
+            5 freed since, with its volume, bound elsewhere, the driver away | recorded, marked, bound elsewhere, freed, away
+            5 of another claim, with its volume | recorded, marked, given away
+            5 of another claim, with its volume, which was just created | created, given away
             5 a volume populator gave it to another claim | marked, bound, name taken
             5 a volume populator gave it to another claim, in deletion | marked, bound, deleting, name taken
             5 it was given to another claim, and this one is lost | marked, lost, name taken
@@ -290,6 +324,7 @@ fn rows_1_to_5_whose_claim_and_whose_volume_it_is() {
             4 its PersistentVolume goes, and deletions are held | marked, volume going, held
         NameTaken: tell name_taken
             5 of another claim | name taken
+            5 of another claim, with its volume, and no marker any more | given away
             5 of no claim | saved for nobody
             5 of another driver | saved by another driver
             5 of another claim, uncertain | marked, name taken
@@ -309,6 +344,7 @@ fn rows_6_to_8_the_volume_is_there() {
             6 wanted, the class gone | created, no class
             6 wanted, switched off | created, disabled
             6 wanted, and attached | created, attached
+            6 wanted, and taken for bound since: it is finished | created, bind completed
             6 the driver is away | created, away
         KeepVolume: save
             7 unwanted, Retain | Retain, created, deleting
@@ -514,6 +550,7 @@ fn rows_12_to_15_what_is_missing_or_wrong() {
             12 no class, with the plan of the call | uncertain, marked, no class
             12 no node selected any more, uncertain | marked, for a consumer
             14 cannot succeed, and uncertain since | marked, infeasible
+            14 taken for bound, uncertain: it is finished | marked, bind completed
         WaitForConsumer: wait
             12 no node selected | for a consumer
         WaitForConsumer: unmark
@@ -524,12 +561,14 @@ fn rows_12_to_15_what_is_missing_or_wrong() {
             names a volume | named volume
             names no class | classless
             names no class for 10 s | classless, waited for class
+            names no class, and is taken for bound | classless, bind completed
         NotNeeded: unmark
             names no class, refused | marked, refused, classless
         Populator: wait
             13 a populator's | populator
             13 a claim of another group | claim of another group
         Invalid: refuse invalid_claim
+            14 taken for bound, and names no PersistentVolume | bind completed
             14 selector | selector
             14 uncertain: the marker stays | marked, selector
         Invalid: refuse invalid_class
@@ -545,6 +584,7 @@ fn rows_12_to_15_what_is_missing_or_wrong() {
             14 a Secret that is not listed | secret not loaded, unlisted
         Invalid: unmark
             14 selector, refused | marked, refused, selector
+            14 taken for bound, refused | marked, refused, bind completed
         Infeasible: wait
             14 cannot succeed | infeasible
         Infeasible: unmark
@@ -698,6 +738,7 @@ fn an_uncertain_call_is_repeated_with_its_own_arguments() {
     let call = Creation::Uncertain(UncertainCall {
         plan: Some(plan.clone()),
         doubtful: true,
+        ..UncertainCall::default()
     });
     let after = before
         .marked()
@@ -742,9 +783,10 @@ fn a_class_that_was_changed_in_place_is_another_one_while_it_is_not_known_what_a
 fn a_volume_that_was_shared_is_never_undone() {
     let claim = claim_of(&world().marked().deleting().claim);
     let known = Creation::Created(Box::new(new_volume(&world())));
-    let shared = known
-        .revised(&claim, false, None, Some("pv-2"))
-        .revised(&claim, false, None, None);
+    let shared =
+        known
+            .revised(&claim, false, &driver(), None, Some("pv-2"))
+            .revised(&claim, false, &driver(), None, None);
     let world = world().marked().deleting().creation(shared);
     assert_eq!(word(&world.decide().action), "unmark");
 }
@@ -753,7 +795,8 @@ fn a_volume_that_was_shared_is_never_undone() {
 #[test]
 fn what_only_the_marker_said_ends_with_it() {
     let of_marker = || Creation::of_marker(true);
-    let revise = |known: Creation, world: ClaimWorld| known.revised(&claim_of(&world.claim), world.gone, None, None);
+    let revise =
+        |known: Creation, world: ClaimWorld| known.revised(&claim_of(&world.claim), world.gone, &driver(), None, None);
     assert!(revise(of_marker(), world().marked().deleting()).is_uncertain());
     assert_eq!(revise(of_marker(), world().deleting()), Creation::Never);
     let gone = || world().marked().deleting().removed();
@@ -762,15 +805,19 @@ fn what_only_the_marker_said_ends_with_it() {
     assert_eq!(revise(called.clone(), gone()), called, "who called finds out");
 }
 
-/// A PersistentVolume of the claim takes the volume over.
+/// The PersistentVolume of its name that has the volume takes it over, whichever claim it names by now.
 #[test]
 fn what_is_known_after_the_volume_is_saved() {
     let saved = volume_of(&volume_json());
     let created = || Creation::Created(Box::new(new_volume(&world())));
-    let revise =
-        |known: Creation, world: ClaimWorld| known.revised(&claim_of(&world.claim), world.gone, Some(&saved), None);
-    assert!(revise(created(), world().marked()).is_uncertain());
-    assert_eq!(revise(created(), world()), Creation::Never);
+    let revise = |known: Creation, world: ClaimWorld| {
+        known.revised(&claim_of(&world.claim), world.gone, &driver(), Some(&saved), None)
+    };
+    let other = || world().set("/metadata/uid", "other");
+    for of in [world(), other()] {
+        assert_eq!(revise(created(), of.clone().marked()), recorded(&world()));
+        assert_eq!(revise(created(), of), Creation::Never);
+    }
     let found = revise(uncertain(&world()), world());
     assert_eq!(found, Creation::Never, "the answer to taking the marker off was lost");
     assert!(revise(uncertain(&world()), world().marked()).is_uncertain());
@@ -782,7 +829,10 @@ fn what_is_known_after_the_volume_is_saved() {
     second.handle = "vol-2".into();
     let second = Creation::Created(Box::new(second));
     assert_eq!(revise(second.clone(), world().marked()), second, "the driver made two");
-    let other = world().set("/metadata/uid", "other");
-    let wanted = created().revised(&claim_of(&other.claim), false, None, None);
-    assert_eq!(revise(created(), other.clone()), wanted);
+    assert_eq!(revise(recorded(&world()), other()), Creation::Never);
+    assert_eq!(
+        revise(uncertain(&world()), other()),
+        uncertain(&world()),
+        "nothing says so"
+    );
 }

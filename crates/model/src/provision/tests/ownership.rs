@@ -2,13 +2,17 @@
 
 use serde_json::{Value, json};
 
-use super::builders::{ClaimWorld, DRIVER, FINALIZER, VolumeWorld, claim_of, driver, volume_of, volume_world, world};
+use super::builders::{
+    ClaimWorld, DRIVER, FINALIZER, NAME, VolumeWorld, claim_of, driver, volume_of, volume_world, world,
+};
 use super::tally;
 use crate::decide::patch::protect_volume;
 use crate::provision::{
-    ClaimAction, ProvisionedVolumeAction, ProvisionerFacts, VolumeReason, is_own_volume, is_released, needs_claim_work,
-    needs_volume_work, patch,
+    ClaimAction, ProvisionedVolumeAction, ProvisionerFacts, VolumeReason, is_of_volume, is_own_volume, is_released,
+    may_be_asked_for, needs_claim_work, needs_volume_work, patch,
 };
+
+const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 
 /// TestShouldProvision of the library. Where it says no without an error, no call follows here.
 #[test]
@@ -109,6 +113,33 @@ fn whose_a_volume_is() {
     tally("library TestIsProvisionerForVolume", rows.len());
 }
 
+/// kube-controller-manager takes a claim for bound that has an annotation, and writes the phase later: a claim that is restored from a dump
+/// has the annotation, and no phase. kubelet goes by the phase.
+#[test]
+fn which_claims_may_use_a_volume() {
+    let volume = volume_of(&volume_world().volume);
+    let restored = || world().set("/metadata/uid", "restored");
+    let named = |volume: &str| restored().set("/spec/volumeName", volume);
+    let completed = |world: ClaimWorld, value: &str| world.annotate(BIND_COMPLETED, value);
+    let long = "x".repeat(9 << 10);
+    let rows: [(&str, ClaimWorld, bool); 11] = [
+        ("its own", world(), true),
+        ("its own, bound elsewhere", world().bound("static"), false),
+        ("another one", restored(), false),
+        ("named by a person", named(NAME), false),
+        ("bound", restored().bound(NAME), true),
+        ("lost", named(NAME).set("/status/phase", "Lost"), true),
+        ("taken for bound", completed(named(NAME), "yes"), true),
+        ("taken for bound, whatever it says", completed(named(NAME), ""), true),
+        ("taken for bound, however long", completed(named(NAME), &long), true),
+        ("taken for bound elsewhere", completed(named("static"), "yes"), false),
+        ("taken for bound, and names none", completed(restored(), "yes"), false),
+    ];
+    for (name, world, is_its) in &rows {
+        assert_eq!(is_of_volume(&claim_of(&world.claim), &volume), *is_its, "{name}");
+    }
+}
+
 /// TestShouldDelete and TestShouldDeleteWithFinalizer of the library.
 #[test]
 fn which_volumes_are_deleted() {
@@ -204,6 +235,11 @@ fn what_needs_no_work() {
     assert!(!claim(classless(world())) && claim(classless(world().marked())));
     let beta = "volume.beta.kubernetes.io/storage-class";
     assert!(claim(classless(world()).annotate(beta, "fast")));
+    // Nor for one that it takes for bound, which is told why; but for one whose phase alone says that it lost its volume.
+    let asked_for = |world: ClaimWorld| may_be_asked_for(&claim_of(&world.claim));
+    let taken = || world().annotate(BIND_COMPLETED, "");
+    assert!(claim(taken()) && !asked_for(taken()) && !claim(classless(taken())));
+    assert!(asked_for(world()) && asked_for(world().set("/status/phase", "Lost")));
 
     let volume = |world: VolumeWorld| {
         let volume = volume_of(&world.volume);

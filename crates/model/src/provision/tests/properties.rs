@@ -9,19 +9,22 @@ use super::builders::{
     ClaimWorld, DELETED_AT, DRIVER, FINALIZER, MARKER, NAME, UID, VolumeWorld, another_claim, claim_of, marker_json,
     volume_of, volume_world, world,
 };
-use super::claim_rows::{new_volume, uncertain};
+use super::claim_rows::{new_volume, recorded, uncertain};
 use super::patches::apply;
 use crate::provision::{
     ClaimAction, ClaimWrite, Creation, Deletion, LeakProtection, MarkerState, OwningClaim, ProvisionedVolumeAction,
     ProvisionerSecretState, RolePhase, UncertainCall, VolumeFault, is_own_claim, patch,
 };
 
+const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
+
 /// Changes of a claim's world, by number.
-const CLAIM_CHANGES: [fn(ClaimWorld) -> ClaimWorld; 39] = [
+const CLAIM_CHANGES: [fn(ClaimWorld) -> ClaimWorld; 40] = [
     |world| world.deleting(),
     |world| world.bound(NAME),
     |world| world.bound("static"),
     |world| world.set("/spec/volumeName", NAME),
+    |world| world.annotate(BIND_COMPLETED, "yes"),
     |world| world.annotate("volume.kubernetes.io/storage-provisioner", "other.test"),
     |world| world.without_class(),
     |world| world.marked(),
@@ -66,7 +69,7 @@ const CLAIM_CHANGES: [fn(ClaimWorld) -> ClaimWorld; 39] = [
 
 /// Some have a secret, topology, another policy, and something that is known of the volume.
 fn claim_worlds() -> impl Strategy<Value = ClaimWorld> {
-    let kinds = (any::<bool>(), any::<bool>(), any::<bool>(), 0..8_usize, 0..3_usize);
+    let kinds = (any::<bool>(), any::<bool>(), any::<bool>(), 0..9_usize, 0..3_usize);
     let changes = prop::collection::vec(select(CLAIM_CHANGES.to_vec()), 0..6);
     (kinds, changes, 0..7_usize).prop_map(|((delayed, retain, with_secret, creation, secret), changes, finalizers)| {
         let mut world = if delayed { world().delayed() } else { world() };
@@ -88,6 +91,7 @@ fn claim_worlds() -> impl Strategy<Value = ClaimWorld> {
                 volume.fault = (creation == 6).then_some(VolumeFault::Undersized { asked: 2, answered: 1 });
                 Some(Creation::Created(Box::new(volume)))
             }
+            7 => Some(recorded(&world)),
             _ => None,
         };
         world.secret = [ProvisionerSecretState::Loaded, ProvisionerSecretState::NotLoaded, ProvisionerSecretState::Missing][secret];
@@ -168,6 +172,19 @@ fn foreign(object: &Value) -> Vec<Value> {
         .collect()
 }
 
+/// Whether the PersistentVolume of the volume's name is the claim's, or has the volume that is known.
+fn is_saved(world: &ClaimWorld, creation: &Creation) -> bool {
+    let handle = match creation {
+        Creation::Created(volume) => Some(&*volume.handle),
+        Creation::Uncertain(call) => call.handle.as_deref(),
+        Creation::Never | Creation::Refused => None,
+    };
+    world.saved.as_ref().is_some_and(|saved| {
+        let has_volume = handle.is_some_and(|handle| saved["spec"]["csi"]["volumeHandle"] == handle);
+        has_volume || saved["spec"]["claimRef"]["uid"] == UID
+    })
+}
+
 /// What a claim's next step may be, whatever the world is.
 #[allow(clippy::too_many_lines, reason = "one arm for each action")]
 fn check_claim(world: &ClaimWorld) -> Result<(), TestCaseError> {
@@ -177,6 +194,8 @@ fn check_claim(world: &ClaimWorld) -> Result<(), TestCaseError> {
         .creation
         .clone()
         .unwrap_or_else(|| Creation::of_marker(marker.may_be_open()));
+    let is_saved = is_saved(world, &creation);
+    let is_bound = !world.claim["metadata"]["annotations"][BIND_COMPLETED].is_null();
     let action = world.decide().action;
     match &action {
         ClaimAction::Create(plan) => {
@@ -194,7 +213,7 @@ fn check_claim(world: &ClaimWorld) -> Result<(), TestCaseError> {
                 prop_assert!(Arc::ptr_eq(before, plan));
             }
             // What nobody wants is called for only while it is uncertain.
-            prop_assert!(creation.is_uncertain() || !(late || world.gone));
+            prop_assert!(creation.is_uncertain() || !(late || world.gone || is_bound));
             prop_assert!(!matches!(creation, Creation::Created(_)));
             // A first call is made from what is known as it is.
             let has_topology = world.driver.capabilities.accessibility_constraints;
@@ -220,10 +239,6 @@ fn check_claim(world: &ClaimWorld) -> Result<(), TestCaseError> {
                 panic!("deleted without a volume")
             };
             prop_assert_eq!(&plan.handle, &volume.handle);
-            let is_saved = world
-                .saved
-                .as_ref()
-                .is_some_and(|saved| saved["spec"]["claimRef"]["uid"] == UID);
             prop_assert!(world.saved_is_live && !is_saved && world.handle_owner.is_none() && world.unknown != "handle");
             prop_assert!(world.attached_to.is_none() && world.unknown != "attached");
             let is_wanted = is_own_claim(&claim, &world.driver)
@@ -243,11 +258,8 @@ fn check_claim(world: &ClaimWorld) -> Result<(), TestCaseError> {
         }
         ClaimAction::Unmark(_) => {
             // 3: not while it is uncertain, nor while a volume is there that no PersistentVolume names.
-            let is_saved = world
-                .saved
-                .as_ref()
-                .is_some_and(|saved| saved["spec"]["claimRef"]["uid"] == UID);
-            let was_bound = claim.volume_name.as_deref() == Some(NAME) && world.claim["status"]["phase"] == "Bound";
+            let is_bound = is_bound || world.claim["status"]["phase"] == "Bound";
+            let was_bound = claim.volume_name.as_deref() == Some(NAME) && is_bound;
             prop_assert!(is_saved || was_bound || !creation.is_uncertain());
             prop_assert!(is_saved || !matches!(creation, Creation::Created(_)) || world.handle_owner.is_some());
             // One of another driver only where this process had called, and the claim is this driver's.

@@ -24,6 +24,7 @@ fn a_claim_keeps_what_is_read() {
     assert_eq!((claim.selected_node, claim.requested.as_deref()), (None, Some("1Gi")));
     assert_eq!(claim.annotations.get("x/y"), Some("z"));
     assert!(claim.has_annotations && claim.annotations_left_out == 0 && !claim.has_selector);
+    assert!(!claim.bind_completed);
     let both = claim_of(
         &world()
             .annotate("volume.beta.kubernetes.io/storage-provisioner", "beta")
@@ -123,6 +124,7 @@ fn echoes_of_our_own_writes_do_not_end_a_hold() {
     for change in [
         before.clone().deleting(),
         before.clone().bound("x"),
+        before.clone().annotate("pv.kubernetes.io/bind-completed", ""),
         before.clone().annotate("volume.kubernetes.io/selected-node", "n2"),
         before.clone().annotate("used/in-template", "1"),
         before.clone().class("/metadata/uid", "new"),

@@ -697,8 +697,9 @@ fn a_driver_that_is_away_is_not_called() {
 /// Each failed at nothing, and goes on as soon as what it waits for is there.
 #[test]
 fn who_waits_has_not_failed() {
-    let refused: [fn(&mut Cluster); 4] = [
+    let refused: [fn(&mut Cluster); 5] = [
         |cluster| cluster.set("/spec/selector", json!({"matchLabels": {"a": "b"}})),
+        |cluster| cluster.annotate("pv.kubernetes.io/bind-completed", "yes"),
         |cluster| cluster.set_class("parameters", json!({"csi.storage.k8s.io/other": "1"})),
         |cluster| cluster.driver.capabilities.create_delete_volume = false,
         |cluster| {
