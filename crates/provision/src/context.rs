@@ -215,17 +215,14 @@ impl DriverContext {
         }
     }
 
-    /// The PersistentVolume of this handle whose volume a DeleteVolume may have deleted, or may be deleting.
+    /// The PersistentVolume of this handle whose volume a DeleteVolume may be deleting: of one that is known to be deleted, what the driver
+    /// answers after that is another volume.
     pub(crate) fn perhaps_deleted(&self, handle: &str) -> Option<Arc<str>> {
-        let (volumes, driver) = (&self.context.volumes, &self.facts.name);
-        if matches!(volumes.handle_owner(driver, handle, ""), Seen::Gone) {
-            return None;
-        }
-        let mut sharers = volumes.sharers(driver, handle).into_iter();
-        let found = sharers.find(|volume| {
+        let sharers = self.context.volumes.sharers(&self.facts.name, handle);
+        let found = sharers.iter().find(|volume| {
             let key = WorkKey::Volume(VolumeKey::of(volume));
             let deletion = self.queue.remember(&key, |memory| memory.volume.deletion());
-            deletion.is_some_and(|deletion| deletion != Deletion::NotDeleted)
+            deletion == Some(Deletion::Uncertain)
         });
         found.map(|volume| volume.name.clone())
     }

@@ -23,8 +23,8 @@ pub(crate) struct UnsavedVolumes {
 #[derive(Default)]
 struct Unsaved {
     handles: HashMap<ClaimKey, Arc<str>>,
-    /// The claims of a handle, each with the name of its volume: a driver may answer one ID for thousands.
-    claims: HashMap<Arc<str>, BTreeMap<ClaimKey, Arc<str>>>,
+    /// The claims of a handle, each with its volume: a driver may answer one ID for thousands.
+    claims: HashMap<Arc<str>, BTreeMap<ClaimKey, UnsavedVolume>>,
     /// When the CreateVolume calls in flight began.
     creating: BTreeSet<u64>,
     /// DeleteVolume calls by their handles: those in flight, and those that ended while the oldest CreateVolume was in flight and may have
@@ -34,6 +34,12 @@ struct Unsaved {
     time: u64,
     /// Whether the engine has ended: they are not shown any more.
     has_ended: bool,
+}
+
+struct UnsavedVolume {
+    name: Arc<str>,
+    /// Whether a DeleteVolume for the claim may have deleted it.
+    is_perhaps_deleted: bool,
 }
 
 #[derive(Default)]
@@ -53,6 +59,8 @@ pub(crate) struct Creating<'u> {
 pub(crate) struct Deleting<'u> {
     of: &'u UnsavedVolumes,
     handle: Arc<str>,
+    /// The claim whose volume it is; none of a PersistentVolume's.
+    claim: Option<ClaimKey>,
     outcome: Deletion,
 }
 
@@ -80,13 +88,33 @@ impl Unsaved {
         let handle = Arc::<str>::from(handle);
         self.handles.insert(claim.clone(), handle.clone());
         let claims = self.claims.entry(handle).or_default();
-        claims.insert(claim.clone(), Arc::from(name));
+        let name = Arc::from(name);
+        let volume = UnsavedVolume {
+            name,
+            is_perhaps_deleted: false,
+        };
+        claims.insert(claim.clone(), volume);
         left
     }
 
     fn other_claim(&self, handle: &str, except: Option<&ClaimKey>) -> Option<&Arc<str>> {
         let mut claims = self.claims.get(handle)?.iter();
-        claims.find(|(claim, _)| Some(*claim) != except).map(|(_, name)| name)
+        claims
+            .find(|(claim, _)| Some(*claim) != except)
+            .map(|(_, volume)| &volume.name)
+    }
+
+    /// Whether the volume of this handle may be gone, or about to go, for a CreateVolume of a claim that began at this time.
+    fn may_be_deleted(&self, handle: &str, claim: &ClaimKey, began: u64) -> bool {
+        let deletions = self.deletions.get(handle);
+        let mut others = self
+            .claims
+            .get(handle)
+            .into_iter()
+            .flatten()
+            .filter(|(of, _)| *of != claim);
+        deletions.is_some_and(|known| known.in_flight > 0 || known.ended > began)
+            || others.any(|(_, volume)| volume.is_perhaps_deleted)
     }
 }
 
@@ -139,11 +167,11 @@ impl UnsavedVolumes {
         Creating { of: self, began }
     }
 
-    /// A DeleteVolume begins, for the volume of the claim `except`, or of a PersistentVolume: unless another claim has been answered that
-    /// volume since it was looked for. An error is the name of what was made for that one.
-    pub fn begin_delete(&self, handle: &str, except: Option<&ClaimKey>) -> Result<Deleting<'_>, Arc<str>> {
+    /// A DeleteVolume begins, for the volume of the claim `of`, or of a PersistentVolume: unless another claim has been answered that volume
+    /// since it was looked for. An error is the name of what was made for that one.
+    pub fn begin_delete(&self, handle: &str, of: Option<&ClaimKey>) -> Result<Deleting<'_>, Arc<str>> {
         let mut volumes = self.volumes.lock();
-        if let Some(other) = volumes.other_claim(handle, except) {
+        if let Some(other) = volumes.other_claim(handle, of) {
             return Err(other.clone());
         }
         let handle = Arc::<str>::from(handle);
@@ -151,6 +179,7 @@ impl UnsavedVolumes {
         Ok(Deleting {
             of: self,
             handle,
+            claim: of.cloned(),
             outcome: Deletion::Uncertain,
         })
     }
@@ -175,11 +204,10 @@ impl UnsavedVolumes {
 
 impl Creating<'_> {
     /// The call brought the volume of this name for the claim, with this handle: it is the claim's from now on. False where a DeleteVolume of
-    /// the handle is in flight, or may have deleted it during the call: then nobody knows whether the volume is there, and it is nobody's.
+    /// the handle is in flight, may have deleted it during the call, or has ended before so that nobody knows, for a claim that has it yet.
     pub fn take(&self, claim: &ClaimKey, name: &str, handle: &str) -> bool {
         let volumes = &mut *self.of.volumes.lock();
-        let deletions = volumes.deletions.get(handle);
-        if deletions.is_some_and(|known| known.in_flight > 0 || known.ended > self.began) {
+        if volumes.may_be_deleted(handle, claim, self.began) {
             return false;
         }
         self.of.change(volumes, claim, Some((name, handle)));
@@ -211,6 +239,14 @@ impl Deleting<'_> {
 impl Drop for Deleting<'_> {
     fn drop(&mut self) {
         let volumes = &mut *self.of.volumes.lock();
+        let of_handle = volumes.claims.get_mut(&self.handle);
+        if let Some(volume) = of_handle
+            .zip(self.claim.as_ref())
+            .and_then(|(claims, claim)| claims.get_mut(claim))
+        {
+            // What a refusal says of this call, it does not say of an earlier one.
+            volume.is_perhaps_deleted |= self.outcome == Deletion::Uncertain;
+        }
         let ended = volumes.tick();
         let Some(known) = volumes.deletions.get_mut(&self.handle) else {
             return;

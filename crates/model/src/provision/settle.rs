@@ -43,14 +43,12 @@ pub enum CreateOutcome {
 /// again.
 pub fn going(handle: &str, of: Option<&str>) -> Failure {
     let handle = cut_handle(handle);
-    let whose = of.map_or_else(
-        || "that nobody wants any more".to_owned(),
-        |volume| format!("of PersistentVolume {volume} (to keep it, set the policy of that one to Retain)"),
-    );
+    let whose = of.map_or_else(String::new, |volume| {
+        format!(", as that of PersistentVolume {volume} (to keep it, set the policy of that one to Retain)")
+    });
     Failure {
         message: format!(
-            "the driver answered with volume {handle}, and DeleteVolume was called for it, as the volume {whose}: \
-             CreateVolume is called again until that has ended"
+            "the driver answered with volume {handle}, for which DeleteVolume is or was under way{whose}: CreateVolume is called again"
         ),
         code: Some(grpc_code::ABORTED),
     }

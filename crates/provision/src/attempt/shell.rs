@@ -244,7 +244,7 @@ impl Shell<'_> {
         let answer = async {
             let answer = self.call(&client, &call, deadline).await?;
             if let Some(volume) = &answer {
-                self.claim_volume(&creating, plan, volume)?;
+                self.claim_volume(&creating, &plan.name, &volume.handle)?;
             }
             Ok(answer)
         };
@@ -260,11 +260,19 @@ impl Shell<'_> {
         answer.await
     }
 
-    /// The volume that the driver answered is the claim's from now on: unless it may be one that is being deleted.
-    fn claim_volume(&self, creating: &Creating<'_>, plan: &CreatePlan, volume: &AnsweredVolume) -> Result<(), CallEnd> {
-        let handle = &*volume.handle;
+    /// The volume that the driver answered is the claim's from now on: unless it may be one that is being deleted. A claim that goes may have
+    /// that one as well: it is let go, or deletes it, and does not wait for what is somebody else's.
+    fn claim_volume(&self, creating: &Creating<'_>, name: &str, handle: &str) -> Result<(), CallEnd> {
+        let goes = match self.look.claim() {
+            Seen::Here(claim) => claim.deleting.is_some(),
+            Seen::Gone => true,
+            Seen::Unknown => false,
+        };
+        if goes {
+            return Ok(());
+        }
         let of = self.look.work.perhaps_deleted(handle);
-        if of.is_none() && creating.take(self.look.key, &plan.name, handle) {
+        if of.is_none() && creating.take(self.look.key, name, handle) {
             return Ok(());
         }
         Err(CallEnd::Failed(going(handle, of.as_deref())))

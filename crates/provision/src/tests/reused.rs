@@ -116,6 +116,40 @@ async fn what_is_undone_is_nobodys_new_volume() {
     assert_eq!(progress(&world, "b"), (calls + 1, true));
 }
 
+/// Until it is known, the first one keeps it: its next deletion tells.
+#[tokio::test(start_paused = true)]
+async fn what_was_perhaps_undone_is_nobodys_new_volume() {
+    let world = World::started(&json!({}));
+    *world.driver.only_id.lock() = Some("h".to_owned());
+    world.driver.undo_failures.lock().push(tonic::Code::DeadlineExceeded);
+    world.api.fails_to_save.store(true, Ordering::Relaxed);
+    world.claim("a", "good");
+    tokio::time::sleep(CALL / 2).await;
+    world.delete_claim("a");
+    tokio::time::sleep(CALL).await;
+    assert_eq!(*world.driver.deleted.lock(), ["h"]);
+    world.claim("b", "good");
+    tokio::time::sleep(CALL * 3).await;
+    let unsaved = &world.engine().work().unsaved;
+    let [a, b] = keys();
+    assert!(unsaved.of_handle("h", Some(&b)).is_some(), "that of a");
+    assert!(unsaved.of_handle("h", Some(&a)).is_none(), "b has none");
+    assert_eq!(progress(&world, "b").0, 1);
+}
+
+/// It is let go, and waits for nobody: what the driver answers is somebody else's.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_is_deleted_does_not_wait_for_the_deletion_of_anothers_volume() {
+    let world = deleting(DELETION * 100, &[]).await;
+    world.claim("b", "good");
+    tokio::time::sleep(CALL * 5).await;
+    assert!(world.is_marked("b"));
+    world.delete_claim("b");
+    pass(20).await;
+    assert!(!world.is_marked("b"));
+    assert_eq!(*world.driver.deleted.lock(), ["h"]);
+}
+
 /// Two claims that are made at once share it, as ever.
 #[tokio::test(start_paused = true)]
 async fn one_volume_for_two_claims_is_saved_for_both() {
@@ -144,8 +178,9 @@ async fn what_a_claim_has_just_got_is_not_deleted() {
     assert!(creating.take(&a, "pvc-a", "h"));
     assert_eq!(unsaved.begin_delete("h", None).err().as_deref(), Some("pvc-a"));
     assert_eq!(unsaved.begin_delete("h", Some(&b)).err().as_deref(), Some("pvc-a"));
-    let deleting = unsaved.begin_delete("h", Some(&a)).ok();
+    let mut deleting = unsaved.begin_delete("h", Some(&a)).unwrap();
     assert!(!unsaved.begin_create().take(&b, "pvc-b", "h"), "it is undone");
+    deleting.ended(Deletion::Deleted);
     drop(deleting);
     assert!(!creating.take(&b, "pvc-b", "h"), "it was, during the call");
     assert!(unsaved.begin_create().take(&b, "pvc-b", "h"));
