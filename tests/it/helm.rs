@@ -235,6 +235,16 @@ async fn beginning(cluster: &ControlPlane) -> Result<(Kubectl, Helm)> {
         }
     }
     kubectl.run(&["delete", "crd", CRD, "--ignore-not-found"]).await?;
+    // kubectl applied it, of which Helm knows nothing.
+    let applied = [
+        "delete",
+        "deployment",
+        "--all",
+        "--namespace",
+        gitops::OPERATOR,
+        "--ignore-not-found",
+    ];
+    kubectl.run(&applied).await?;
     let kinds = ["api-resources", "--api-group=attacher.csi.dev", "-o=name"];
     let asking = async {
         // What can be discovered follows the end of a definition with a delay, of which nobody tells.

@@ -296,5 +296,7 @@ async fn unserved(world: &World, leader: &Operator) -> Result<()> {
         let shown = |status, body: &str| status == 200 && body.contains(&none);
         operator.wait_for_answer("/metrics", shown).await?;
     }
+    driver.mock.clear_rules();
+    detach(&world.fixtures, "led").await?;
     world.fixtures.delete::<AttacherConfig>("led").await
 }

@@ -97,6 +97,7 @@ async fn without_any_single_right_the_scenario_of_that_right_fails() -> Result<(
         lane(&two).await
     };
     tokio::try_join!(told, with)?;
+    drop(two);
     part("a rule that is missing to list", a_missing_rule_is_named(&one)).await?;
     part("no rights on Nodes", without_nodes(&one)).await
 }

@@ -75,3 +75,31 @@ impl PluginError {
 }
 
 pub type Result<T, E = PluginError> = std::result::Result<T, E>;
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::cli::Cli;
+
+    #[test]
+    fn waiting_for_nothing_is_a_wrong_command_line() {
+        for line in [
+            "wait --for=detached",
+            "wait pv --for=detached",
+            "wait --node --for=detached",
+        ] {
+            let words = ["kubectl-attacher"].into_iter().chain(line.split(' '));
+            let code = match Cli::try_parse_from(words) {
+                Ok(parsed) => parsed
+                    .command
+                    .check()
+                    .err()
+                    .map(|error| i32::from(PluginError::from(error).exit_code())),
+                Err(error) => Some(error.exit_code()),
+            };
+            assert_eq!(code, Some(i32::from(EXIT_USAGE)), "{line}");
+        }
+    }
+}

@@ -14,6 +14,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::drivers::{config, drivers_over, provision_over, provisioning, suspended, want};
+use super::writer::refused;
 use super::writes::{follow as follow_events, supervisor};
 use crate::api::names::WAIT_FOR_DETACH_FINALIZER;
 use crate::api::{AttacherConfigObject, DriverConfig};
@@ -399,6 +400,38 @@ async fn a_finalizer_that_somebody_takes_off_again_and_again_is_told() {
         let is_said = problem.ends_with("the operator cannot add its finalizer: another client undoes that each time");
         assert_eq!(is_said, is_told, "{row}: {problem}");
         assert_eq!(problem.is_empty(), !is_told, "{row}: {problem}");
+    }
+}
+
+/// As by an operator whose ClusterRole lacks the rule. What is as it should be needs no write.
+#[tokio::test(start_paused = true)]
+async fn a_finalizer_that_may_not_be_written_is_told() {
+    let drivers = drivers_over(Store::default());
+    let error = refused("forbidden: User \"u\" cannot patch resource \"attacherconfigs\"", 403);
+    for (finalizers, deleted, words) in [
+        (
+            json!([]),
+            false,
+            ["WaitForDetach is not in effect", "cannot add its finalizer: forbidden"],
+        ),
+        (
+            json!([WAIT_FOR_DETACH_FINALIZER]),
+            true,
+            ["a deletion does not end", "cannot remove its finalizer: forbidden"],
+        ),
+        (json!([WAIT_FOR_DETACH_FINALIZER]), false, ["", ""]),
+    ] {
+        let row = format!("{finalizers}, {deleted}");
+        let mut object = config_of("one", OLD, deleted);
+        object["metadata"]["finalizers"] = finalizers;
+        let mut entry = TrackedConfig::new(read(object), None);
+        for _ in 0..2 {
+            assert_eq!(state(&drivers, "one", &entry).problem, None, "{row}: once is no news");
+            entry.metadata_failed(&error);
+        }
+        let problem = state(&drivers, "one", &entry).problem.unwrap_or_default();
+        assert!(words.iter().all(|words| problem.contains(words)), "{row}: {problem}");
+        assert_eq!(problem.is_empty(), words[0].is_empty(), "{row}: {problem}");
     }
 }
 

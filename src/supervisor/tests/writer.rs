@@ -231,7 +231,7 @@ async fn a_status_that_shows_everything_is_not_computed_anew_before_something_ch
     assert!(!entry.is_at_rest(7), "somebody wrote the object");
 }
 
-fn refused(message: &str, code: u16) -> ApiError {
+pub(super) fn refused(message: &str, code: u16) -> ApiError {
     let error = ApiError {
         kind: ApiErrorKind::of_status(code),
         message: message.to_owned(),

@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::drivers::{context, drivers_over};
+use super::writer::refused;
 use crate::api::names::WAIT_FOR_DETACH_FINALIZER;
 use crate::api::{AttacherConfigObject, AttacherConfigStatus};
 use crate::apiserver::{RequestDeadlines, Requests};
@@ -21,7 +22,9 @@ use crate::cache::Store;
 use crate::findings::FindingsHandle;
 use crate::health::Health;
 use crate::lease::{LeaderElections, MomentSource};
+use crate::supervisor::deletion::MetadataChange::Protect;
 use crate::supervisor::writer::StatusWriter;
+use crate::supervisor::writes::{FinishedWrite, WriteKind};
 use crate::supervisor::{LAST_WRITES, Supervisor};
 
 /// Until the statuses were looked at; shorter than a write may take.
@@ -124,6 +127,32 @@ async fn the_end_of_a_write_of_a_former_object_changes_nothing() {
     supervisor.apply_write(finished);
     let is_due = supervisor.objects["one"].is_due(&AttacherConfigStatus::default(), true);
     assert!(is_due, "it has no failures");
+}
+
+/// Its pauses are those of the metadata, and the next write waits for them.
+#[tokio::test(start_paused = true)]
+async fn a_finalizer_that_may_not_be_written_waits_for_the_next_attempt() {
+    let (mut supervisor, stop) = (supervisor(), CancellationToken::new());
+    let listed = vec![Event::Init, Event::InitApply(object("one")), Event::InitDone];
+    follow(&mut supervisor, listed, &stop, MOMENT).await;
+    for may_write in [true, false] {
+        let entry = supervisor.objects.get_mut("one").expect("it is followed");
+        assert_eq!(entry.may_write_metadata(Protect), may_write);
+        supervisor.apply_write(FinishedWrite {
+            name: "one".to_owned(),
+            uid: Some("one".to_owned()),
+            what: WriteKind::Metadata {
+                change: Protect,
+                released: None,
+            },
+            answer: Err(refused(
+                "forbidden: User \"u\" cannot patch resource \"attacherconfigs\"",
+                403,
+            )),
+        });
+    }
+    let told = supervisor.objects["one"].metadata_error();
+    assert!(told.is_some_and(|told| told.starts_with("forbidden")), "{told:?}");
 }
 
 /// As by a controller that removes finalizers which it does not know: it is answered, but not each second for ever.

@@ -208,10 +208,11 @@ async fn a_driver_that_comes_back_under_another_name_is_another() -> Result<()> 
         .volume_attachment("renamed-late", next, "renamed-late", "renamed-both")
         .await?;
     good.attach_one_more("renamed-beside").await?;
-    for name in ["renamed-old", "renamed-late"] {
+    let unserved = ["renamed-old", "renamed-late"];
+    for name in unserved {
         assert!(driver.calls_for(name).is_empty(), "{name}");
     }
-    assert_eq!(world.requests(&["renamed-old"])?, []);
+    assert_eq!(world.requests(&unserved)?, []);
     driver.stop().await;
     driver.mock.set_driver_name(next);
     driver.start_again().await?;
@@ -287,6 +288,21 @@ async fn a_driver_that_never_lists_what_it_attached_is_asked_more_and_more_rarel
         "{publishes} in {} comparisons",
         listings + 60
     );
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_goodbye_loses_no_call() -> Result<()> {
+    let world = World::shared().await?;
+    let leave = |called: &str, _| (called == "ControllerPublishVolume").then_some(Answer::GoAway);
+    let server = hostile(&world, "goodbye", leave).await?;
+    for index in 0..3 {
+        let name = format!("goodbye-{index}");
+        claim(&world, "goodbye", &name).await?;
+        let stored = world.fixtures.wait_for_attached(&name).await?;
+        assert_eq!(stored.status.and_then(|status| status.attach_error), None);
+    }
+    assert_eq!(server.count("ControllerPublishVolume"), 3);
     Ok(())
 }
 

@@ -1,9 +1,12 @@
 //! The real sidecar and the operator by turns, each killed at the worst moment.
 
+use csi_attacher_model::api::AttacherConfig;
+use csi_attacher_model::api::names::lease_name;
 use csi_mock_driver::{ControllerCapability, Method, Rule};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt;
+use kube::api::DeleteParams;
 use serde_json::json;
 use tonic::Code;
 
@@ -105,6 +108,11 @@ impl Driver<'_> {
 
 pub async fn by_turns(world: &World) -> Result<()> {
     let driver = world.unconfigured_driver("shared", |builder| builder).await?;
+    // As in a cluster that never had the operator: the first one makes the Lease.
+    let leases = world.leases();
+    leases
+        .delete(&lease_name(&driver.name), &DeleteParams::default())
+        .await?;
 
     let mut sidecar = driver.sidecar().await?;
     let left = driver.leave_in_the_midst("first").await;
@@ -155,7 +163,7 @@ pub async fn by_turns(world: &World) -> Result<()> {
     drop(operator);
     assert!(driver.mock.published().is_empty(), "{:?}", driver.mock.published());
     driver.never_overlapped();
-    Ok(())
+    world.fixtures.delete::<AttacherConfig>(&driver.short).await
 }
 
 /// The operator wrote a note of the volume on this attachment, and nothing else.

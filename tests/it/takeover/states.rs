@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use csi_attacher_model::api::AttacherConfig;
 use csi_mock_driver::{CallRecord, Method};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
@@ -196,7 +197,7 @@ pub async fn whatever_a_sidecar_left(world: &World) -> Result<()> {
     );
     let_go(driver).await?;
     drop(operator);
-    Ok(())
+    world.fixtures.delete::<AttacherConfig>(&driver.short).await
 }
 
 /// Waits for the note of the volume on a VolumeAttachment.

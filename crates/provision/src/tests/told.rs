@@ -3,6 +3,8 @@
 use super::*;
 use crate::key::ClaimKey;
 use crate::provision::OrphanVolumePolicy;
+use crate::role::{ProvisionRole, RoleLinks};
+use crate::runtime::Role as _;
 
 /// A world in which claim "a" is deleted during its CreateVolume, with other settings from then on.
 async fn deleted_during_the_call(change: impl FnOnce(&World, &mut DriverConfig)) -> World {
@@ -223,6 +225,22 @@ async fn volumes_that_are_not_saved_yet_are_shown_as_a_queue() {
     assert_eq!(unsaved(&world)[..2], [Some(1), Some(3)]);
     world.engine.take().unwrap().drain().await;
     assert_eq!(unsaved(&world)[..2], [Some(0), Some(3)]);
+}
+
+/// The driver may be attached for as ever, so that nobody else removes them.
+#[tokio::test(start_paused = true)]
+async fn the_series_of_an_engine_go_when_it_has_ended() {
+    let mut world = World::started(&json!({}));
+    let role = ProvisionRole {
+        context: world.context.clone(),
+        links: RoleLinks::default(),
+    };
+    *role.links.queue.lock() = Some((DRIVER.into(), world.engine().queue().clone()));
+    world.engine.take().unwrap().drain().await;
+    assert_eq!(unsaved(&world), [0, 0, 0].map(Some));
+    role.ended(&DriverStateSender::new(world.state.clone()));
+    assert_eq!(unsaved(&world), [None; 3]);
+    assert!(role.links.queue.lock().is_none());
 }
 
 /// It is somebody's before a PersistentVolume names it, also for the next engine before that has looked at the claim.

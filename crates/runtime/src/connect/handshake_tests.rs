@@ -76,7 +76,7 @@ async fn each_answer_that_is_none_has_its_reason() {
     let mock = || MockDriver::builder("a.test");
     let fails = |method| mock().rule(Rule::on(method).fail(Code::Internal, "broken"));
     let hangs = |method| mock().rule(Rule::on(method).hang());
-    let rows: [(MockDriverBuilder, ConditionReason, &str); 9] = [
+    let rows: [(MockDriverBuilder, ConditionReason, &str); 10] = [
         (
             mock().settings(|settings| settings.ready = false),
             ConditionReason::DriverNotReady,
@@ -108,6 +108,11 @@ async fn each_answer_that_is_none_has_its_reason() {
             "ControllerGetCapabilities failed: rpc error: code = Internal desc = broken;",
         ),
         (hangs(Method::Probe), ConditionReason::Timeout, "DeadlineExceeded"),
+        (
+            hangs(Method::GetPluginCapabilities),
+            ConditionReason::Timeout,
+            "DeadlineExceeded",
+        ),
         (
             hangs(Method::ControllerGetCapabilities),
             ConditionReason::Timeout,
