@@ -17,8 +17,9 @@ use super::gauges;
 use super::observed::ObservedDrivers;
 use super::provisioners::Provisioning;
 use super::provisioning_conditions;
+use super::provisioning_state::ProvisioningState;
 use super::saturation::{RoleLimits, Saturation};
-use super::status::{self, Comparisons, StatusInput};
+use super::status::{self, Comparisons, ProvisioningFacts, StatusInput};
 use super::status_author::DriverLeader;
 use super::tasks::{Configs, Name, NewTask, RunningTask, TaskKind, Tasks};
 use super::writer::{StatusPart, TrackedConfig};
@@ -261,10 +262,32 @@ impl Drivers {
             oldest: oldest.as_deref(),
             saturation: running.map(|running| &running.own.saturation),
             provisioning_saturation: self.provisioners.saturation(name),
-            provisioning: provisioning.as_ref(),
-            may_be_provisioned_elsewhere: self.observed.may_be_provisioned_elsewhere(name),
+            provisioning: self.provisioning_facts(name, entry, provisioning.as_ref()),
         };
         status::status(&facts, known, clock::now())
+    }
+
+    /// What is known of provisioning; `here` is what a task of this replica is at. Without one only settings in use switch the role off, or
+    /// another AttacherConfig that has it.
+    fn provisioning_facts<'a>(
+        &self,
+        name: &str,
+        entry: &TrackedConfig,
+        here: Option<&'a ProvisioningState>,
+    ) -> ProvisioningFacts<'a> {
+        if let Some(state) = here {
+            return ProvisioningFacts::Here(state);
+        }
+        if self.may_be_provisioned_elsewhere(name) {
+            return ProvisioningFacts::Elsewhere;
+        }
+        let driver = self.observed.driver(name);
+        let is_left = driver.is_some_and(|driver| self.provisioners.is_left_to_another(name, driver));
+        if entry.problem.is_some() && !self.tasks.wanted().contains_key(name) && !is_left {
+            ProvisioningFacts::Unused
+        } else {
+            ProvisioningFacts::Off
+        }
     }
 
     /// Whether what failed last at a driver is an attach or detach that is pending still.
@@ -293,7 +316,7 @@ impl Drivers {
     pub fn part_of_status(&self, name: &str, is_author: bool) -> Option<StatusPart> {
         match (is_author, self.provisioners.lead(name)) {
             (true, Some(DriverLeader::Other)) => Some(StatusPart::AllButProvisioning),
-            (true, None) if self.observed.may_be_provisioned_elsewhere(name) => Some(StatusPart::AllButProvisioning),
+            (true, None) if self.may_be_provisioned_elsewhere(name) => Some(StatusPart::AllButProvisioning),
             (true, _) => Some(StatusPart::All),
             // Who holds the own Lease and waits for that of a sidecar is taken for the leader by all others.
             (false, Some(DriverLeader::Ours | DriverLeader::Next)) => Some(StatusPart::Provisioning),
@@ -389,9 +412,24 @@ impl Drivers {
             return false;
         };
         let is_attached_for = self.observed.attacher(name).is_some_and(DriverLeader::may_be_other);
-        let is_provisioned_for = self.observed.may_be_provisioned_elsewhere(name);
-        (is_attached_for && !self.tasks.is_left_to_another(name, driver))
-            || (is_provisioned_for && !self.provisioners.is_left_to_another(name, driver))
+        (is_attached_for && !self.tasks.is_left_to_another(name, driver)) || self.may_be_provisioned_elsewhere(name)
+    }
+
+    /// The same of provisioning alone.
+    fn may_be_provisioned_elsewhere(&self, name: &str) -> bool {
+        let Some(driver) = self.observed.driver(name) else {
+            return false;
+        };
+        let is_provisioned_for = self.observed.provisioner(name).is_some_and(DriverLeader::may_be_other);
+        is_provisioned_for && !self.provisioners.is_left_to_another(name, driver)
+    }
+
+    /// Whether the metadata of an AttacherConfig is left to another replica: the one that leads its `driver`. Where that one attaches for another
+    /// AttacherConfig it may have no settings for this one, and waits for who provisions for it; so that one writes as well.
+    pub fn is_metadata_left_to_another(&self, name: &str, driver: Option<&str>) -> bool {
+        let provisions = matches!(self.provisioners.lead(name), Some(DriverLeader::Ours | DriverLeader::Next));
+        let is_attached_for_another = driver.is_some_and(|driver| self.tasks.is_left_to_another(name, driver));
+        self.lead(name) == DriverLeader::Other && !(provisions && is_attached_for_another)
     }
 
     /// Whether the driver of an AttacherConfig is served, and publishes.

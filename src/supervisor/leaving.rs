@@ -81,9 +81,13 @@ pub(super) fn remaining(drivers: &Drivers, name: &str, entry: &TrackedConfig) ->
     }
     // One that is not known may have answered an operator that could not write so, or whose status was lost: what is claimed may be its.
     let driver = driver_name(drivers, name, entry);
-    // The settings in use say it. Without any, as after a restart, the spec: what cannot be read may have the section.
+    // The settings in use say it. Without any, as after a restart, the spec: what cannot be read may have the section. Or the status: settings
+    // of before had it, though the spec has it no more.
     let provisions = drivers.tasks.wanted().get(name).map_or_else(
-        || !matches!(&entry.object.spec, Ok(spec) if spec.provisioning.is_none()),
+        || {
+            let has_no_section = matches!(&entry.object.spec, Ok(spec) if spec.provisioning.is_none());
+            !has_no_section || entry.written.provisioning.is_some()
+        },
         |in_use| in_use.provisioning.is_some(),
     );
     drivers.remaining(name, driver.as_deref(), provisions)

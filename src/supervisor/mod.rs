@@ -320,15 +320,15 @@ impl Supervisor {
     fn apply(&mut self) {
         let inputs = self.objects.iter();
         let inputs = inputs.map(|(name, entry)| (name.clone(), PlanInput::of(&entry.object)));
-        let mut inputs: BTreeMap<String, PlanInput> = inputs.collect();
+        let inputs: BTreeMap<String, PlanInput> = inputs.collect();
         // One that is being deleted comes after all others, and pins no name: another one for its driver takes over, whatever it waits for.
         let staying = inputs.iter().filter(|(_, input)| input.is_served && !input.is_waiting);
         let ages = staying.map(|(name, input)| (Name::from(name.as_str()), input.created));
         self.drivers.set_creation_times(ages.collect());
         let mut wishes = plan::desired_drivers(&inputs);
         let mut wanted = Configs::new();
-        for (name, entry) in &mut self.objects {
-            let Some(input) = inputs.remove(name) else { continue };
+        // Both are in the order of the names.
+        for ((name, entry), input) in self.objects.iter_mut().zip(inputs.into_values()) {
             let wish = wishes.remove(name);
             log_problem(name, entry.problem.as_ref(), wish.as_ref());
             let problem = wish.as_ref().and_then(|wish| wish.as_ref().err()).cloned();
@@ -429,7 +429,7 @@ impl Supervisor {
         let mut seen = BTreeMap::new();
         let (drivers, writer, running) = (&self.drivers, &self.writer, &mut self.writes);
         for (name, entry) in &mut self.objects {
-            if drivers.lead(name) == DriverLeader::Other {
+            if drivers.is_metadata_left_to_another(name, driver_name(drivers, name, entry).as_deref()) {
                 entry.last_list = None;
                 continue;
             }

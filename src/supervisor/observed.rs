@@ -54,10 +54,9 @@ impl ObservedDrivers {
         self.0.get(config).map(|observed| leader(&observed.attaching))
     }
 
-    /// Whether another replica may provision for the driver of an AttacherConfig.
-    pub fn may_be_provisioned_elsewhere(&self, config: &str) -> bool {
-        let observed = self.0.get(config);
-        observed.is_some_and(|observed| leader(&observed.provisioning).may_be_other())
+    /// The same of who provisions.
+    pub fn provisioner(&self, config: &str) -> Option<DriverLeader> {
+        self.0.get(config).map(|observed| leader(&observed.provisioning))
     }
 }
 

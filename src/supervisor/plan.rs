@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use super::deletion::{is_served, is_waiting};
 use crate::api::condition::ConditionReason;
-
 use crate::api::{AttacherConfigObject, Brakes, DriverConfig};
 
 /// What an AttacherConfig asks for: a driver with these settings, or nothing that can be done. Whatever runs for it then goes on with its

@@ -32,8 +32,29 @@ pub(super) enum Comparisons {
     NotMade,
 }
 
+/// What is known of provisioning.
+#[derive(Clone, Copy)]
+pub(super) enum ProvisioningFacts<'a> {
+    /// What it is at here, and why what it reads cannot be watched.
+    Here(&'a ProvisioningState),
+    /// There is no task for it here, and another replica may provision for the driver.
+    Elsewhere,
+    /// Nobody provisions, as the spec cannot be used: what was begun before may be open still.
+    Unused,
+    /// The role is off.
+    Off,
+}
+
+impl<'a> ProvisioningFacts<'a> {
+    fn here(self) -> Option<&'a ProvisioningState> {
+        match self {
+            Self::Here(state) => Some(state),
+            Self::Elsewhere | Self::Unused | Self::Off => None,
+        }
+    }
+}
+
 /// Everything that a status is made from.
-#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct StatusInput<'a> {
     pub generation: Option<i64>,
     pub holder: &'a str,
@@ -68,10 +89,7 @@ pub(super) struct StatusInput<'a> {
     pub saturation: Option<&'a Saturation>,
     /// The same of provisioning.
     pub provisioning_saturation: Option<&'a Saturation>,
-    /// What provisioning is at, and why what it reads cannot be watched; none while the role is off.
-    pub provisioning: Option<&'a ProvisioningState>,
-    /// Whether, with no task for that here, another replica may provision for the driver.
-    pub may_be_provisioned_elsewhere: bool,
+    pub provisioning: ProvisioningFacts<'a>,
     pub comparisons: Comparisons,
     /// What was found about the driver's attachments; none when this replica does not scan them.
     pub insight: Option<&'a FindingsSummary>,
@@ -92,8 +110,8 @@ pub(super) fn status(facts: &StatusInput<'_>, known: &AttacherConfigStatus, now:
     let known = &of_driver(known, plugin.map(|plugin| &*plugin.name).or(facts.specified));
     let updates = conditions(facts, &known.conditions);
     let mut conditions = condition::merge(&known.conditions, &updates, facts.generation, now);
-    if facts.provisioning.is_none() && !facts.may_be_provisioned_elsewhere {
-        // Of a role that was switched off nothing is said.
+    if matches!(facts.provisioning, ProvisioningFacts::Unused | ProvisioningFacts::Off) {
+        // Of a role in which nobody works nothing is said.
         conditions.retain(|condition| !ConditionType::is_of_provisioning(&condition.type_));
     }
     AttacherConfigStatus {
@@ -113,9 +131,12 @@ pub(super) fn status(facts: &StatusInput<'_>, known: &AttacherConfigStatus, now:
             now,
         ),
         provisioning: match facts.provisioning {
-            Some(state) => provisioning_status::of(state, facts.holder, known.provisioning.as_ref(), now),
-            None if facts.may_be_provisioned_elsewhere => known.provisioning.clone(),
-            None => None,
+            ProvisioningFacts::Here(state) => {
+                provisioning_status::of(state, facts.holder, known.provisioning.as_ref(), now)
+            }
+            // It tells a deletion that there may be something left (`leaving::remaining`).
+            ProvisioningFacts::Elsewhere | ProvisioningFacts::Unused => known.provisioning.clone(),
+            ProvisioningFacts::Off => None,
         },
     }
 }
@@ -291,12 +312,13 @@ fn conditions(facts: &StatusInput<'_>, known: &[Condition]) -> Vec<ConditionUpda
         }
     }
     // Of provisioning by another replica, what that one says.
-    let provisioning = facts.provisioning.map(provisioning_conditions::all).unwrap_or_default();
+    let here = facts.provisioning.here();
+    let provisioning = here.map(provisioning_conditions::all).unwrap_or_default();
     let of_provisioning = |kind: ConditionType| {
         let own = provisioning.iter().find(|update| update.type_ == kind).cloned();
         own.or_else(|| known.iter().find_map(|known| condition::read(known, kind)))
     };
-    if facts.provisioning.is_some_and(provisioning_conditions::is_wanted)
+    if here.is_some_and(provisioning_conditions::is_wanted)
         && let Some(ready) = of_provisioning(ConditionType::ProvisioningReady)
     {
         provisioning_conditions::add(&ready, &mut updates);

@@ -344,18 +344,21 @@ async fn one_whose_driver_is_not_known_waits_for_what_may_be_of_it() {
 #[tokio::test(start_paused = true)]
 async fn one_whose_section_is_not_in_use_waits_until_it_is() {
     let cluster = Cluster::listed(Vec::new()).await;
-    // A field of its spec, whether another AttacherConfig provisions for the driver, and whether it waits.
+    // A field of it, whether another AttacherConfig provisions for the driver, and whether it waits.
     let rows = [
-        ("provisioning", json!({}), false, true),
-        ("provisioning", json!({}), true, false),
-        ("suspend", json!(false), false, false),
+        (["spec", "provisioning"], json!({}), false, true),
+        (["spec", "provisioning"], json!({}), true, false),
+        (["spec", "suspend"], json!(false), false, false),
         // What cannot be read may have the section; nor does it name the driver.
-        ("deletionPolicy", json!(["?"]), false, true),
+        (["spec", "deletionPolicy"], json!(["?"]), false, true),
+        // The section was taken out of a spec that cannot be used: settings of before had it.
+        (["status", "provisioning"], json!({}), false, true),
+        (["status", "provisioning"], json!({}), true, false),
     ];
-    for (field, value, is_left, waits) in rows {
-        let row = format!("{field}: {value}, {is_left}");
+    for ([part, field], value, is_left, waits) in rows {
+        let row = format!("{part}.{field}: {value}, {is_left}");
         let mut object = config_of("one", OLD, true);
-        object["spec"][field] = value;
+        object[part][field] = value;
         let mut entry = TrackedConfig::new(read(object), None);
         let other = is_left.then(|| ("two", provisioning("b")));
         let (drivers, _reservation) = cluster.drivers(other.as_slice(), None);

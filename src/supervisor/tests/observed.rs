@@ -1,22 +1,28 @@
 //! AttacherConfigs that cannot be used, and that another replica may serve by settings of before. The clock is paused.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::drivers::context;
-use super::writes::{follow, supervisor};
+use super::drivers::{context, provision_over, provisioning, want};
+use super::writes::{follow, silent_client, supervisor};
 use crate::api::AttacherConfigObject;
 use crate::api::names::LEASE_HOLDER_ANNOTATION;
+use crate::api::provisioning_status::ProvisioningStatus;
 use crate::cache::Store;
 use crate::lease::{LeaderElections, LeaseTimings};
 use crate::supervisor::Supervisor;
+use crate::supervisor::deletion::DeletionState;
 use crate::supervisor::drivers::Drivers;
 use crate::supervisor::election::LeaderElectionMode;
+use crate::supervisor::provisioners::Provisioning;
 use crate::supervisor::status_author::DriverLeader;
+use crate::supervisor::tasks::Tasks;
 use crate::supervisor::writer::StatusPart;
 use csi_attacher_testbed::lease_server::{ApiServer, Trouble};
 
@@ -122,11 +128,49 @@ async fn what_is_done_for_another_one_of_the_driver_is_not_waited_for() {
         let (leases, stop) = (ApiServer::default(), CancellationToken::new());
         hold(&leases);
         let mut supervisor = started(&leases);
-        let all = [refused(true, "Orphan"), used(section.clone())].map(Event::InitApply);
+        let mut one = refused(true, "Orphan");
+        one.status.provisioning = Some(ProvisioningStatus::default());
+        let all = [one, used(section.clone())].map(Event::InitApply);
         let listed = std::iter::once(Event::Init).chain(all).chain([Event::InitDone]);
         follow(&mut supervisor, listed.collect(), &stop, LOOKED).await;
         assert_eq!(supervisor.drivers.lead("one"), DriverLeader::Other, "{section}");
         assert_eq!(supervisor.drivers.claims_ended("one"), has_ended, "{section}");
+        let part = supervisor.drivers.part_of_status("one", true);
+        assert_eq!(part == Some(StatusPart::All), has_ended, "{section}");
+        let (entry, deletion) = (&supervisor.objects["one"], DeletionState::default());
+        let told = supervisor.drivers.status("one", entry, "me", deletion);
+        assert_eq!(told.provisioning.is_none(), has_ended, "{section}");
+    }
+}
+
+/// The one that attaches does so for another AttacherConfig, and waits with this one for who provisions.
+#[tokio::test(start_paused = true)]
+async fn who_provisions_writes_metadata_where_another_replica_attaches_for_another_one() {
+    let (one, leases) = (provisioning("one"), ApiServer::default());
+    let of_one = |provisions: bool| {
+        let mut config = (*one).clone();
+        config.leaving = true;
+        config.provisioning = config.provisioning.filter(|_| provisions);
+        Arc::new(config)
+    };
+    let mut two = (*provisioning("two")).clone();
+    two.provisioning = None;
+    let two = Arc::new(two);
+    hold(&leases);
+    // Whether it provisions here, whether there is another one for the driver, and whether the other replica writes.
+    for (provisions, has_other, is_left) in [(true, true, false), (false, true, true), (true, false, true)] {
+        let row = format!("{provisions}, {has_other}");
+        let shared = context(Store::default());
+        let mut drivers = Drivers::new(shared.clone(), LeaderElectionMode::Each(elections(&leases)));
+        drivers.provisioners = Tasks::new(Provisioning::new(shared, LeaderElectionMode::None));
+        provision_over(&mut drivers, silent_client());
+        let mut wanted = vec![("one", of_one(provisions))];
+        wanted.extend(has_other.then(|| ("two", two.clone())));
+        want(&mut drivers, &wanted);
+        sleep(LOOKED).await;
+        assert_eq!(drivers.lead("one"), DriverLeader::Other, "{row}");
+        let is_left_here = drivers.is_metadata_left_to_another("one", Some("a.test"));
+        assert_eq!(is_left_here, is_left, "{row}");
     }
 }
 

@@ -14,7 +14,7 @@ use crate::runtime::{DriverPhase, FailureRecord};
 use crate::supervisor::metrics::SupervisorMetrics;
 use crate::supervisor::provisioning_conditions::{ready, status_with};
 use crate::supervisor::provisioning_state::{Begins, KeptVolumes, PendingObjects, PendingWork, ProvisioningState};
-use crate::supervisor::status::{is_urgent, status};
+use crate::supervisor::status::{ProvisioningFacts, is_urgent, status};
 use crate::supervisor::writer::StatusPart;
 use crate::telemetry::Metrics;
 use std::time::Duration;
@@ -186,9 +186,14 @@ fn two_replicas_write_a_status_together() {
 
     // A third one for which the spec cannot be used takes nothing of it away while another may provision.
     let mut third = facts(None);
-    third.may_be_provisioned_elsewhere = true;
+    third.provisioning = ProvisioningFacts::Elsewhere;
     let told = status(&third, &both, at(300));
     assert_eq!(Provisioning.of(&told), Provisioning.of(&both));
+    // Where nobody does any more, what was done stays known; how it is, nobody can say.
+    third.provisioning = ProvisioningFacts::Unused;
+    let told = Provisioning.of(&status(&third, &both, at(300)));
+    assert!(told.provisioning.is_some() && told.conditions.is_empty());
+    assert_eq!(told.provisioning, both.provisioning);
 
     // With the section all of it goes, whoever wrote it.
     let off = status(&facts(Some(&attached)), &both, at(300));

@@ -14,7 +14,7 @@ use crate::runtime::{DriverPhase, DriverState, FailureRecord, Plugin, ReconcileS
 use crate::supervisor::deletion::{DeletionState, Remaining};
 use crate::supervisor::plan::ConfigProblem;
 use crate::supervisor::provisioning_state::ProvisioningState;
-use crate::supervisor::status::{Comparisons, StatusInput, is_urgent, status};
+use crate::supervisor::status::{Comparisons, ProvisioningFacts, StatusInput, is_urgent, status};
 
 pub(super) fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
@@ -59,8 +59,7 @@ pub(super) fn facts(driver: Option<&DriverState>) -> StatusInput<'_> {
         oldest: None,
         saturation: None,
         provisioning_saturation: None,
-        provisioning: None,
-        may_be_provisioned_elsewhere: false,
+        provisioning: ProvisioningFacts::Off,
         comparisons: Comparisons::Made,
         insight: None,
         stuck: None,
@@ -114,7 +113,7 @@ pub(super) fn with_provisioning(
     known: &AttacherConfigStatus,
 ) -> AttacherConfigStatus {
     let input = StatusInput {
-        provisioning: Some(provisioning),
+        provisioning: ProvisioningFacts::Here(provisioning),
         ..facts(Some(driver))
     };
     status(&input, known, at(100))
@@ -348,7 +347,7 @@ fn what_is_known_of_another_driver_says_nothing_of_this_one() {
     ] {
         let input = StatusInput {
             specified,
-            provisioning: Some(&provisioning),
+            provisioning: ProvisioningFacts::Here(&provisioning),
             ..facts(Some(driver))
         };
         let now = status(&input, &former, at(200));

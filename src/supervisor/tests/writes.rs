@@ -32,7 +32,7 @@ const LOOKED: Duration = Duration::from_millis(1500);
 /// Shorter than a task that failed is away.
 const MOMENT: Duration = Duration::from_millis(500);
 
-fn silent_client() -> Client {
+pub(super) fn silent_client() -> Client {
     let service = tower::service_fn(|_request: http::Request<Body>| {
         std::future::pending::<Result<http::Response<Body>, Infallible>>()
     });
