@@ -427,7 +427,10 @@ impl Drivers {
     /// Whether the metadata of an AttacherConfig is left to another replica: the one that leads its `driver`. Where that one attaches for another
     /// AttacherConfig it may have no settings for this one, and waits for who provisions for it; so that one writes as well.
     pub fn is_metadata_left_to_another(&self, name: &str, driver: Option<&str>) -> bool {
-        let provisions = matches!(self.provisioners.lead(name), Some(DriverLeader::Ours | DriverLeader::Next));
+        let provisions = matches!(
+            self.provisioners.lead(name),
+            Some(DriverLeader::Ours | DriverLeader::Next)
+        );
         let is_attached_for_another = driver.is_some_and(|driver| self.tasks.is_left_to_another(name, driver));
         self.lead(name) == DriverLeader::Other && !(provisions && is_attached_for_another)
     }
