@@ -343,9 +343,7 @@ fn conditions(facts: &StatusInput<'_>, known: &[Condition]) -> Vec<ConditionUpda
     if let (Some(ready), Some(warning)) = (ready, &facts.lease_warning) {
         ready.message = format!("{}; {warning}", ready.message);
     }
-    let of_volumes = facts
-        .provisioning
-        .and_then(|_| of_provisioning(ConditionType::DeletionHealthy));
+    let of_volumes = here.and_then(|_| of_provisioning(ConditionType::DeletionHealthy));
     explain_deletion(facts, of_volumes.as_ref(), &mut updates);
     updates.push(Saturation::condition(facts.saturation, facts.provisioning_saturation));
     updates.extend(of_attachments(facts));
