@@ -52,7 +52,7 @@ impl PlanInput {
 #[derive(Clone, Debug, Default)]
 pub(super) struct SettingsInUse {
     last_valid: Option<Arc<DriverConfig>>,
-    /// Those of the latest spec that could be read: what cannot be read does not say otherwise than before.
+    /// Those of the specs since, which cannot be used: what cannot be read does not say otherwise than before.
     brakes: Brakes,
 }
 
@@ -64,11 +64,12 @@ impl SettingsInUse {
             *self = Self::default();
             return None;
         };
-        self.brakes = input.brakes.unwrap_or(self.brakes);
         if let Ok(config) = wish {
+            self.brakes = Brakes::default();
             self.last_valid = Some(config.clone());
             return Some(config);
         }
+        self.brakes = input.brakes.map_or(self.brakes, |brakes| brakes.after(self.brakes));
         let mut config = self.last_valid.as_ref()?.braked(self.brakes);
         config.leaving |= input.is_waiting;
         Some(Arc::new(config))

@@ -298,17 +298,21 @@ impl DriverContext {
         }
     }
 
-    /// Goes on with what the last engine of this process knew of the open call for a claim, where nobody has called since.
-    pub(crate) fn go_on(&self, key: &ClaimKey, state: ClaimState, writer: &str) {
+    /// Goes on with what the last engine of this process knew of the open call for a claim, where nobody has called since; but not with its
+    /// plan, unless the driver `is_same`, with all that it can do.
+    pub(crate) fn go_on(&self, key: &ClaimKey, state: ClaimState, writer: &str, is_same: bool) {
         let claim = match self.context.store.claim(key) {
             Seen::Here(claim) => claim,
             Seen::Gone => return self.tell_lost(key, &state),
             Seen::Unknown => return,
         };
         let state = state.continued(&claim, &self.facts.name, writer);
-        let (Some(state), Some(look)) = (state, self.look(key)) else {
+        let (Some(mut state), Some(look)) = (state, self.look(key)) else {
             return;
         };
+        if !is_same {
+            state.known.forget_plan();
+        }
         let item = item_of(&look, &claim, state.known.creation(), EnqueueCause::Resync);
         self.know_volume(key, state.known.creation());
         self.queue.add_and_remember(item, |memory| memory.claim = state);

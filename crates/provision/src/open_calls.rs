@@ -12,8 +12,8 @@ use std::sync::Arc;
 use crate::context::DriverContext;
 use crate::events::of_claim_named;
 use crate::key::{ClaimKey, ClaimState, WorkKey};
-use crate::provision::Seen;
 use crate::provision::event::{ProvisionEventReason, possibly_leaked};
+use crate::provision::{ProvisionerFacts, Seen};
 
 /// Where it is kept; of one driver at most.
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ pub struct OpenCalls(Mutex<Option<Kept>>);
 
 #[derive(Debug)]
 struct Kept {
-    driver: Arc<str>,
+    driver: ProvisionerFacts,
     /// Which engine wrote the markers.
     writer: Arc<str>,
     claims: HashMap<ClaimKey, ClaimState>,
@@ -39,7 +39,7 @@ impl OpenCalls {
             }
         });
         *self.0.lock() = Some(Kept {
-            driver: work.facts.name.clone(),
+            driver: work.driver.clone(),
             writer: work.identity.clone(),
             claims,
         });
@@ -48,11 +48,12 @@ impl OpenCalls {
     /// Hands it to the next engine, which has nothing in its queue yet.
     pub(crate) fn hand_over(&self, work: &DriverContext) {
         let kept = self.0.lock().take();
-        let Some(kept) = kept.filter(|kept| kept.driver == work.facts.name) else {
+        let Some(kept) = kept.filter(|kept| kept.driver.name == work.driver.name) else {
             return;
         };
+        let is_same_driver = kept.driver == work.driver;
         for (key, state) in kept.claims {
-            work.go_on(&key, state, &kept.writer);
+            work.go_on(&key, state, &kept.writer, is_same_driver);
         }
     }
 }

@@ -102,7 +102,12 @@ fn one_that_is_in_the_way_of_another_holds_back_what_its_spec_does() {
     let older = object("older", "10", &json!({"endpoint": "unix:///a.sock"}));
     let mut in_use = SettingsInUse::default();
     let mut served = |endpoint: &str, deletion: &str| {
-        let spec = json!({"endpoint": endpoint, "driverName": "x.test", "provisioning": {"deletion": deletion}});
+        let section = if deletion.is_empty() {
+            json!(null)
+        } else {
+            json!({"deletion": deletion})
+        };
+        let spec = json!({"endpoint": endpoint, "driverName": "x.test", "provisioning": section});
         let newer = object("newer", "20", &spec);
         let wish = planned(&[older.clone(), newer.clone()]).remove("newer");
         let is_refused = wish.as_ref().is_some_and(Result::is_err);
@@ -114,6 +119,11 @@ fn one_that_is_in_the_way_of_another_holds_back_what_its_spec_does() {
     assert_eq!(served("unix:///b.sock", "Enabled"), (false, known(), false));
     assert_eq!(served("unix:///a.sock", "Enabled"), (true, known(), false));
     assert_eq!(served("unix:///a.sock", "Hold"), (true, known(), true));
+    assert_eq!(
+        served("unix:///a.sock", ""),
+        (true, known(), true),
+        "who takes the section out wants no more"
+    );
     assert_eq!(served("unix:///a.sock", "Enabled"), (true, known(), false));
     // Once it was not served any more, nothing is left of its settings.
     let taken = object("newer", "20", &json!({"endpoint": "unix:///a.sock"}));

@@ -8,20 +8,32 @@ use crate::api::attacher_config::{AttacherConfigSpec, ProvisioningMode, VolumeDe
 pub struct Brakes {
     /// `spec.suspend`.
     pub suspend: bool,
-    /// Whether `spec.provisioning.mode` is Disabled.
-    pub disables_provisioning: bool,
-    /// Whether `spec.provisioning.deletion` is Hold.
-    pub holds_deletions: bool,
+    /// Whether `spec.provisioning.mode` is Disabled; none without the section.
+    pub disables_provisioning: Option<bool>,
+    /// Whether `spec.provisioning.deletion` is Hold; none without the section.
+    pub holds_deletions: Option<bool>,
 }
 
 impl From<&AttacherConfigSpec> for Brakes {
-    /// A section that is not there says nothing: it may be missing by the same mistake for which the spec cannot be used.
     fn from(spec: &AttacherConfigSpec) -> Self {
         let provisioning = spec.provisioning.as_ref();
         Self {
             suspend: spec.suspend,
-            disables_provisioning: provisioning.is_some_and(|section| section.mode == ProvisioningMode::Disabled),
-            holds_deletions: provisioning.is_some_and(|section| section.deletion == VolumeDeletion::Hold),
+            disables_provisioning: provisioning.map(|section| section.mode == ProvisioningMode::Disabled),
+            holds_deletions: provisioning.map(|section| section.deletion == VolumeDeletion::Hold),
+        }
+    }
+}
+
+impl Brakes {
+    /// These after `former` ones. A section that is not there says nothing: it may be missing by the same mistake for which the spec cannot be
+    /// used, and whoever takes it out wants no more done than before.
+    #[must_use]
+    pub fn after(self, former: Self) -> Self {
+        Self {
+            suspend: self.suspend,
+            disables_provisioning: self.disables_provisioning.or(former.disables_provisioning),
+            holds_deletions: self.holds_deletions.or(former.holds_deletions),
         }
     }
 }
@@ -33,8 +45,8 @@ impl DriverConfig {
         let mut settings = self.clone();
         settings.suspend |= brakes.suspend;
         if let Some(provisioning) = &mut settings.provisioning {
-            provisioning.enabled &= !brakes.disables_provisioning;
-            provisioning.policy.hold_deletions |= brakes.holds_deletions;
+            provisioning.enabled &= brakes.disables_provisioning != Some(true);
+            provisioning.policy.hold_deletions |= brakes.holds_deletions == Some(true);
         }
         settings
     }

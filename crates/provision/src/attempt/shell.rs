@@ -12,7 +12,7 @@ use crate::apiserver::{ApiError, ApiErrorKind};
 use crate::csi::CreateVolume;
 use crate::decide::patch::PatchType;
 use crate::key::{ClaimKey, KeyMemory};
-use crate::objects::{Claim, PersistentVolumeClaimWire, PersistentVolumeWire, Volume};
+use crate::objects::{Claim, PersistentVolumeClaimWire, PersistentVolumeWire, ReclaimPolicy, Volume};
 use crate::provision::attempt::{ClaimAttempt, ClaimEvent, ClaimStep, ClaimView as _, Verdict, WaitsFor};
 use crate::provision::{AnsweredVolume, CallSecret, ClaimWrite, CreatePlan, Creation, DeletePlan, Seen, going};
 use crate::reflect::Sink as _;
@@ -244,7 +244,7 @@ impl Shell<'_> {
         let answer = async {
             let answer = self.call(&client, &call, deadline).await?;
             if let Some(volume) = &answer {
-                self.claim_volume(&creating, &plan.name, &volume.handle)?;
+                self.claim_volume(&creating, plan, &volume.handle)?;
             }
             Ok(answer)
         };
@@ -261,18 +261,19 @@ impl Shell<'_> {
     }
 
     /// The volume that the driver answered is the claim's from now on: unless it may be one that is being deleted. A claim that goes may have
-    /// that one as well: it is let go, or deletes it, and does not wait for what is somebody else's.
-    fn claim_volume(&self, creating: &Creating<'_>, name: &str, handle: &str) -> Result<(), CallEnd> {
+    /// that one as well, where its own is not kept: it is let go, or deletes it, and does not wait for what is somebody else's.
+    fn claim_volume(&self, creating: &Creating<'_>, plan: &CreatePlan, handle: &str) -> Result<(), CallEnd> {
         let goes = match self.look.claim() {
             Seen::Here(claim) => claim.deleting.is_some(),
             Seen::Gone => true,
             Seen::Unknown => false,
         };
-        if goes {
+        let is_kept = plan.volume.reclaim_policy != Some(ReclaimPolicy::Delete) || self.look.policy.hold_deletions;
+        if goes && !is_kept {
             return Ok(());
         }
         let of = self.look.work.perhaps_deleted(handle);
-        if of.is_none() && creating.take(self.look.key, name, handle) {
+        if of.is_none() && creating.take(self.look.key, &plan.name, handle) {
             return Ok(());
         }
         Err(CallEnd::Failed(going(handle, of.as_deref())))

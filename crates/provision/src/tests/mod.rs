@@ -501,10 +501,14 @@ impl World {
     }
 
     fn start(&mut self) {
-        let capabilities = Capabilities {
+        self.start_with(Capabilities {
             create_delete_volume: true,
             ..Capabilities::default()
-        };
+        });
+    }
+
+    /// With a driver that can do this.
+    fn start_with(&mut self, capabilities: Capabilities) {
         let start = Start {
             name: "config".into(),
             config: self.settings.subscribe(),

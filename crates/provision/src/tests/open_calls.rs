@@ -26,6 +26,30 @@ async fn an_engine_goes_on_with_the_open_calls_of_the_one_before() {
     is_made_again(&world).await;
 }
 
+/// The driver came back with another version. What it does not announce any more is not asked for, and what is asked for is planned anew, for
+/// which the class has to be what it was, as after a restart.
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_can_do_other_things_is_not_asked_for_what_was_planned_before() {
+    let mut world = changed().await;
+    let next = [
+        Capabilities::default(),
+        Capabilities {
+            create_delete_volume: true,
+            single_node_multi_writer: true,
+            ..Capabilities::default()
+        },
+    ];
+    for capabilities in next {
+        world.engine.take().unwrap().drain().await;
+        world.start_with(capabilities);
+        pass(30).await;
+        assert_eq!(world.driver.pools.lock().len(), 1);
+        assert!(world.is_marked("a"));
+    }
+    world.class("good", &json!({"pool": "a"}));
+    is_made_again(&world).await;
+}
+
 /// The driver came back, and was away again at once.
 #[tokio::test(start_paused = true)]
 async fn an_engine_that_ends_before_its_first_call_hands_on_what_it_was_given() {

@@ -245,6 +245,15 @@ impl ClaimMemory {
         })
     }
 
+    /// The driver has other capabilities than when an open call was planned: it is planned anew, by the marker, as after a restart. What the
+    /// driver does not announce any more must not be asked for (CSI spec, "CreateVolume"), and its refusal of that would say nothing of the
+    /// volume.
+    pub fn forget_plan(&mut self) {
+        if matches!(self.creation, Some(Creation::Uncertain(_))) {
+            self.creation = Some(Creation::Uncertain(UncertainCall::default()));
+        }
+    }
+
     /// Name of the volume of which no object tells where the claim is gone and no PersistentVolume of that name is there; none where that
     /// was told, or a PersistentVolume told of it.
     pub fn lost(&self) -> Option<&str> {

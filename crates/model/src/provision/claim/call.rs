@@ -67,19 +67,26 @@ impl Subject<'_, '_> {
 
     /// Rows 15 and 18 to 20: the Secret, the marker, the call.
     pub(super) fn call(&self, plan: Arc<CreatePlan>, reason: ClaimReason) -> ClaimDecision {
-        let before = self.no_call().or_else(|| self.secret(&plan));
+        let before = self
+            .no_call(ProvisionRefusal::NotSupported)
+            .or_else(|| self.secret(&plan));
         if let Some(decision) = before.or_else(|| self.mark(&plan)) {
             return decision;
         }
         decided(reason, ClaimAction::Create(plan))
     }
 
-    /// Why nothing is called now.
-    pub(super) fn no_call(&self) -> Option<ClaimDecision> {
+    /// Why nothing is called now; where the driver announces no such call, this.
+    pub(super) fn no_call(&self, unsupported: fn(Arc<str>) -> ProvisionRefusal) -> Option<ClaimDecision> {
         if self.observed.role == RolePhase::Stopping {
             return Some(wait(ClaimReason::Draining));
         }
-        self.observed.is_away.then(|| wait(ClaimReason::DriverAway))
+        if self.observed.is_away {
+            return Some(wait(ClaimReason::DriverAway));
+        }
+        let driver = self.observed.driver;
+        let is_supported = driver.capabilities.create_delete_volume;
+        (!is_supported).then(|| wait_for(ClaimReason::Invalid, unsupported(driver.name.clone())))
     }
 
     pub(super) fn secret(&self, plan: &CreatePlan) -> Option<ClaimDecision> {

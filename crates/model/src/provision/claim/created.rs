@@ -64,7 +64,7 @@ impl Subject<'_, '_> {
         // Where nothing can be called, and no marker says that there is a volume, this process alone knows of it. The last copy of a claim
         // that is gone says nothing.
         let is_marked = self.marker.may_be_open() && !self.observed.gone;
-        let is_last = self.no_call().is_some() && !is_marked;
+        let is_last = self.no_call(ProvisionRefusal::DeletionNotSupported).is_some() && !is_marked;
         let is_attached = matches!(self.observed.attached_to, Seen::Here(_));
         if !would_be_bound && (volume.undo_failed || held || is_last || is_attached) && !name_taken {
             // So that the deletion of PersistentVolumes has a record of it, and waits for what it has to wait for.
@@ -89,7 +89,7 @@ impl Subject<'_, '_> {
     }
 
     pub(super) fn undo(&self, volume: &NewVolume) -> ClaimDecision {
-        if let Some(decision) = self.no_call() {
+        if let Some(decision) = self.no_call(ProvisionRefusal::DeletionNotSupported) {
             return decision;
         }
         let secret = match self.secret(&volume.plan) {

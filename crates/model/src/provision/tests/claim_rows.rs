@@ -395,6 +395,10 @@ fn rows_6_to_8_the_volume_is_there() {
             8 attached, the name taken, let go | created, deleting, name taken, attached, asked, stuck
             8 held, the name taken, let go | created, deleting, name taken, held, asked, stuck
             7 unwanted, Retain, the name taken, let go | Retain, created, deleting, name taken, asked, stuck
+        Invalid: tell capability_missing
+            8 the driver deletes no volumes any more | created, deleting, creates nothing
+        UndoVolume: save
+            8 the driver deletes no volumes any more, and no marker says that there is one | created, deleting, creates nothing, no finalizer
         DriverAway: wait
             8 the driver is away | created, deleting, away
         Draining: wait
@@ -408,6 +412,9 @@ fn rows_6_to_8_the_volume_is_there() {
 fn the_secret_of_what_nobody_wants() {
     play(
         "
+        Invalid: tell capability_missing
+            10 the driver makes no volumes any more | uncertain, marked, deleting, creates nothing
+            16 the driver makes no volumes any more, wanted | uncertain, marked, creates nothing
         LoadSecret: secret ns/s or as it was
             8 not read | secret not loaded, created, deleting
             8 not read, another driver's by now | secret not loaded, created, another driver's
