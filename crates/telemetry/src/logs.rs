@@ -42,6 +42,8 @@ const SDK_TARGET: &str = "opentelemetry";
 /// A failed decode makes the client log the response body, which may be a Secret, at the levels below ERROR. No
 /// directive may lift this.
 const BODY_LOGGING_TARGET: &str = "kube_client";
+/// They log the whole URL of a collector and what it answered at the levels below INFO: vendors have tokens there. No directive may lift this.
+const EXPORT_LOGGING_TARGETS: [&str; 2] = ["opentelemetry-otlp", "opentelemetry-http"];
 
 /// Form of a log record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -203,9 +205,24 @@ pub fn filter(options: &LogOptions, sdk_level: Option<&str>) -> Result<EnvFilter
             .flat_map(|directive| expand(directive, options.aliases)),
     );
     directives.push(format!("{BODY_LOGGING_TARGET}={}", LevelFilter::ERROR.min(base)));
+    let exports = EXPORT_LOGGING_TARGETS
+        .map(|target| format!("{target}={}", level_of(&directives, target).min(LevelFilter::INFO)));
+    directives.extend(exports);
     EnvFilter::builder()
         .parse(directives.join(","))
         .map_err(|error| refuse(error.to_string()))
+}
+
+/// The level of a target by these directives: the one that names most of it counts, and of two such the later one.
+fn level_of(directives: &[String], target: &str) -> LevelFilter {
+    let levels = directives.iter().filter_map(|directive| {
+        let (named, level) = directive.rsplit_once('=')?;
+        let level: LevelFilter = level.parse().ok()?;
+        target.starts_with(named).then_some((named.len(), level))
+    });
+    levels
+        .max_by_key(|(length, _)| *length)
+        .map_or(LevelFilter::OFF, |(_, level)| level)
 }
 
 /// The same directive, in which `warning` is `warn`: many programs call that level so.

@@ -190,6 +190,7 @@ fn a_level_of_another_spelling_is_taken_and_errors_are_off_only_when_asked() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
 fn noisy_targets_have_a_ceiling_that_a_directive_may_lift_except_for_bodies() {
     let emit = || {
         tracing::debug!(target: "h2::codec", "h2-debug");
@@ -207,6 +208,10 @@ fn noisy_targets_have_a_ceiling_that_a_directive_may_lift_except_for_bodies() {
         tracing::warn!(target: "kube_runtime::watcher", "watch-warn");
         tracing::error!(target: "opentelemetry-otlp", "sdk-error");
         tracing::debug!(target: "opentelemetry_sdk", "sdk-debug");
+        // With the URL of a collector, and what it said.
+        tracing::debug!(target: "opentelemetry-otlp", "export-url");
+        tracing::debug!(target: "opentelemetry-http", "export-url");
+        tracing::info!(target: "opentelemetry-http", "export-info");
         tracing::debug!("own-debug");
     };
     let all = [
@@ -220,9 +225,11 @@ fn noisy_targets_have_a_ceiling_that_a_directive_may_lift_except_for_bodies() {
         "watch-warn",
         "sdk-error",
         "sdk-debug",
+        "export-url",
+        "export-info",
         "own-debug",
     ];
-    let cases: [(&str, Option<&str>, &[&str]); 7] = [
+    let cases: [(&str, Option<&str>, &[&str]); 10] = [
         ("trace", None, &["h2-error", "kube-error", "own-debug"]),
         ("info", None, &["h2-error", "kube-error"]),
         ("error", None, &["h2-error", "kube-error"]),
@@ -236,6 +243,17 @@ fn noisy_targets_have_a_ceiling_that_a_directive_may_lift_except_for_bodies() {
         (
             "info",
             Some("debug"),
+            &["h2-error", "kube-error", "sdk-error", "sdk-debug", "export-info"],
+        ),
+        ("info", Some("warn"), &["h2-error", "kube-error", "sdk-error"]),
+        (
+            "info,opentelemetry=trace",
+            None,
+            &["h2-error", "kube-error", "sdk-error", "sdk-debug", "export-info"],
+        ),
+        (
+            "error,opentelemetry-otlp=debug,opentelemetry-http=error",
+            Some("trace"),
             &["h2-error", "kube-error", "sdk-error", "sdk-debug"],
         ),
     ];
