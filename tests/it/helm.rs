@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 use serde_json::json;
+use tokio::sync::SemaphorePermit;
 
 use crate::rig::{World, own_control_plane, part, within};
 use crate::support::prometheus::of_repository;
@@ -220,7 +221,17 @@ async fn releases_come_and_go() -> Result<()> {
     }
     part("AttacherConfigs", attacherconfigs_live_with_the_release(cluster)).await?;
     part("Flux", gitops::flux_installs_and_upgrades_the_crd(cluster)).await?;
-    upgrade::histories(world).await
+    upgrade::histories(cluster).await
+}
+
+/// A control plane that has never had the kind, and the programs for it. The earlier chart makes its CRD and, in a hook, an AttacherConfig: its
+/// install fails now and then where the API server forgets a former definition of that kind at the same time.
+async fn fresh() -> Result<(SemaphorePermit<'static>, ControlPlane, Kubectl, Helm)> {
+    let permit = own_control_plane().await;
+    let cluster = ControlPlane::start(Options::default()).await?;
+    let (kubectl, helm) = (Kubectl::of(&cluster).await?, Helm::of(&cluster).await?);
+    kubectl.run(&["create", "namespace", NAMESPACE]).await?;
+    Ok((permit, cluster, kubectl, helm))
 }
 
 /// The programs for a cluster in which nothing of an earlier history is left. Both begin anew, as they remember the kinds of an API server.

@@ -4,7 +4,7 @@
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde_json::{Value, json};
 
-use super::{CRD, Helm, NAMESPACE, RELEASE, beginning, configs, names, uninstall};
+use super::{CRD, Helm, NAMESPACE, RELEASE, beginning, configs, fresh, names, uninstall};
 use crate::rig::{World, operator_options, part};
 use crate::support::prometheus::of_repository;
 use crate::support::{ControlPlane, Error, Kubectl, Operator, Result};
@@ -55,24 +55,18 @@ async fn upgrade_as_advised(helm: &Helm, settings: &[&str]) -> Result<String> {
     helm.must("upgrade", CHART, settings).await
 }
 
-/// One after another; the operator of the last one goes on until the end.
-pub async fn histories(world: &World) -> Result<()> {
-    let cluster = &*world.cluster;
-    part("from hooks", an_upgrade_from_hooks_loses_no_attacherconfig(cluster)).await?;
-    let of_objects = an_upgrade_from_objects_of_the_release_loses_none_either(cluster);
-    part("from objects", of_objects).await?;
+/// One after another.
+pub async fn histories(cluster: &ControlPlane) -> Result<()> {
     let rights = the_rights_of_provisioning_outlive_the_section_by_one_upgrade(cluster);
     part("rights", rights).await?;
-    part("left over", an_attacherconfig_that_is_left_over_is_named(cluster)).await?;
-    part("not to be kept", a_crd_that_was_not_to_be_kept_is_not_deleted(cluster)).await?;
     let too_old = a_crd_that_is_too_old_is_refused_and_a_newer_one_is_not(cluster);
     part("too old", too_old).await?;
-    part("missing", a_missing_crd_is_named(cluster)).await?;
-    part("attached", an_upgrade_with_volumes_attached_stops_no_driver(world)).await
+    part("missing", a_missing_crd_is_named(cluster)).await
 }
 
-async fn an_upgrade_from_hooks_loses_no_attacherconfig(cluster: &ControlPlane) -> Result<()> {
-    let (kubectl, helm) = beginning(cluster).await?;
+#[tokio::test]
+async fn an_upgrade_from_hooks_loses_no_attacherconfig() -> Result<()> {
+    let (_permit, _cluster, kubectl, helm) = fresh().await?;
     helm.must("install", EARLIER, &[BULK, FAST]).await?;
     let before = configs(&kubectl).await?;
     assert_eq!(names(&before), ["bulk", "fast"]);
@@ -122,8 +116,11 @@ async fn the_rights_of_provisioning_outlive_the_section_by_one_upgrade(cluster: 
 
 /// An operator that serves a driver by the earlier chart's AttacherConfig goes on while that is upgraded: what is attached stays so, and
 /// no call is made.
-async fn an_upgrade_with_volumes_attached_stops_no_driver(world: &World) -> Result<()> {
-    let (kubectl, helm) = beginning(&world.cluster).await?;
+#[tokio::test]
+async fn an_upgrade_with_volumes_attached_stops_no_driver() -> Result<()> {
+    let world = World::own().await?;
+    let (kubectl, helm) = (Kubectl::of(&world.cluster).await?, Helm::of(&world.cluster).await?);
+    kubectl.run(&["create", "namespace", NAMESPACE]).await?;
     let bulk = format!(
         "--set=attacherConfigs.bulk.endpoint=unix://{}",
         world.socket("bulk").display()
@@ -162,8 +159,9 @@ async fn an_upgrade_with_volumes_attached_stops_no_driver(world: &World) -> Resu
 
 /// Back to the earlier chart it is by its own rules: to a revision with objects nothing is touched; to the first one, whose hooks make the
 /// objects, they are made anew.
-async fn an_upgrade_from_objects_of_the_release_loses_none_either(cluster: &ControlPlane) -> Result<()> {
-    let (kubectl, helm) = beginning(cluster).await?;
+#[tokio::test]
+async fn an_upgrade_from_objects_of_the_release_loses_none_either() -> Result<()> {
+    let (_permit, _cluster, kubectl, helm) = fresh().await?;
     helm.must("install", EARLIER, &[BULK]).await?;
     helm.must("upgrade", EARLIER, &[BULK, FAST]).await?;
     let before = configs(&kubectl).await?;
@@ -183,8 +181,9 @@ async fn an_upgrade_from_objects_of_the_release_loses_none_either(cluster: &Cont
 }
 
 /// A hook's object that the values do not have any more is of no revision: it stays, and the notes say so.
-async fn an_attacherconfig_that_is_left_over_is_named(cluster: &ControlPlane) -> Result<()> {
-    let (kubectl, helm) = beginning(cluster).await?;
+#[tokio::test]
+async fn an_attacherconfig_that_is_left_over_is_named() -> Result<()> {
+    let (_permit, _cluster, kubectl, helm) = fresh().await?;
     helm.must("install", EARLIER, &[BULK, FAST]).await?;
     let said = upgrade_as_advised(&helm, &[FAST]).await?;
     assert_eq!(names(&configs(&kubectl).await?), ["bulk", "fast"]);
@@ -195,8 +194,9 @@ async fn an_attacherconfig_that_is_left_over_is_named(cluster: &ControlPlane) ->
 
 /// Helm would delete the CRD, which is not in the chart any more, and every AttacherConfig with it: the earlier revision was not to keep it,
 /// and Flux or kubectl then put a file in its place, with whose annotations those of Helm were gone.
-async fn a_crd_that_was_not_to_be_kept_is_not_deleted(cluster: &ControlPlane) -> Result<()> {
-    let (kubectl, helm) = beginning(cluster).await?;
+#[tokio::test]
+async fn a_crd_that_was_not_to_be_kept_is_not_deleted() -> Result<()> {
+    let (_permit, _cluster, kubectl, helm) = fresh().await?;
     helm.must("install", EARLIER, &[BULK, "--set=crds.keep=false"]).await?;
     let before = configs(&kubectl).await?;
     replace_crd(&kubectl).await?;
