@@ -217,8 +217,8 @@ impl Supervisor {
                     }
                     self.drivers.restart_due();
                     self.observe_unserved();
-                    self.drivers.update_gauges();
                     self.drivers.insights.set_configs(self.configured());
+                    self.drivers.update_gauges();
                     self.metrics.in_use(self.generations());
                     self.metrics.known(self.known_drivers());
                     self.metrics.ready(served(&self.objects).map(|(_, entry)| &entry.written));

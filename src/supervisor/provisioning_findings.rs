@@ -61,9 +61,11 @@ impl QueueExamination {
                 report.record(finding.kind, "", finding.words.clone(), subjects(finding));
             }
         }
-        let config = insights.config(|config| config.name == config_name);
-        report.end(config.as_ref(), &self.findings);
-        self.findings = findings;
+        // Until the AttacherConfig is known with its driver, nothing can be told on it: it is told then.
+        if let Some(config) = insights.config(|config| config.name == config_name) {
+            report.end(Some(&config), &self.findings);
+            self.findings = findings;
+        }
         self.health = Some(Arc::new(health));
         self.pending = Some(pending);
     }
