@@ -172,16 +172,16 @@ impl<'w, K> Shell<'w, K> {
         Ok(answer?)
     }
 
-    /// Calls DeleteVolume, unless a claim other than `except` has been answered that volume meanwhile.
+    /// Calls DeleteVolume for the volume of the claim `of`, or of a PersistentVolume, unless another claim has been answered it meanwhile.
     pub async fn call_delete(
         &self,
         client: &FencedClient,
-        (plan, except): (&DeletePlan, Option<&ClaimKey>),
+        (plan, of): (&DeletePlan, Option<&ClaimKey>),
         deadline: Duration,
     ) -> Result<(), CallEnd> {
         let unsaved = &self.look.work.unsaved;
         let meanwhile = |other: Arc<str>| CallEnd::Failed(answered_meanwhile(&plan.handle, &other));
-        let mut deleting = unsaved.begin_delete(&plan.handle, except).map_err(meanwhile)?;
+        let mut deleting = unsaved.begin_delete(&plan.handle, of).map_err(meanwhile)?;
         let call = DeleteVolume {
             plan,
             secrets: self.secret.of(plan.secret.as_ref()),

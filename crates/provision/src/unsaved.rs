@@ -64,10 +64,22 @@ pub(crate) struct Deleting<'u> {
     outcome: Deletion,
 }
 
+impl Deletions {
+    /// Whether one of them may have deleted the volume that a CreateVolume brings which is in flight since this time.
+    fn count_since(&self, began: u64) -> bool {
+        self.in_flight > 0 || self.ended > began
+    }
+}
+
 impl Unsaved {
     fn tick(&mut self) -> u64 {
         self.time += 1;
         self.time
+    }
+
+    /// Since when the oldest CreateVolume is in flight; later than all where none is.
+    fn oldest(&self) -> u64 {
+        self.creating.first().copied().unwrap_or(u64::MAX)
     }
 
     /// The handle, where no other claim has it.
@@ -88,9 +100,8 @@ impl Unsaved {
         let handle = Arc::<str>::from(handle);
         self.handles.insert(claim.clone(), handle.clone());
         let claims = self.claims.entry(handle).or_default();
-        let name = Arc::from(name);
         let volume = UnsavedVolume {
-            name,
+            name: Arc::from(name),
             is_perhaps_deleted: false,
         };
         claims.insert(claim.clone(), volume);
@@ -107,14 +118,9 @@ impl Unsaved {
     /// Whether the volume of this handle may be gone, or about to go, for a CreateVolume of a claim that began at this time.
     fn may_be_deleted(&self, handle: &str, claim: &ClaimKey, began: u64) -> bool {
         let deletions = self.deletions.get(handle);
-        let mut others = self
-            .claims
-            .get(handle)
-            .into_iter()
-            .flatten()
-            .filter(|(of, _)| *of != claim);
-        deletions.is_some_and(|known| known.in_flight > 0 || known.ended > began)
-            || others.any(|(_, volume)| volume.is_perhaps_deleted)
+        let mut claims = self.claims.get(handle).into_iter().flatten();
+        deletions.is_some_and(|known| known.count_since(began))
+            || claims.any(|(of, volume)| of != claim && volume.is_perhaps_deleted)
     }
 }
 
@@ -221,10 +227,8 @@ impl Drop for Creating<'_> {
         let was_oldest = volumes.creating.first() == Some(&self.began);
         volumes.creating.remove(&self.began);
         if was_oldest {
-            let oldest = volumes.creating.first().copied().unwrap_or(u64::MAX);
-            volumes
-                .deletions
-                .retain(|_, known| known.in_flight > 0 || known.ended > oldest);
+            let oldest = volumes.oldest();
+            volumes.deletions.retain(|_, known| known.count_since(oldest));
         }
     }
 }
@@ -247,7 +251,7 @@ impl Drop for Deleting<'_> {
             // What a refusal says of this call, it does not say of an earlier one.
             volume.is_perhaps_deleted |= self.outcome == Deletion::Uncertain;
         }
-        let ended = volumes.tick();
+        let (ended, oldest) = (volumes.tick(), volumes.oldest());
         let Some(known) = volumes.deletions.get_mut(&self.handle) else {
             return;
         };
@@ -255,8 +259,7 @@ impl Drop for Deleting<'_> {
         if self.outcome != Deletion::NotDeleted {
             known.ended = ended;
         }
-        let oldest = volumes.creating.first().copied().unwrap_or(u64::MAX);
-        if known.in_flight == 0 && known.ended <= oldest {
+        if !known.count_since(oldest) {
             volumes.deletions.remove(&self.handle);
         }
     }

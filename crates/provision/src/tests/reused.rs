@@ -40,15 +40,20 @@ fn progress(world: &World, claim: &str) -> (usize, bool) {
     (calls, is_saved)
 }
 
+/// A claim is made during the deletion: it gets its volume by the first call after that.
+async fn waits_for_the_deletion(world: &World) {
+    world.claim("b", "good");
+    tokio::time::sleep(MEANWHILE).await;
+    let (calls, is_saved) = progress(world, "b");
+    assert!(calls > 0 && !is_saved, "{calls} calls");
+    pass(20).await;
+    assert_eq!(progress(world, "b"), (calls + 1, true));
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_is_being_deleted_is_nobodys_new_volume() {
     let world = deleting(DELETION, &[]).await;
-    world.claim("b", "good");
-    tokio::time::sleep(MEANWHILE).await;
-    let (calls, is_saved) = progress(&world, "b");
-    assert!(calls > 0 && !is_saved, "{calls} calls");
-    pass(20).await;
-    assert_eq!(progress(&world, "b"), (calls + 1, true));
+    waits_for_the_deletion(&world).await;
     assert_eq!(*world.driver.deleted.lock(), ["h"], "nobody deletes it again");
     let told = world.told("PersistentVolumeClaim", "b", "ProvisioningUncertain");
     assert!(told.iter().any(|note| note.contains("PersistentVolume pv")), "{told:?}");
@@ -108,12 +113,7 @@ async fn what_is_undone_is_nobodys_new_volume() {
     world.delete_claim("a");
     tokio::time::sleep(CALL).await;
     assert_eq!(*world.driver.deleted.lock(), ["h"]);
-    world.claim("b", "good");
-    tokio::time::sleep(MEANWHILE).await;
-    let (calls, is_saved) = progress(&world, "b");
-    assert!(calls > 0 && !is_saved, "{calls} calls");
-    pass(20).await;
-    assert_eq!(progress(&world, "b"), (calls + 1, true));
+    waits_for_the_deletion(&world).await;
 }
 
 /// Until it is known, the first one keeps it: its next deletion tells.
