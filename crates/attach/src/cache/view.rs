@@ -115,6 +115,12 @@ impl<'a> AttachmentView<'a> {
         self.attachment.node == other.node || self.index.view(other).node_ids().any(is_one)
     }
 
+    /// As [`Self::is_same_machine`], where its node is now: under an ID that the node had before, another machine may be registered.
+    fn is_same_machine_now(&self, other: &Attachment) -> bool {
+        let now = self.node_ids().next();
+        self.attachment.node == other.node || self.index.view(other).node_ids().any(|id| now == Some(id))
+    }
+
     fn is_same_volume(&self, other: &Attachment) -> bool {
         let volume = self.volume_record();
         let others = if self.attachment.volume_name() == other.volume_name() {
@@ -249,7 +255,7 @@ impl<'a> AttachmentView<'a> {
     }
 
     /// Another attachment of the same volume on the same node, or on one that has the same ID, that is in use. `lasting` is its handle if
-    /// that is a [lasting](lasting_handle) one.
+    /// that is a [lasting](lasting_handle) one. The ID that the node had before is a place that a detach leaves to who is there.
     fn in_use_here(&self, handle: Option<&str>, lasting: Option<&'a str>) -> Option<Arc<Attachment>> {
         let shares_handle = self.shares_handle(handle);
         let in_use = self.sets_of(lasting, |it| &it.in_use);
@@ -263,7 +269,7 @@ impl<'a> AttachmentView<'a> {
                 && other.attacher == self.attachment.attacher
                 && decide::is_in_use(other)
                 && self.is_same_volume(other)
-                && self.is_same_machine(other)
+                && self.is_same_machine_now(other)
         });
         found.cloned()
     }

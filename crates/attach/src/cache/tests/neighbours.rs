@@ -266,6 +266,39 @@ fn a_former_place_is_left_to_another_volume_of_the_handle() {
     }
 }
 
+/// The node of an attached VolumeAttachment has another ID now, and its former one is that of another node, where a pod uses the volume.
+#[test]
+fn the_id_that_a_node_had_is_left_to_who_is_attached_there() {
+    let (now, both) = (at("h", "id-n"), vec![at("h", "id-n"), at("h", "id-o")]);
+    for (label, other, expected) in [
+        ("its node", on_node(attached("there", 1), "o"), Some(vec![now.clone()])),
+        (
+            "its ID",
+            with_id(on_node(attached("there", 1), "p"), "id-o"),
+            Some(vec![now]),
+        ),
+        (
+            "the node's ID of now",
+            with_id(on_node(attached("there", 1), "p"), "id-n"),
+            None,
+        ),
+        ("the same node", with_id(attached("there", 1), "id-o"), None),
+        (
+            "another machine",
+            with_id(on_node(attached("there", 1), "p"), "id-p"),
+            Some(both),
+        ),
+    ] {
+        for volume in ["pv1", "pv2"] {
+            let mut index = leaving_from_a_machine_that_moved();
+            index.apply(node("n1", 1, &[(DRIVER, "id-n")]));
+            index.apply(node("o", 1, &[(DRIVER, "id-o")]));
+            index.apply(of_volume(other.clone(), volume));
+            assert_eq!(unpublished(&index, "leaving"), expected, "{label}, {volume}");
+        }
+    }
+}
+
 /// A PersistentVolume is replaced by another one of its name without a word of its end, as in a gap of the watch.
 #[test]
 fn a_handle_that_is_noted_counts_though_its_volume_was_replaced() {

@@ -70,10 +70,10 @@ fn handle(record: &Attachment) -> &str {
     noted.map_or_else(|| described(record.volume_name().unwrap()), |note| &note.handle)
 }
 
-/// The node n2 has the ID id1 of our driver.
+/// The node n2 has the ID id1 of our driver. The ID of now is first.
 fn ids(record: &Attachment) -> Vec<&str> {
     let registered = (*record.node == *"n2" && *record.attacher == *DRIVER).then_some("id1");
-    record.node_id.as_deref().into_iter().chain(registered).collect()
+    registered.into_iter().chain(record.node_id.as_deref()).collect()
 }
 
 /// Whether an attach has to wait for a detach elsewhere, whether one is not over there, and whether a detach has to wait for who is there:
@@ -89,7 +89,7 @@ fn waits(all: &BTreeMap<String, Attachment>, name: &str) -> [bool; 3] {
     let leaving = elsewhere().any(|other| decide::is_leaving(other, FINALIZER));
     let detaching = elsewhere().any(|other| decide::is_detaching(other, FINALIZER));
     let in_use = others().any(|other| {
-        let machine = ids(other).iter().any(|id| ids(one).contains(id));
+        let machine = ids(other).iter().any(|id| ids(one).first() == Some(id));
         (other.node == one.node || machine) && decide::is_in_use(other)
     });
     let live = one.deleting.is_none();
