@@ -18,7 +18,7 @@ use crate::provision::ownership::is_own_claim;
 use crate::provision::persistent_volume::{handle_of, is_saved};
 use crate::provision::plan::CreatePlan;
 use crate::provision::refusal::ProvisionRefusal;
-use crate::provision::response::AnsweredVolume;
+use crate::provision::response::{AnsweredVolume, NewVolume};
 use crate::provision::seen::Seen;
 use crate::provision::settle::{CreateOutcome, created, is_wanted_there, undone};
 
@@ -61,7 +61,7 @@ impl ClaimAttempt {
             (Some(Pending::Create(plan, before)), ClaimEvent::Created(answer)) => {
                 self.was_called(view, &plan, *before, answer)
             }
-            (Some(Pending::Delete), ClaimEvent::Deleted(answer)) => self.was_undone(view, answer),
+            (Some(Pending::Delete(volume)), ClaimEvent::Deleted(answer)) => self.was_undone(view, volume, answer),
             (Some(Pending::Save(name)), ClaimEvent::Saved(answer)) => self.was_saved(view, name, answer),
             (Some(pending), ClaimEvent::Patched(answer)) => self.was_patched(view, pending, answer),
             // An answer to something that was not asked.
@@ -289,19 +289,19 @@ impl ClaimAttempt {
         });
     }
 
-    fn was_undone(&mut self, view: &impl ClaimView, answer: Result<(), CallEnd>) -> Option<Verdict> {
-        let Some(Creation::Created(mut volume)) = self.memory.creation.take() else {
-            return Some(self.failed(view));
-        };
+    fn was_undone(
+        &mut self,
+        view: &impl ClaimView,
+        volume: Box<NewVolume>,
+        answer: Result<(), CallEnd>,
+    ) -> Option<Verdict> {
         let failure = match answer {
             Ok(()) => None,
             Err(CallEnd::Failed(failure)) => Some(failure),
             Err(CallEnd::LeaseLost(lost)) => {
-                if lost == LeaseLost::Cancelled {
-                    // It may be deleted: nobody gets it.
-                    volume.undo_failed = true;
+                if lost == LeaseLost::NotStarted {
+                    self.memory.creation = Some(Creation::Created(volume));
                 }
-                self.memory.creation = Some(Creation::Created(volume));
                 self.notes.push(ClaimNote::LeaseLost(lost));
                 return Some(Verdict::LeaseLost);
             }

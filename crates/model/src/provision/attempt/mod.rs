@@ -508,7 +508,7 @@ impl ClaimAttempt {
                 self.memory.saved_by = Some(reason);
                 (Pending::Save(name.into()), ClaimStep::Save(body))
             }
-            ClaimAction::Undo(plan) => (Pending::Delete, self.undo(plan)),
+            ClaimAction::Undo(plan) => return self.undo(view, plan),
         };
         self.pending = Some(pending);
         step
@@ -533,8 +533,13 @@ impl ClaimAttempt {
         ClaimStep::Create(plan.clone())
     }
 
-    /// Asks for the call; it is told where that is made without the Secret that it should have.
-    fn undo(&mut self, plan: DeletePlan) -> ClaimStep {
+    /// Asks for the call: from here on nobody may get the volume. It is told where that is made without the Secret that it should have.
+    fn undo(&mut self, view: &impl ClaimView, plan: DeletePlan) -> ClaimStep {
+        let Some(Creation::Created(volume)) = &mut self.memory.creation else {
+            return ClaimStep::End(self.failed(view));
+        };
+        self.pending = Some(Pending::Delete(volume.clone()));
+        volume.undo_failed = true;
         if let Some(missing) = self.secret_of.as_ref().filter(|_| plan.secret.is_none()) {
             self.notes.push(ClaimNote::WithoutSecret(missing.reference.clone()));
         }

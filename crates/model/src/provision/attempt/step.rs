@@ -14,7 +14,7 @@ use super::super::patch::ClaimWrite;
 use super::super::plan::{CreatePlan, DeletePlan};
 use super::super::policy::ProvisionPolicy;
 use super::super::refusal::{ProvisionRefusal, cut_handle};
-use super::super::response::{AnsweredVolume, InvalidAnswer, VolumeFault};
+use super::super::response::{AnsweredVolume, InvalidAnswer, NewVolume, VolumeFault};
 use super::super::seen::Seen;
 use super::super::settle::CreateOutcome;
 use super::super::topology::{KnownNode, TopologyFacts};
@@ -268,7 +268,8 @@ pub(super) enum Pending {
     Secret(CallSecret),
     /// With what was known before.
     Create(Arc<CreatePlan>, Box<Creation>),
-    Delete,
+    /// With the volume as it was before.
+    Delete(Box<NewVolume>),
     /// The name.
     Save(Box<str>),
 }

@@ -390,6 +390,11 @@ impl Play {
                 assert!(is_gone || is_marked, "a call without a marker");
                 assert!(attempt.creation().is_some_and(Creation::is_uncertain));
             }
+            if let ClaimStep::Delete(_) = &step {
+                // Whoever goes on from here, as after a fault or a lost Lease, gives it to no claim.
+                let is_usable = matches!(attempt.creation(), Some(Creation::Created(volume)) if volume.is_usable());
+                assert!(!is_usable, "a volume that a call is about to delete");
+            }
             self.done.push(word);
             let given = answer(&step, &mut self.cluster);
             event = given.unwrap_or_else(|| match step {

@@ -7,12 +7,12 @@ use std::time::Duration;
 use super::super::builders::{MARKER, NAME, answered_volume, class_json};
 use super::{Cluster, PROVISIONER, Play, answered, call_fails, error, failed, save_fails, status};
 use crate::answer::ApiErrorKind;
-use crate::attempt::CallEnd;
+use crate::attempt::{CallEnd, LeaseLost};
 use crate::decide::Failure;
 use crate::provision::attempt::{
     CLASS_TIMEOUT, ClaimAttempt, ClaimEvent, ClaimMemory, ClaimNote, ClaimStep, Verdict, WaitsFor,
 };
-use crate::provision::{AnsweredVolume, ClaimReason, OrphanVolumePolicy, ProvisionRefusal, RolePhase};
+use crate::provision::{AnsweredVolume, ClaimReason, Creation, OrphanVolumePolicy, ProvisionRefusal, RolePhase};
 
 fn small(handle: &str) -> ClaimEvent {
     ClaimEvent::Created(Ok(Some(AnsweredVolume {
@@ -340,9 +340,31 @@ fn a_claim_of_a_class_of_another_driver_gets_no_volume_of_ours() {
     play.cluster.wait(Duration::from_secs(10));
     play.attempt(|_, _| None);
     assert_eq!(play.waits_for(), Some(ClaimReason::ClassMismatch));
-    play.cluster.set(super::PROVISIONER, json!("other.test"));
+    play.cluster.set(PROVISIONER, json!("other.test"));
     play.does_with(|step, _| undo(step), "create read volume delete patch");
     assert!(!play.cluster.carries_marker());
+}
+
+#[test]
+fn an_undo_that_was_cut_off_may_have_deleted_the_volume_and_one_that_was_not_begun_has_not() {
+    for (lost, is_usable) in [(LeaseLost::Cancelled, false), (LeaseLost::NotStarted, true)] {
+        let mut play = undoing();
+        let verdict = play.attempt(|step, cluster| match step {
+            ClaimStep::Create(_) => {
+                cluster.set(PROVISIONER, json!("other.test"));
+                None
+            }
+            ClaimStep::Delete(_) => Some(ClaimEvent::Deleted(Err(CallEnd::LeaseLost(lost)))),
+            _ => None,
+        });
+        assert_eq!(verdict, Verdict::LeaseLost);
+        assert!(play.done.contains(&"delete"), "{:?}", play.done);
+        let known = play.memory.creation();
+        assert!(
+            matches!(known, Some(Creation::Created(volume)) if volume.is_usable() == is_usable),
+            "{lost:?}: {known:?}"
+        );
+    }
 }
 
 #[test]
@@ -352,7 +374,7 @@ fn a_volume_that_was_created_is_not_saved_for_a_class_of_another_driver() {
         cluster.set_class("provisioner", json!("other.test"));
     });
     assert_eq!(play.take_done(), ["patch", "create"]);
-    play.cluster.set(super::PROVISIONER, json!("other.test"));
+    play.cluster.set(PROVISIONER, json!("other.test"));
     play.does_with(|step, _| undo(step), "read volume delete patch");
 }
 
