@@ -139,6 +139,8 @@ pub struct ObservedClaim<'a> {
     pub infeasible: bool,
     /// Whether the PersistentVolume could not be saved, the last time that it was tried.
     pub save_failed: bool,
+    /// Whether somebody else may have called for the claim and left no marker, as a sidecar does: a call may find its volume.
+    pub others_may_have_called: bool,
     /// The driver.
     pub driver: &'a ProvisionerFacts,
     /// Settings.

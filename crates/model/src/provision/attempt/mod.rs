@@ -325,6 +325,7 @@ impl ClaimAttempt {
             creation: &creation,
             infeasible: self.memory.infeasible.is_some(),
             save_failed: self.memory.save_failures > 0,
+            others_may_have_called: self.memory.others_may_have_called,
             waited,
             ..neutral(view, &claim, &surroundings, &creation)
         };

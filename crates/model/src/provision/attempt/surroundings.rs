@@ -125,6 +125,7 @@ pub(super) fn neutral<'a>(
         creation,
         infeasible: false,
         save_failed: false,
+        others_may_have_called: false,
         driver: view.driver(),
         policy: view.policy(),
         role: view.role(),

@@ -167,6 +167,8 @@ impl Subject<'_, '_> {
             // A claim in deletion takes no finalizer any more.
             _ if !self.wanted => false,
             LeakProtection::Always => true,
+            // The answer may be about a call of somebody else, which no answer to this one ends.
+            LeakProtection::WhenUncertain if observed.others_may_have_called => true,
             LeakProtection::WhenUncertain if !matches!(observed.creation, Creation::Never | Creation::Refused) => true,
             LeakProtection::WhenUncertain if !observed.claim_is_live => {
                 return Some(decided(ClaimReason::Mark, ClaimAction::ReadClaim));

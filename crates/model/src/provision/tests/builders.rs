@@ -368,6 +368,7 @@ impl ClaimWorld {
             creation: &creation,
             infeasible: self.infeasible,
             save_failed: self.save_failed,
+            others_may_have_called: false,
             driver: &self.driver,
             policy: &self.policy,
             role: self.role,

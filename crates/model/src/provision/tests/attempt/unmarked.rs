@@ -158,7 +158,7 @@ fn a_refusal_says_nothing_of_a_call_that_somebody_else_may_have_made() {
             (9, [true, false]),
             (13, [true, false]),
             // Without a marker it cannot be held.
-            (6, [true, protection == LeakProtection::Always]),
+            (6, [true, protection != LeakProtection::Never]),
             (7, [false, false]),
             (3, [false, false]),
             (11, [false, false]),
