@@ -301,9 +301,8 @@ impl ClaimAttempt {
         let found = (class.as_deref(), known, &surroundings);
         let waited = self.waited(view, &claim, &marker, found, saved.as_deref(), &creation);
         let written = marker.recorded().is_some_and(|known| *known.writer == *policy.identity);
-        let is_of_other = marker.may_be_open() && !written;
-        let is_marked_by_other = is_of_other && (marker.is_recorded() || !self.memory.mark_is_stripped);
-        if is_marked_by_other && !gone && matches!(creation, Creation::Never | Creation::Refused) {
+        let by_other = marker.may_be_open() && !written && (marker.is_recorded() || !self.memory.mark_is_stripped);
+        if by_other && !gone && matches!(creation, Creation::Never | Creation::Refused) {
             // Somebody else has marked it since, and may have called: what is known here says nothing of that.
             creation = Creation::Uncertain(UncertainCall::default());
         }
