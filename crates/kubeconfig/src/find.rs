@@ -7,13 +7,14 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use kube::config::{AuthInfo, Cluster, Config, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use secrecy::ExposeSecret as _;
 use tracing::warn;
 
 use crate::load_error::LoadError;
 use crate::proxy::choose_proxy;
 use crate::server;
-use crate::settle::settle;
-use crate::token::TokenFile;
+use crate::settle::{PROVIDER_TOKENS, settle};
+use crate::token::{TokenFile, check_token};
 
 /// A kubeconfig whose values are those that client-go reads.
 pub struct Found {
@@ -156,12 +157,26 @@ impl Found {
             warn!("server of the kubeconfig has no scheme: taking http without credentials; put https:// before it");
             config.auth_info = without_credentials(config.auth_info);
         }
+        // What cannot be used fails at the start, and not as a request without credentials, or as a panic of kube.
         if let Some(path) = config.auth_info.token_file.as_deref() {
-            // What cannot be read fails at the start, and not as a request without credentials.
             TokenFile::open(path)?;
+        }
+        for (name, token) in tokens(&config.auth_info) {
+            check_token(token).map_err(|source| LoadError::Token(name, source))?;
         }
         Ok(config)
     }
+}
+
+/// The tokens that stand in the kubeconfig, by where they stand.
+fn tokens(user: &AuthInfo) -> impl Iterator<Item = (&'static str, &str)> {
+    let token = user.token.as_ref().map(|token| ("token", token.expose_secret()));
+    let provider = user.auth_provider.iter();
+    let provided = provider.flat_map(|provider| {
+        let named = PROVIDER_TOKENS.into_iter();
+        named.filter_map(|name| Some((name, provider.config.get(name)?.as_str())))
+    });
+    token.into_iter().chain(provided)
 }
 
 /// As whom the requests are to count. client-go sends no credentials to whom TLS was not asked for.

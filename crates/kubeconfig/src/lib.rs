@@ -18,4 +18,4 @@ pub use load_error::{LoadError, ValueError};
 pub use pod::{PodError, pod_config, pod_namespace};
 pub use proxy::{choose_proxy, port_of};
 pub use server::{ServerError, check_server};
-pub use token::{LastToken, TokenError, TokenFile};
+pub use token::{LastToken, TokenError, TokenFile, check_token};

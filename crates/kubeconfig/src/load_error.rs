@@ -11,6 +11,7 @@ use kube::config::{KubeconfigError, LoadDataError};
 use thiserror::Error;
 
 use crate::server::ServerError;
+use crate::token::TokenError;
 
 /// Why a kubeconfig cannot be used. Neither it nor its sources quote a value.
 #[derive(Debug, Error)]
@@ -33,6 +34,8 @@ pub enum LoadError {
     ProxyScheme(&'static str),
     #[error("tokenFile {path} of the kubeconfig: {1}", path = .0.display())]
     TokenFile(PathBuf, #[source] std::io::Error),
+    #[error("{0} of the kubeconfig: {1}")]
+    Token(&'static str, #[source] TokenError),
 }
 
 impl LoadError {

@@ -104,6 +104,23 @@ async fn data_that_cannot_be_used_is_not_quoted() {
     }
 }
 
+/// kube panics where it makes a header of such a token.
+#[tokio::test]
+async fn a_token_that_no_header_takes_is_not_quoted() {
+    let token = format!("{CANARY}\n{CANARY}");
+    for (user, name) in [
+        (json!({ "token": token }), "token of the kubeconfig"),
+        (
+            json!({ "auth-provider": { "name": "oidc", "config": { "id-token": token } } }),
+            "id-token of the kubeconfig",
+        ),
+    ] {
+        let error = config(&with_fields(&json!({}), &user)).await.err().unwrap();
+        let said = format!("{name}: it has characters that no token has");
+        assert!(printed(&error).contains(&said), "{error}");
+    }
+}
+
 /// What kube says only when it makes a client.
 #[tokio::test]
 async fn credentials_that_cannot_be_used_are_not_quoted() {

@@ -6,6 +6,9 @@ use std::net::IpAddr;
 use kube::config::{AuthInfo, Cluster, Kubeconfig};
 use secrecy::{ExposeSecret as _, SecretString};
 
+/// Where an `auth-provider` has its tokens.
+pub(crate) const PROVIDER_TOKENS: [&str; 2] = ["id-token", "access-token"];
+
 /// Leaves the values that client-go reads.
 pub(crate) fn settle(kubeconfig: &mut Kubeconfig) {
     let Kubeconfig {
@@ -57,11 +60,26 @@ fn settle_user(user: &mut AuthInfo) {
     user.username = filled(user.username.take());
     let has_name = user.username.is_some();
     user.password = has_name.then(|| user.password.take().unwrap_or_default());
-    user.token = user.token.take().filter(|token| !token.expose_secret().is_empty());
+    let token = user.token.take();
+    user.token = token
+        .and_then(|token| trimmed(token.expose_secret()))
+        .map(SecretString::from);
+    if let Some(provider) = &mut user.auth_provider {
+        for name in PROVIDER_TOKENS {
+            let token = provider.config.remove(name);
+            let token = token.and_then(|token| trimmed(&token));
+            provider.config.extend(token.map(|token| (name.to_owned(), token)));
+        }
+    }
     // kube would take the one that stands in the kubeconfig, for ever; the file is renewed, and read again.
     if user.token_file.is_some() {
         user.token = None;
     }
+}
+
+/// A token without what stands around it, as the end of a line in a block of YAML: no header takes that.
+fn trimmed(token: &str) -> Option<String> {
+    filled(Some(token.trim().to_owned()))
 }
 
 /// An empty value is none.
@@ -126,10 +144,14 @@ mod tests {
         assert_eq!(exposed(user.client_key_data.as_ref()), Some("YQ=="));
         assert_eq!(exposed(user.token.as_ref()), Some("of-the-day"));
         assert_eq!(user.token_file, None);
-        assert_eq!(
-            exposed(settled(&serde_json::json!({ "token": "" })).token.as_ref()),
-            None
-        );
+        for (token, wanted) in [("", None), (" \n", None), ("a.b-c\r\n", Some("a.b-c"))] {
+            let user = settled(&serde_json::json!({
+                "token": token, "auth-provider": { "name": "oidc", "config": { "id-token": token } },
+            }));
+            assert_eq!(exposed(user.token.as_ref()), wanted, "{token:?}");
+            let provider = user.auth_provider.unwrap();
+            assert_eq!(provider.config.get("id-token").map(String::as_str), wanted, "{token:?}");
+        }
     }
 
     #[test]

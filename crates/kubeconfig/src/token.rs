@@ -140,8 +140,19 @@ pub(crate) fn read(path: &Path) -> std::io::Result<String> {
     let text = std::fs::read_to_string(path)?;
     match text.trim() {
         "" => Err(std::io::Error::other("the file is empty")),
-        token => Ok(token.to_owned()),
+        token => check_token(token)
+            .map(|()| token.to_owned())
+            .map_err(std::io::Error::other),
     }
+}
+
+/// Whether a token can be sent.
+///
+/// # Errors
+///
+/// It has characters that no header takes.
+pub fn check_token(token: &str) -> Result<(), TokenError> {
+    header_of(token).map(drop)
 }
 
 fn header_of(token: &str) -> Result<HeaderValue, TokenError> {
@@ -166,6 +177,7 @@ mod tests {
             ("one\n", "Bearer one"),
             ("\ttwo\r\n", "Bearer two"),
             (" \n", "Bearer two"),
+            ("three\nfour", "Bearer two"),
         ] {
             write(text);
             tokio::time::advance(READ_AGAIN).await;

@@ -7,6 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use csi_attacher_kubeconfig::check_token;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::config::{ExecConfig, ExecInteractiveMode};
@@ -42,6 +43,8 @@ pub enum PluginProblem {
     Failed(ExitStatus),
     #[error("printed no ExecCredential with a status")]
     Unreadable,
+    #[error("gave a token with characters that no token has")]
+    Token,
     #[error("gave neither a token nor a client certificate with its key")]
     Nothing,
     #[error("gave only one of a client certificate and its key")]
@@ -182,6 +185,9 @@ fn answer_of(printed: &[u8]) -> Result<PluginAnswer, PluginProblem> {
     let status = status.ok_or(PluginProblem::Unreadable)?;
     let filled = |value: Option<String>| value.filter(|value| !value.is_empty());
     let token = filled(status.token);
+    if token.as_deref().is_some_and(|token| check_token(token).is_err()) {
+        return Err(PluginProblem::Token);
+    }
     let pair = match (filled(status.client_certificate_data), filled(status.client_key_data)) {
         (Some(certificate), Some(key)) => Some((certificate.into_bytes(), key.into_bytes())),
         (None, None) if token.is_some() => None,
@@ -302,6 +308,7 @@ mod tests {
                 json!({ "token": "t", "expirationTimestamp": "9999-12-31T23:59:59Z" }),
                 Ok((false, true)),
             ),
+            (json!({ "token": "t\n" }), Err("characters that no token has")),
             (json!({}), Err(nothing)),
             (json!({ "token": "", certificate: "", key: "" }), Err(nothing)),
             (json!({ "token": "t", certificate: "c", key: "" }), Err(half)),
