@@ -80,20 +80,24 @@ impl Creation {
         match self {
             Self::Uncertain(call) if !is_marked && (is_saved || call.plan.is_none()) => Self::Never,
             Self::Created(_) if is_recorded && !is_marked => Self::Never,
-            Self::Created(volume) if is_recorded => {
-                let NewVolume { plan, handle, .. } = *volume;
-                Self::Uncertain(UncertainCall {
-                    plan: Some(plan),
-                    doubtful: false,
-                    handle: Some(handle),
-                })
-            }
+            Self::Created(_) if is_recorded => self.asked_again(),
             Self::Created(mut volume) => {
                 volume.owner = volume.owner.or_else(|| owner.map(Box::from));
                 Self::Created(volume)
             }
             known => known,
         }
+    }
+
+    /// What is known once only a call says what has become of a volume that was created.
+    pub(super) fn asked_again(self) -> Self {
+        let Self::Created(volume) = self else { return self };
+        let NewVolume { plan, handle, .. } = *volume;
+        Self::Uncertain(UncertainCall {
+            plan: Some(plan),
+            doubtful: false,
+            handle: Some(handle),
+        })
     }
 
     /// Whether a PersistentVolume of the volume's name was made for the claim by the driver, or is the record of the volume.

@@ -50,6 +50,41 @@ async fn a_driver_that_can_do_other_things_is_not_asked_for_what_was_planned_bef
     is_made_again(&world).await;
 }
 
+/// The Lease was lost in the first call, before a marker was due: the process that made the call goes on with it.
+#[tokio::test(start_paused = true)]
+async fn an_open_call_for_a_claim_without_a_marker_is_handed_on_as_well() {
+    for protection in [LeakProtection::WhenUncertain, LeakProtection::Never] {
+        for (is_deleted, is_bound) in [(false, false), (true, false), (false, true)] {
+            let mut world = World::new();
+            world.configure(|settings| settings.provisioning.as_mut().unwrap().policy.leak_protection = protection);
+            world.class("good", &json!({"pool": "a"}));
+            world.start();
+            world.claim("a", "good");
+            tokio::time::sleep(CALL / 2).await;
+            drop(world.engine.take());
+            assert!(!world.is_marked("a"));
+            world.class("good", &json!({"pool": "b"}));
+            if is_deleted {
+                world.change_claim("a", |claim| claim["metadata"]["finalizers"] = json!(["a/b"]));
+                world.delete_claim("a");
+            }
+            if is_bound {
+                world.change_claim("a", |claim| claim["spec"]["volumeName"] = json!("static"));
+            }
+            world.start();
+            pass(10).await;
+            let wanted: &[&str] = if is_bound { &["a"] } else { &["a", "a"] };
+            assert_eq!(
+                *world.driver.pools.lock(),
+                wanted,
+                "{protection:?} {is_deleted} {is_bound}"
+            );
+            assert_eq!(world.saved(), usize::from(!is_deleted && !is_bound));
+            assert_eq!(world.driver.deleted.lock().len(), usize::from(is_deleted));
+        }
+    }
+}
+
 /// The driver came back, and was away again at once.
 #[tokio::test(start_paused = true)]
 async fn an_engine_that_ends_before_its_first_call_hands_on_what_it_was_given() {

@@ -232,14 +232,26 @@ impl ClaimMemory {
     /// What another engine of this process goes on with for the claim, after that of `writer` has ended; none where nothing is known of an
     /// open call, or its marker was written by somebody else since, who may have called. An engine that ended before its first call has
     /// left the marker of the one before it.
+    ///
+    /// Where a claim never had a marker, as `leakProtection` may have it, only this process knows of the call. Another one may have finished
+    /// it, so that the driver is asked what there is.
     #[must_use]
     pub fn continued(&self, claim: &Claim, driver: &str, writer: &str) -> Option<Self> {
         let marker = MarkerState::of(claim, driver);
-        let marked_by = &*marker.recorded()?.writer;
-        let is_same = *marked_by == *writer || self.marked_by.as_deref() == Some(marked_by);
+        let marked_by = marker.recorded().map(|known| &*known.writer);
+        let is_same = match marked_by {
+            Some(marked_by) => *marked_by == *writer || self.marked_by.as_deref() == Some(marked_by),
+            None => {
+                let was_marked = self.last.as_ref().is_none_or(|last| last.marker_at.is_some());
+                claim.marker_at.is_none() && !was_marked && claim.volume_name.is_none()
+            }
+        };
         (is_same && self.holds_volume()).then(|| {
             let mut known = self.clone();
-            known.marked_by = Some(marked_by.into());
+            known.marked_by = marked_by.map(Into::into);
+            if marked_by.is_none() {
+                known.creation = known.creation.map(Creation::asked_again);
+            }
             known.end_holds();
             known
         })
