@@ -63,7 +63,7 @@ pub struct Options {
     /// Path of the metrics.
     #[arg(long, value_name = "PATH", default_value = "/metrics")]
     pub metrics_path: String,
-    /// Log level (off, error, warn, info, debug or trace), or a filter such as "info,csi_attacher_operator::driver=debug".
+    /// Log level (off, error, warn, info, debug or trace), or a filter such as "info,csi_attacher=debug".
     #[arg(long, value_name = "LEVEL", default_value = "info", env = "LOG_LEVEL")]
     pub log_level: String,
     /// Format of the log lines.
@@ -98,7 +98,6 @@ impl From<Options> for ProcessOptions {
             log: LogOptions {
                 format: options.log_format,
                 level: options.log_level,
-                aliases: crate::log_targets::ALIASES,
             },
             request_deadlines: options
                 .kube_api_timeout

@@ -8,7 +8,6 @@ mod admin;
 mod app;
 mod cli;
 mod findings;
-mod log_targets;
 mod open_files;
 mod sidecar_flags;
 pub mod start;

@@ -233,7 +233,6 @@ fn process(flags: Flags) -> Result<ProcessOptions, SettingsError> {
         log: LogOptions {
             format: flags.log_format,
             level: flags.log_level.unwrap_or_else(|| level(flags.verbosity).to_owned()),
-            aliases: crate::log_targets::ALIASES,
         },
         // The sidecar has no such flag; the environment is read as ever.
         request_deadlines: flags.kube_api_timeout,

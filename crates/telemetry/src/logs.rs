@@ -71,10 +71,8 @@ pub enum LogError {
 pub struct LogOptions {
     /// Form of a record.
     pub format: LogFormat,
-    /// `info`, or directives such as `info,csi_attacher_operator::driver=debug`.
+    /// `info`, or directives such as `info,csi_attacher=debug`.
     pub level: String,
-    /// Names that directives may have for targets: each means all targets that stand beside it, with what follows the name.
-    pub aliases: &'static [(&'static str, &'static str)],
 }
 
 impl Default for LogOptions {
@@ -82,7 +80,6 @@ impl Default for LogOptions {
         Self {
             format: LogFormat::Text,
             level: "info".to_owned(),
-            aliases: &[],
         }
     }
 }
@@ -170,7 +167,7 @@ where
 }
 
 /// The filter for a level string: ceilings first, then what was asked for, then what may not be lifted.
-pub fn filter(options: &LogOptions, sdk_level: Option<&str>) -> Result<EnvFilter, LogError> {
+fn filter(options: &LogOptions, sdk_level: Option<&str>) -> Result<EnvFilter, LogError> {
     let refuse = |reason: String| LogError::Level(options.level.clone(), reason);
     let asked = options.level.split(',').map(str::trim);
     let asked: Vec<String> = asked.filter(|directive| !directive.is_empty()).map(with_warn).collect();
@@ -197,13 +194,8 @@ pub fn filter(options: &LogOptions, sdk_level: Option<&str>) -> Result<EnvFilter
         };
         directives.push(format!("{target}={ceiling}"));
     }
-    let names_body_logger = |directive: &str| directive.contains(BODY_LOGGING_TARGET);
-    directives.extend(
-        asked
-            .iter()
-            .filter(|directive| !names_body_logger(directive))
-            .flat_map(|directive| expand(directive, options.aliases)),
-    );
+    let names_body_logger = |directive: &String| directive.contains(BODY_LOGGING_TARGET);
+    directives.extend(asked.into_iter().filter(|directive| !names_body_logger(directive)));
     directives.push(format!("{BODY_LOGGING_TARGET}={}", LevelFilter::ERROR.min(base)));
     let exports = EXPORT_LOGGING_TARGETS
         .map(|target| format!("{target}={}", level_of(&directives, target).min(LevelFilter::INFO)));
@@ -243,26 +235,6 @@ fn is_directive(text: &str) -> bool {
     let is_target = target.contains(['_', ':']) || CEILINGS.iter().any(|(known, _)| *known == target);
     let is_clear = is_target || text.contains(['=', '[']) || text.parse::<LevelFilter>().is_ok();
     is_path && is_clear && text.parse::<Directive>().is_ok()
-}
-
-/// The directives that one with an alias stands for; of several aliases the longest counts.
-fn expand(directive: &str, aliases: &[(&str, &str)]) -> Vec<String> {
-    let is_of_name = |letter: char| letter.is_alphanumeric() || letter == '_';
-    let rest = |name: &str| {
-        directive
-            .strip_prefix(name)
-            .filter(|rest| !rest.starts_with(is_of_name))
-    };
-    let found = || {
-        aliases
-            .iter()
-            .filter_map(|(name, target)| Some((name.len(), target, rest(name)?)))
-    };
-    let Some(longest) = found().map(|(length, ..)| length).max() else {
-        return vec![directive.to_owned()];
-    };
-    let longest = found().filter(|(length, ..)| *length == longest);
-    longest.map(|(_, target, rest)| format!("{target}{rest}")).collect()
 }
 
 #[cfg(test)]

@@ -164,7 +164,7 @@ fn a_level_of_another_spelling_is_taken_and_errors_are_off_only_when_asked() {
     let all = ["own-error", "own-warn", "own-info", "lease-trace", "kube-warn"];
     let warnings: &[&str] = &["own-error", "own-warn", "kube-warn"];
     let errors: &[&str] = &["own-error"];
-    let cases: [(&str, &[&str]); 16] = [
+    let cases: [(&str, &[&str]); 17] = [
         ("warn", warnings),
         ("warning", warnings),
         ("WARNING", warnings),
@@ -181,6 +181,11 @@ fn a_level_of_another_spelling_is_taken_and_errors_are_off_only_when_asked() {
         ("csi_attacher_kube::lease", &["own-error", "lease-trace"]),
         ("off", &[]),
         ("0,csi_attacher_kube=trace", &["lease-trace"]),
+        // All crates of the program.
+        (
+            "0,csi_attacher=trace",
+            &["own-error", "own-warn", "own-info", "lease-trace"],
+        ),
     ];
     for (level, expected) in cases {
         let text = logged(LogFormat::Text, level, None, emit);

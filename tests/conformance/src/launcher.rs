@@ -76,7 +76,7 @@ pub fn run(words: &[String]) -> Result<()> {
     let error = Command::new(flags.need("operator")?)
         .arg(format!("--kubeconfig={}", flags.need("kubeconfig")?))
         .arg(format!("--http-endpoint={}", flags.need("http-endpoint")?))
-        .arg("--log-level=info,csi_attacher_operator=debug")
+        .arg("--log-level=info,csi_attacher=debug")
         .args(
             flags
                 .is_provisioner()
