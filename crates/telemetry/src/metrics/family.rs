@@ -1,17 +1,16 @@
 //! A metric family that knows its series, so that those of one owner can be removed.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 use parking_lot::{Mutex, RwLock};
 use prometheus_client::metrics::family::Family;
-use tokio::time::Instant;
 
 /// Labels of one series, in the order they are written. Most values are constants, which are not copied.
 pub(super) type Labels = Vec<(&'static str, Cow<'static, str>)>;
 
-/// The StorageClasses that have series of their own, by driver, and when each was counted last.
-pub(super) type KnownClasses = Mutex<HashMap<Box<str>, BTreeMap<Box<str>, Instant>>>;
+/// The StorageClasses that have series of their own, by driver.
+pub(super) type KnownClasses = Mutex<HashMap<Box<str>, HashSet<Box<str>>>>;
 
 pub(super) fn labels<const N: usize>(pairs: [(&'static str, &str); N]) -> Labels {
     let owned = |(key, value): (&'static str, &str)| (key, Cow::Owned(value.to_owned()));

@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
-use tokio::time::Instant;
 
 use super::Metrics;
 use super::family::{Labels, Owner};
@@ -14,9 +13,6 @@ use crate::names::{FailsFor, causes_of};
 
 /// So many classes of a driver have series of their own: the names are those of users.
 const MAX_CLASSES: usize = 100;
-/// A class that was not counted for so long makes room for another one. Where more are in use than have room, series would else come and
-/// go without end.
-const UNUSED_AFTER: Duration = Duration::from_hours(1);
 /// The value of a label in place of one that is not bounded.
 const OTHER: &str = "other";
 /// The kinds of `spec.dataSource` that a driver may be asked for.
@@ -86,31 +82,11 @@ impl Metrics {
         labels
     }
 
-    /// Whether a class has series of its own. When there is no room for one more, the one that has been unused longest goes with its series.
+    /// Whether a class has series of its own: the first ones have, until the driver is not provisioned for any more.
     fn is_named(&self, driver: &str, class: &str) -> bool {
-        if class == OTHER {
-            // It shares its series with the rest, and must not take them along.
-            return false;
-        }
-        let now = Instant::now();
         let mut drivers = self.0.classes.lock();
         let known = drivers.entry(driver.into()).or_default();
-        if let Some(used) = known.get_mut(class) {
-            *used = now;
-            return true;
-        }
-        if known.len() >= MAX_CLASSES {
-            let oldest = known.iter().min_by_key(|(_, used)| **used);
-            let unused = oldest.filter(|(_, used)| now.duration_since(**used) >= UNUSED_AFTER);
-            let Some(unused) = unused.map(|(name, _)| name.clone()) else {
-                return false;
-            };
-            known.remove(&unused);
-            let is_meant = |labels: &Labels| labels.iter().any(|(key, value)| *key == "class" && **value == *unused);
-            self.0.families.forget_if(&[Owner::Provisioning], driver, is_meant);
-        }
-        known.insert(class.into(), now);
-        true
+        known.contains(class) || (known.len() < MAX_CLASSES && known.insert(class.into()))
     }
 
     /// Removes what is shown of the provisioning of a driver: it is not provisioned for any more. What attaching shows of it stays.

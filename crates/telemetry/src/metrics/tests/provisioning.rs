@@ -193,40 +193,6 @@ fn users_cannot_make_series_without_end() {
     );
 }
 
-/// A name for each release of a chart: those of old ones go.
-#[tokio::test(start_paused = true)]
-async fn a_class_that_is_not_used_any_more_makes_room_for_another_one() {
-    let metrics = Metrics::default();
-    let name = |number: usize| format!("class-{number}");
-    let shown = |class: &str| {
-        let series = |line: &String| line.contains(&format!("class=\"{class}\""));
-        let failures = lines(&metrics, "controller_persistentvolumeclaim_provision_failed_total{");
-        failures.iter().any(series)
-    };
-    for number in 0..100 {
-        metrics.provision_failed("d", &name(number), None);
-        metrics.deleted("d", &name(number), Duration::ZERO);
-    }
-    tokio::time::advance(Duration::from_mins(30)).await;
-    for number in 1..100 {
-        metrics.provision_failed("d", &name(number), None);
-    }
-    metrics.provision_failed("d", "new", None);
-    assert!(!shown("new") && shown("other"), "all are in use");
-    tokio::time::advance(Duration::from_mins(30)).await;
-    metrics.provision_failed("d", "new", None);
-    metrics.provision_failed("d", "newer", None);
-    assert!(shown("new") && !shown("newer"), "only one is not in use");
-    assert!(!shown("class-0") && shown("class-1"));
-    assert_lines(
-        &metrics,
-        "controller_persistentvolume_delete_total{driver_name=\"d\",class=\"class-0\"",
-        &[],
-    );
-    metrics.provision_failed("d", "class-0", None);
-    assert!(!shown("class-0"), "it has no room any more");
-}
-
 #[test]
 fn what_provisioning_counts_begins_at_zero() {
     let metrics = Metrics::default();
