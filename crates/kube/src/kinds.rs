@@ -3,7 +3,8 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use k8s_openapi::api::coordination::v1::Lease;
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::{Event, Namespace};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSIStorageCapacity};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -11,6 +12,7 @@ use kube::Resource;
 use kube_derive::Resource;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::api::AttacherConfigObject;
 use crate::api::names::{CAPACITY_DRIVER_LABEL, CAPACITY_MANAGER_LABEL};
@@ -95,11 +97,49 @@ kind!(NodeLabelsWire, "nodes", NodeLabels);
 // Claims of one name are in several namespaces: a table has them by both.
 kind!(PersistentVolumeClaimWire, "persistentvolumeclaims", Claim, key);
 kind!(AttacherConfigObject, "attacherconfigs");
-kind!(Lease, "leases");
+kind!(LeaseWire, "leases");
 kind!(EventWire, "events");
 kind!(Namespace, "namespaces");
 kind!(CsiDriverWire, "csidrivers");
 kind!(CapacityWire, "csistoragecapacities");
+
+/// A Lease whose times may be any: a [`Timestamp`] ends 26 hours before those of Go do. Who holds it shows by changes of its record alone, so
+/// that a time which cannot be read, and is the latest here, must keep nobody from taking it.
+#[derive(Clone, Debug, Deserialize, Resource)]
+#[serde(try_from = "Value")]
+#[resource(inherit = Lease, crates(kube_core = "::kube::core"))]
+pub struct LeaseWire {
+    metadata: ObjectMeta,
+    spec: Option<LeaseSpec>,
+}
+
+impl TryFrom<Value> for LeaseWire {
+    type Error = serde_json::Error;
+
+    fn try_from(mut lease: Value) -> Result<Self, Self::Error> {
+        let is_readable = |time: &str| time.parse::<Timestamp>().is_ok();
+        for at in ["/spec/acquireTime", "/spec/renewTime"] {
+            if let Some(time) = lease.pointer_mut(at)
+                && time.as_str().is_some_and(|text| !is_readable(text))
+            {
+                *time = Timestamp::MAX.to_string().into();
+            }
+        }
+        // These have times as well, and a write without them leaves them as they are (Kubernetes, "Server-Side Apply").
+        if let Some(metadata) = lease.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.remove("managedFields");
+        }
+        let Lease { metadata, spec } = serde_json::from_value(lease)?;
+        Ok(Self { metadata, spec })
+    }
+}
+
+impl From<LeaseWire> for Lease {
+    fn from(wire: LeaseWire) -> Self {
+        let LeaseWire { metadata, spec } = wire;
+        Self { metadata, spec }
+    }
+}
 
 /// An Event, of which the answer to a write is not read.
 #[derive(Deserialize, Resource)]

@@ -23,6 +23,7 @@ use crate::api::names::{LEASE_DROP_IN_ANNOTATION, LEASE_HOLDER_ANNOTATION, NEW_L
 use crate::apiserver::{ApiError, Requests};
 use crate::clock;
 use crate::error_chain::chain;
+use crate::kinds::LeaseWire;
 use crate::telemetry::{Metrics, Span};
 use crate::told_errors::ToldErrors;
 
@@ -186,11 +187,11 @@ impl LeaderElector {
     /// The Lease at each change of it. Not every sidecar may watch; reading now and then does as well, only later.
     fn watch(&self) -> impl Stream<Item = Option<Lease>> + Send + use<> {
         let name = self.name.clone();
-        let api = Api::<Lease>::namespaced(self.config.shared.client.clone(), &self.namespace);
+        let api = Api::<LeaseWire>::namespaced(self.config.shared.client.clone(), &self.namespace);
         let watched = watcher::watch_object(api, &name).default_backoff();
         let leases = watched.filter_map(move |event| {
             let event = event.inspect_err(|error| debug!(lease = name, error = chain(error), "cannot watch the Lease"));
-            std::future::ready(event.ok())
+            std::future::ready(event.ok().map(|lease| lease.map(Lease::from)))
         });
         leases.fuse()
     }
@@ -527,10 +528,10 @@ impl LeaderElector {
 
     async fn read(&mut self) -> Result<(), ApiError> {
         let name = (&*self.namespace, &*self.name);
-        let lease = self.requests().find::<Lease>(name).await;
+        let lease = self.requests().find::<LeaseWire>(name).await;
         let lease = lease.map_err(|error| self.with_permission(error))?;
         self.write_unconfirmed = false;
-        self.observe_lease(lease);
+        self.observe_lease(lease.map(Lease::from));
         Ok(())
     }
 
@@ -593,7 +594,8 @@ impl LeaderElector {
             lease.metadata.name = Some(self.name.clone());
             requests.create(Some(namespace), &lease, &Span::disabled()).await
         };
-        let stored: Lease = stored.map_err(|error| self.with_permission(error))?;
+        let stored: LeaseWire = stored.map_err(|error| self.with_permission(error))?;
+        let stored = Lease::from(stored);
         self.found();
         self.write_unconfirmed = false;
         self.works();

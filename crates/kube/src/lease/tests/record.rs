@@ -1,9 +1,11 @@
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use serde_json::{Value, json};
 
 use super::super::LeaderElectionRecord;
+use crate::kinds::LeaseWire;
 
 #[test]
 fn a_lease_of_the_sidecar_is_read_and_written_back_in_its_form() {
@@ -41,13 +43,29 @@ fn a_lease_of_the_sidecar_is_read_and_written_back_in_its_form() {
     assert_eq!(serde_json::to_value(&written).unwrap(), expected);
 }
 
-/// The last hours of the times of Go are none here. Who cannot read a Lease does not take it.
+/// Go has such times, and client-go takes a Lease over whatever its times are.
 #[test]
-fn a_lease_whose_time_cannot_be_read_is_an_error_and_not_free() {
-    for late in ["9999-12-31T23:59:59.000000Z", "soon", ""] {
-        let lease = json!({"metadata": {"name": "l"}, "spec": {"holderIdentity": "h", "renewTime": late}});
-        assert!(serde_json::from_value::<Lease>(lease).is_err(), "{late}");
+fn a_lease_is_read_whatever_its_times_are() {
+    let late = "9999-12-31T23:59:59.000000Z";
+    let object = |acquired: &str, renewed: &str| {
+        json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": "l", "resourceVersion": "7", "managedFields": [{"manager": "m", "time": late}]},
+            "spec": {"holderIdentity": "h", "leaseDurationSeconds": 15, "acquireTime": acquired, "renewTime": renewed},
+        })
+    };
+    let good = "2026-11-21T04:00:00.000000Z";
+    let read = |text: &str| Some(text.parse().unwrap_or(Timestamp::MAX));
+    for (acquired, renewed) in [(late, good), (good, late), (late, late)] {
+        let wire: LeaseWire = serde_json::from_value(object(acquired, renewed)).unwrap();
+        let lease = Lease::from(wire);
+        let record = LeaderElectionRecord::of(&lease);
+        assert_eq!((record.acquired, record.renewed), (read(acquired), read(renewed)));
+        assert_eq!(lease.metadata.resource_version.as_deref(), Some("7"));
+        assert_eq!(lease.metadata.managed_fields, None);
     }
+    let no_time = json!({"spec": {"renewTime": 7}});
+    assert!(serde_json::from_value::<LeaseWire>(no_time).is_err());
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! What an answer proves: that an object is gone, or what it is now, only when it is about that very object.
 
 use super::*;
+use crate::kinds::LeaseWire;
 use crate::objects::PersistentVolumeWire;
-use k8s_openapi::api::coordination::v1::Lease;
 
 const STATUS: &str = "/apis/storage.k8s.io/v1/volumeattachments/a/status";
 
@@ -61,7 +61,7 @@ async fn a_404_to_what_is_to_be_made_counts_when_it_is_about_its_namespace() {
     ] {
         server.answer(raw(404, body.clone()));
         let (requests, nothing) = (&server.requests, json!({}));
-        let made = requests.create::<Lease>(Some("ns"), &nothing, &quiet).await;
+        let made = requests.create::<LeaseWire>(Some("ns"), &nothing, &quiet).await;
         assert_eq!(made.unwrap_err().kind, of_lease, "{body}");
         server.answer(raw(404, body.clone()));
         let made = requests.create::<PersistentVolumeWire>(None, &nothing, &quiet).await;
