@@ -171,12 +171,11 @@ impl Found {
 /// The tokens that stand in the kubeconfig, by where they stand.
 fn tokens(user: &AuthInfo) -> impl Iterator<Item = (&'static str, &str)> {
     let token = user.token.as_ref().map(|token| ("token", token.expose_secret()));
-    let provider = user.auth_provider.iter();
-    let provided = provider.flat_map(|provider| {
+    let of_provider = user.auth_provider.iter().flat_map(|provider| {
         let named = PROVIDER_TOKENS.into_iter();
         named.filter_map(|name| Some((name, provider.config.get(name)?.as_str())))
     });
-    token.into_iter().chain(provided)
+    token.into_iter().chain(of_provider)
 }
 
 /// As whom the requests are to count. client-go sends no credentials to whom TLS was not asked for.

@@ -41,7 +41,6 @@ fn logged(format: LogFormat, level: &str, sdk_level: Option<&str>, body: impl Fn
     let options = LogOptions {
         format,
         level: level.to_owned(),
-        ..LogOptions::default()
     };
     let subscriber = subscriber(&options, sdk_level, move || writer.clone()).unwrap();
     tracing::subscriber::with_default(subscriber, body);

@@ -239,12 +239,11 @@ impl ClaimMemory {
     pub fn continued(&self, claim: &Claim, driver: &str, writer: &str) -> Option<Self> {
         let marker = MarkerState::of(claim, driver);
         let marked_by = marker.recorded().map(|known| &*known.writer);
-        let is_same = match marked_by {
-            Some(marked_by) => *marked_by == *writer || self.marked_by.as_deref() == Some(marked_by),
-            None => {
-                let was_marked = self.last.as_ref().is_none_or(|last| last.marker_at.is_some());
-                claim.marker_at.is_none() && !was_marked && claim.volume_name.is_none()
-            }
+        let is_same = if let Some(marked_by) = marked_by {
+            *marked_by == *writer || self.marked_by.as_deref() == Some(marked_by)
+        } else {
+            let was_marked = self.last.as_ref().is_none_or(|last| last.marker_at.is_some());
+            claim.marker_at.is_none() && !was_marked && claim.volume_name.is_none()
         };
         (is_same && self.holds_volume()).then(|| {
             let mut known = self.clone();
