@@ -35,7 +35,7 @@ use crate::lease::{LeaderElectionConfig, LeaderElections, LeaseHealth, LeaseTimi
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::open_files;
 use crate::reflect::reflect;
-use crate::supervisor::single_driver::run_single_driver;
+use crate::supervisor::single_driver::{DriverChecks, run_single_driver};
 use crate::supervisor::{ProvisionSetup, Shutdown, Supervisor};
 use crate::telemetry::logs::LogOptions;
 use crate::telemetry::{self, SHUTDOWN_CAP, Telemetry, TelemetryGuard};
@@ -267,8 +267,8 @@ async fn operate(
                 warn!("{remark}");
             }
             let election = election.map(|election| single_election(&config, options, election, observed));
-            let (driver, election, check) = (Arc::from(driver), election.transpose()?, health.check("driver"));
-            tokio::spawn(run_single_driver(context, driver, election, check, shutdown.clone()))
+            let (driver, election, checks) = (Arc::from(driver), election.transpose()?, DriverChecks::new(health));
+            tokio::spawn(run_single_driver(context, driver, election, checks, shutdown.clone()))
         }
     };
     Ok(serve_until_end(drivers, &shutdown, options, running, signals).await)

@@ -162,6 +162,12 @@ impl Drivers {
             .map(|running| running.status.borrow().phase.clone())
     }
 
+    /// Whether a driver has ControllerPublishVolume, as it has answered last.
+    pub fn announces_publish(&self, name: &str) -> Option<bool> {
+        let status = self.tasks.get(name)?.status.borrow();
+        status.plugin.as_ref().map(|plugin| plugin.publishes)
+    }
+
     /// Sets when each AttacherConfig was created: of two for the same driver the older one is served.
     pub fn set_creation_times(&self, ages: BTreeMap<Name, Option<Timestamp>>) {
         self.provisioners.reservations.set_ages(ages.clone());

@@ -54,14 +54,19 @@ impl Scene {
 
     /// Starts the operator as a sidecar would be, with these further arguments.
     pub async fn start(&self, arguments: &[&str]) -> Result<Operator> {
-        let (namespace, name) = ACCOUNT;
+        self.start_as(ACCOUNT, "drop-in", arguments).await
+    }
+
+    /// The same with another ServiceAccount, for the driver of this socket.
+    pub async fn start_as(&self, account: (&str, &str), socket: &str, arguments: &[&str]) -> Result<Operator> {
+        let (namespace, name) = account;
         let kubeconfig = self
             .world
             .cluster
             .kubeconfig_for_service_account(namespace, name)
             .await?;
         let mut options = OperatorOptions::new(env!("CARGO_BIN_EXE_csi-attacher-operator"));
-        options.arguments = vec![format!("--csi-address={}", self.world.socket("drop-in").display())];
+        options.arguments = vec![format!("--csi-address={}", self.world.socket(socket).display())];
         options.arguments.extend(arguments.iter().map(ToString::to_string));
         Operator::start_with(&kubeconfig, options)
     }
@@ -91,6 +96,7 @@ async fn it_does_the_work_of_a_sidecar() -> Result<()> {
     part("a call that outlasts", pods::a_call_that_outlasts(scene)).await?;
     part("one worker thread", pods::one_call_at_a_time(scene)).await?;
     part("PUBLISH_UNPUBLISH_VOLUME is lost", of_a_sidecar(scene)).await?;
+    part("no CSINodes", pods::without_csi_nodes(scene)).await?;
     // The last one: it takes rights away from all.
     part("no discovery", pods::without_the_version_of_the_api_server(scene)).await
 }

@@ -13,9 +13,24 @@ pub struct CheckReport {
     pub failure: Option<String>,
 }
 
+/// A check, and whether anything needs what it is about.
+#[derive(Debug)]
+struct Check {
+    report: CheckReport,
+    is_needed: bool,
+}
+
+impl Check {
+    fn shown(&self) -> CheckReport {
+        let CheckReport { name, failure } = self.report.clone();
+        let failure = failure.filter(|_| self.is_needed);
+        CheckReport { name, failure }
+    }
+}
+
 /// The checks of the process, by name. A clone is one reference count.
 #[derive(Clone, Debug, Default)]
-pub struct Health(Arc<RwLock<Vec<CheckReport>>>);
+pub struct Health(Arc<RwLock<Vec<Check>>>);
 
 /// Sets one readiness check. Dropping the handle leaves the check as it was last set.
 #[derive(Clone, Debug)]
@@ -35,10 +50,12 @@ impl Health {
     pub fn check(&self, name: impl Into<String>) -> CheckHandle {
         let name = name.into();
         let mut checks = self.0.write();
-        if let Err(place) = checks.binary_search_by(|check| check.name.cmp(&name)) {
+        if let Err(place) = checks.binary_search_by(|check| check.report.name.cmp(&name)) {
             let failure = Some("not ready yet".to_owned());
             let name = name.clone();
-            checks.insert(place, CheckReport { name, failure });
+            let report = CheckReport { name, failure };
+            let is_needed = true;
+            checks.insert(place, Check { report, is_needed });
         }
         drop(checks);
         CheckHandle {
@@ -57,7 +74,7 @@ impl Health {
                 failure,
             }];
         }
-        checks.clone()
+        checks.iter().map(Check::shown).collect()
     }
 
     /// Whether all readiness checks pass.
@@ -77,10 +94,19 @@ impl CheckHandle {
         self.set(Some(reason.into()));
     }
 
+    /// Sets whether anything needs what the check is about, as at first. It passes while nothing does, whatever else is set.
+    pub fn set_needed(&self, is_needed: bool) {
+        self.change(|check| check.is_needed = is_needed);
+    }
+
     fn set(&self, failure: Option<String>) {
+        self.change(|check| check.report.failure = failure);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Check)) {
         let mut checks = self.health.0.write();
-        if let Some(check) = checks.iter_mut().find(|check| check.name == self.name) {
-            check.failure = failure;
+        if let Some(check) = checks.iter_mut().find(|check| check.report.name == self.name) {
+            change(check);
         }
     }
 }

@@ -130,8 +130,8 @@ impl ProvisionRole {
 impl Role for ProvisionRole {
     type Work = DriverContext;
 
-    fn lists(&self) -> &Lists {
-        self.context.store.lists()
+    fn lists(&self, _: &DriverFacts) -> Lists {
+        self.context.store.lists().clone()
     }
 
     /// Nodes, for a driver with topology: without theirs a volume would be made in a zone that no node of its pod is in. They are watched

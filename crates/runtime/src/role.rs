@@ -43,8 +43,8 @@ pub trait Role: Clone + Send + Sync + 'static {
     /// What is done for one driver.
     type Work: Work;
 
-    /// Which lists of what it watches are complete.
-    fn lists(&self) -> &Lists;
+    /// Which lists of what it watches are complete, of the kinds of which anything is read for this driver.
+    fn lists(&self, facts: &DriverFacts) -> Lists;
 
     /// Lists that are needed besides for this driver; they are waited for before its Lease is competed for. By default none are.
     fn lists_of(&self, _facts: &DriverFacts) -> Option<Lists> {

@@ -707,7 +707,7 @@ impl<R: Role> DriverTask<R> {
     /// A driver is competed for as soon as lists come in, as with its Lease everything is listed anew; see [`Role::needs_lists_first`].
     /// Not before: a replica that may not list could do nothing with the Lease.
     pub async fn wait_for_lists(&mut self, facts: &DriverFacts, client: &CsiClient) -> bool {
-        let (lists, others) = (self.role.lists().clone(), self.role.lists_of(facts));
+        let (lists, others) = (self.role.lists(facts), self.role.lists_of(facts));
         if lists.is_synced() && others.as_ref().is_none_or(Lists::is_synced) {
             return true;
         }
@@ -734,7 +734,7 @@ impl<R: Role> DriverTask<R> {
         held: &Leadership<R::Work>,
     ) -> bool {
         self.status.phase(DriverPhase::Syncing);
-        let (lists, others) = (self.role.lists().clone(), self.role.proofs_of(facts));
+        let (lists, others) = (self.role.lists(facts), self.role.proofs_of(facts));
         tokio::select! {
             biased;
             is_listed = self.wait_unless_interrupted(list_again(&lists, others), client) => is_listed,

@@ -81,8 +81,8 @@ impl Work for NoWork {
 impl Role for Idle {
     type Work = NoWork;
 
-    fn lists(&self) -> &Lists {
-        &self.lists
+    fn lists(&self, _facts: &DriverFacts) -> Lists {
+        self.lists.clone()
     }
 
     fn requests(&self) -> &Requests {

@@ -3,17 +3,17 @@
 use std::time::{Duration, Instant};
 
 use csi_attacher_model::api::names::lease_name;
-use csi_mock_driver::{CallRecord, Method, Rule};
+use csi_mock_driver::{CallRecord, ControllerCapability, Method, MockDriver, Rule};
 use futures::future::try_join_all;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::Api;
 
-use super::{ACCOUNT, DRIVER, Scene, end};
+use super::{ACCOUNT, DRIVER, NODE, RBAC, Scene, end};
 use crate::replicas::moves;
-use crate::rig::{LIMIT, wait_until};
-use crate::support::{Error, Operator, Result};
+use crate::rig::{LIMIT, other, wait_until};
+use crate::support::{Error, Operator, Result, Volume};
 
 const PUBLISH: Method = Method::ControllerPublishVolume;
 const UNPUBLISH: Method = Method::ControllerUnpublishVolume;
@@ -69,6 +69,42 @@ pub async fn one_call_at_a_time(scene: &Scene) -> Result<()> {
         );
     }
     scene.mock.clear_rules();
+    end(&mut operator).await
+}
+
+/// A driver without ControllerPublishVolume, and the rules that csi-rclone grants its csi-attacher: there is none for CSINodes, which the
+/// sidecar lists only where it makes calls.
+pub async fn without_csi_nodes(scene: &Scene) -> Result<()> {
+    const NAMESPACE: &str = "trivial-driver";
+    const NAME: &str = "trivial.csi.test";
+    const CSI_NODES: &str =
+        "  - apiGroups: [storage.k8s.io]\n    resources: [csinodes]\n    verbs: [get, list, watch]\n";
+    let (world, fixtures) = (&scene.world, &scene.world.fixtures);
+    let rules = RBAC.replace(CSI_NODES, "").replace("watch, patch]", "watch, update]");
+    assert!(!rules.contains("csinodes"), "{rules}");
+    world.cluster.apply_yaml(&rules.replace(ACCOUNT.0, NAMESPACE)).await?;
+    let calls = ControllerCapability::PublishUnpublishVolume;
+    let driver = MockDriver::builder(NAME).accept_any_volume().without_capability(calls);
+    let driver = driver.start(world.socket("trivial")).await?;
+    let namespace = format!("--leader-election-namespace={NAMESPACE}");
+    let arguments = ["--leader-election", &*namespace];
+    let mut operator = scene.start_as((NAMESPACE, ACCOUNT.1), "trivial", &arguments).await?;
+    fixtures
+        .persistent_volume(&Volume::new("trivial", NAME, "trivial"))
+        .await?;
+    fixtures.volume_attachment("trivial", NAME, "trivial", NODE).await?;
+    fixtures.wait_for_attached("trivial").await?;
+    operator.wait_ready().await?;
+    let rule = "resources [csinodes], verbs [list, watch]";
+    operator.wait_for_log(rule).await?;
+    scene.detach("trivial").await?;
+    assert_eq!(moves(&driver).len(), 0, "it has no such calls");
+
+    // With the calls the IDs of the nodes are needed.
+    driver.set_capability(calls, true);
+    driver.start_again().await.map_err(other)?;
+    let is_told = |status: u16, body: &str| status == 503 && body.contains(rule);
+    operator.wait_for_answer("/readyz", is_told).await?;
     end(&mut operator).await
 }
 

@@ -13,11 +13,20 @@ use crate::reflect::{CacheRecord, CachedKind, Kind, ObjectTable, Tables};
 use csi_attacher_runtime::EnqueueCause;
 
 /// The kinds by their plural names. A new kind has a table in [`Index`], a name here, and one [`CachedKind`].
-pub(super) const KINDS: [&str; 3] = [
+pub const KINDS: [&str; 3] = [
     VolumeAttachmentWire::PLURAL,
     PersistentVolumeWire::PLURAL,
     CsiNodeWire::PLURAL,
 ];
+
+/// Those of which only calls of the driver need anything: the ID of a node.
+const OF_CALLS: [&str; 1] = [CsiNodeWire::PLURAL];
+
+/// The kinds of which nothing is read for a driver, by whether it has ControllerPublishVolume. Its sidecar does not list them either without
+/// that call, and may have no permission for it.
+pub const fn unread_kinds(publishes: bool) -> &'static [&'static str] {
+    if publishes { &[] } else { &OF_CALLS }
+}
 
 impl Tables for Index {
     type Change = CacheChange;

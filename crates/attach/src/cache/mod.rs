@@ -18,6 +18,7 @@ mod view;
 pub use crate::decide::{Snapshot, observe};
 pub use csi_attacher_runtime::EnqueueCause;
 pub use index::{CacheChange, CacheContent, Index};
+pub use kinds::{KINDS, unread_kinds};
 pub use links::Counts;
 pub(crate) use links::handles_of;
 pub use routing::{

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::index::{CacheChange, Index};
-use super::kinds::KINDS;
+use super::kinds::{KINDS, unread_kinds};
 use super::links::{Counts, handles_of};
 use super::routing::{AttacherKey, Route, RouteConflict, Routes, add_route};
 use super::sharing::OfVolume;
@@ -202,6 +202,11 @@ impl Store {
     /// Which lists of the kinds are complete.
     pub fn lists(&self) -> &Lists {
         &self.inner.lists
+    }
+
+    /// The same, as far as anything is read of the kinds for a driver: see [`unread_kinds`].
+    pub fn lists_for(&self, facts: &DriverFacts) -> Lists {
+        self.lists().without(unread_kinds(facts.capabilities.publish_unpublish))
     }
 
     /// Whether the cache knows of all attachments that name a PersistentVolume, as it knows that volume.

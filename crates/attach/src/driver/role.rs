@@ -29,8 +29,8 @@ pub struct AttachRole {
 impl Role for AttachRole {
     type Work = DriverContext;
 
-    fn lists(&self) -> &Lists {
-        self.context.store.lists()
+    fn lists(&self, facts: &DriverFacts) -> Lists {
+        self.context.store.lists_for(facts)
     }
 
     fn requests(&self) -> &Requests {

@@ -2,7 +2,6 @@
 
 use futures::{Stream, StreamExt as _, stream};
 use kube::runtime::watcher::{self, Event};
-use serde::de::DeserializeOwned;
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +18,7 @@ use crate::api::{AttacherConfigSpec, DriverConfig};
 use crate::apiserver::{Requests, connect};
 use crate::cache::Store;
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
-use crate::reflect::follow_from_list;
+use crate::reflect::{Kind, follow_from_list};
 use crate::telemetry::Metrics;
 use csi_attacher_base::health::Health;
 use csi_attacher_kube::lease::{LeaderElectionHandle, LeaderElections, LeaseTimings};
@@ -43,7 +42,21 @@ const MOMENT: Duration = Duration::from_millis(300);
 enum Lists {
     Nothing,
     FirstPart,
+    /// Everything, but of CSINodes nothing.
+    AllButNodes,
     Everything,
+}
+
+impl Lists {
+    /// Whether a list of a kind comes in: its first part, or the `whole` of it.
+    fn shows<K: Kind>(self, whole: bool) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::FirstPart => !whole,
+            Self::AllButNodes => K::PLURAL != CsiNodeWire::PLURAL,
+            Self::Everything => true,
+        }
+    }
 }
 
 /// A driver's task with what it needs, and the Lease.
@@ -194,18 +207,18 @@ impl Stage {
 
 /// Lists of one object, each as soon as lists are answered, and no news.
 async fn watches(store: Store, answered: watch::Receiver<Lists>) {
-    fn list<K: DeserializeOwned>(
+    fn list<K: Kind>(
         answered: &watch::Receiver<Lists>,
     ) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + use<K> {
         let (mut first, mut rest) = (answered.clone(), answered.clone());
         let first = async move {
-            let _allowed = first.wait_for(|lists| *lists != Lists::Nothing).await;
+            let _allowed = first.wait_for(|lists| lists.shows::<K>(false)).await;
             let object = json!({"metadata": {"name": "other", "uid": "u", "resourceVersion": "1"},
                 "spec": {"attacher": "other.test", "nodeName": "n", "source": {}, "drivers": []}});
             Ok(Event::InitApply(serde_json::from_value(object).unwrap()))
         };
         let rest = async move {
-            let _allowed = rest.wait_for(|lists| *lists == Lists::Everything).await;
+            let _allowed = rest.wait_for(|lists| lists.shows::<K>(true)).await;
             Ok(Event::InitDone)
         };
         stream::iter([Ok(Event::Init)])
@@ -382,5 +395,23 @@ async fn a_driver_that_does_not_publish_and_one_without_an_election_wait_for_the
         assert_eq!(stage.listed(MOMENT).await, None, "elected: {is_elected}");
         stage.lists.send_replace(Lists::Everything);
         assert_eq!(stage.listed(LIMIT).await, Some(true), "elected: {is_elected}");
+    }
+}
+
+/// Its sidecar lists none, and may have no permission for it. It has no calls, and nothing else asks for the ID of a node.
+#[tokio::test]
+async fn a_driver_that_does_not_publish_needs_no_csi_nodes() {
+    for (publishes, expected) in [(false, Some(true)), (true, None)] {
+        let mut stage = Stage::new().await;
+        stage.reached.handshake.capabilities.bits.publish_unpublish = publishes;
+        stage.lists.send_replace(Lists::AllButNodes);
+        let limit = if publishes { MOMENT } else { LIMIT };
+        assert_eq!(stage.listed(limit).await, expected, "before the Lease: {publishes}");
+        assert_eq!(stage.lead(LIMIT).await, Some(true));
+        assert_eq!(
+            stage.resume_or_start(limit).await,
+            expected,
+            "with the Lease: {publishes}"
+        );
     }
 }

@@ -29,7 +29,11 @@ const ROUND_DELAY: Duration = Duration::from_millis(100);
 
 /// The state of the lists of all kinds of a sink. Clones share it.
 #[derive(Clone)]
-pub struct Lists(Arc<ListsInner>);
+pub struct Lists(
+    Arc<ListsInner>,
+    /// The kinds that this is complete without, see [`Lists::without`].
+    &'static [&'static str],
+);
 
 struct ListsInner {
     state: RwLock<ListsState>,
@@ -107,13 +111,15 @@ impl ListsState {
         self.last
     }
 
-    fn all(&self, is_so: impl Fn(&KindState) -> bool) -> bool {
-        self.kinds.values().all(is_so)
+    /// Whether this is so of all kinds but the `unread` ones.
+    fn all_but(&self, unread: &[&'static str], is_so: impl Fn(&KindState) -> bool) -> bool {
+        let mut kinds = self.kinds.iter();
+        kinds.all(|(kind, state)| unread.contains(kind) || is_so(state))
     }
 
-    /// Whether all kinds were listed in this round or a later one.
-    fn are_listed_since(&self, round: u64) -> bool {
-        self.all(|kind| kind.round >= Some(round))
+    /// Whether all kinds but the `unread` ones were listed in this round or a later one.
+    fn are_listed_since(&self, unread: &[&'static str], round: u64) -> bool {
+        self.all_but(unread, |kind| kind.round >= Some(round))
     }
 }
 
@@ -126,7 +132,7 @@ impl Lists {
 
     /// The same; `answers` is where the connection of the watches records what the API server has accepted.
     pub fn recorded_by(kinds: &[&'static str], lists_anew: bool, answers: WatchAnswers) -> Self {
-        Self(Arc::new(ListsInner {
+        let inner = ListsInner {
             state: RwLock::new(ListsState {
                 kinds: kinds.iter().map(|kind| (*kind, KindState::default())).collect(),
                 ..ListsState::default()
@@ -135,22 +141,30 @@ impl Lists {
             rounds: watch::Sender::default(),
             answers,
             lists_anew,
-        }))
+        };
+        Self(Arc::new(inner), &[])
+    }
+
+    /// The same lists, for who reads nothing of the `unread` kinds: nobody waits for these, and nothing is in doubt for want of their lists.
+    #[must_use]
+    pub fn without(&self, unread: &'static [&'static str]) -> Self {
+        Self(self.0.clone(), unread)
     }
 
     /// Resolves when all kinds were listed. Before that a missing object means nothing.
     pub async fn wait_synced(&self) {
-        self.wait_until(|state| state.are_listed_since(0)).await;
+        self.wait_until(|state| state.are_listed_since(self.1, 0)).await;
     }
 
     /// Whether all kinds were listed.
     pub fn is_synced(&self) -> bool {
-        self.0.state.read().are_listed_since(0)
+        self.0.state.read().are_listed_since(self.1, 0)
     }
 
     /// Resolves when the first parts of all lists came in: the API server answers, and permits the lists.
     pub async fn wait_answered(&self) {
-        self.wait_until(|state| state.all(|kind| kind.answered)).await;
+        self.wait_until(|state| state.all_but(self.1, |kind| kind.answered))
+            .await;
     }
 
     async fn wait_until(&self, is_so: impl Fn(&ListsState) -> bool) {
@@ -167,7 +181,7 @@ impl Lists {
             return self.wait_synced().await;
         }
         let round = self.ask(&mut self.0.state.write(), Instant::now());
-        self.wait_until(|state| state.are_listed_since(round)).await;
+        self.wait_until(|state| state.are_listed_since(self.1, round)).await;
     }
 
     /// As [`Lists::relist`]; resolves as well when the API server forbids one of the lists.
@@ -256,7 +270,7 @@ impl Lists {
     /// Whether what the cache shows of the kinds is of one state of the API server, as far as can be seen.
     pub fn is_of_one_state(&self) -> bool {
         let state = self.0.state.read();
-        state.trusted_from == 0 || state.are_listed_since(state.trusted_from)
+        state.trusted_from == 0 || state.are_listed_since(self.1, state.trusted_from)
     }
 
     /// Whether the last complete list of `others` shows all that belongs to what is known of `kind`. A watch may break because the API

@@ -10,8 +10,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::backwards::list_in;
 use super::follow::{broken, following_all, listed, told};
-use super::{attachment_wire, volume_wire};
+use super::{DRIVER, attachment_wire, facts, volume_wire};
 use crate::cache::{Index, Store};
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::reflect::{CachedKind, WatchedKind, follow_from_list};
@@ -122,4 +123,28 @@ async fn lists_are_answered_when_the_first_parts_of_all_three_kinds_came_in() {
     let part = vec![Ok(Event::Init), Ok(Event::InitApply(volume_wire(&first)))];
     told(&store, &health, part).await;
     assert!(is_answered() && !store.lists().is_synced());
+}
+
+/// A kind of which nothing is read for a driver holds nothing up: neither its first list, nor the one after an API server went back.
+#[test]
+fn a_driver_without_calls_goes_by_lists_of_all_kinds_but_csi_nodes() {
+    for (publishes, is_enough) in [(true, false), (false, true)] {
+        let store = Store::default();
+        let mut facts = facts(DRIVER);
+        facts.capabilities.publish_unpublish = publishes;
+        let lists = store.lists_for(&facts);
+        list_in::<VolumeAttachmentWire>(0, &store, Vec::new());
+        assert!(!lists.is_synced(), "PersistentVolumes are needed: {publishes}");
+        list_in::<PersistentVolumeWire>(0, &store, Vec::new());
+        assert_eq!(lists.is_synced(), is_enough, "publishes: {publishes}");
+        assert_eq!(lists.wait_synced().now_or_never().is_some(), is_enough);
+
+        lists.distrust();
+        assert!(!lists.is_of_one_state());
+        let round = lists.round();
+        list_in::<VolumeAttachmentWire>(round, &store, Vec::new());
+        list_in::<PersistentVolumeWire>(round, &store, Vec::new());
+        assert_eq!(lists.is_of_one_state(), is_enough, "publishes: {publishes}");
+        assert!(!store.lists().is_synced() && !store.lists().is_of_one_state());
+    }
 }

@@ -103,7 +103,8 @@ impl View for Shell<'_> {
     }
 
     fn is_of_one_state(&self) -> bool {
-        self.work.context.store.lists().is_of_one_state()
+        let lists = self.work.context.store.lists_for(&self.work.facts);
+        lists.is_of_one_state()
     }
 
     fn watched(&self) -> RunningWatches {
