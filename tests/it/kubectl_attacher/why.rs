@@ -2,7 +2,7 @@
 
 use csi_mock_driver::{Method, Rule};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Event, Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::api::PostParams;
 use serde_json::{Value, json};
@@ -588,6 +588,7 @@ async fn clusters_without_an_operator() -> Result<()> {
         .await?;
     assert_eq!(ran.code, 3, "{ran:?}");
     compare("no-operator", &ran.out);
+    a_former_pod_says_nothing(&fixtures, &plugin).await?;
     operator::install(&cluster).await?;
     let spec = json!({ "endpoint": "unix:///csi/csi.sock", "driverName": "bare.csi.test" });
     apply_config(&client, "bare", spec).await?;
@@ -614,4 +615,28 @@ async fn clusters_without_an_operator() -> Result<()> {
     let ran = plugin.run(&["why", "va", "bare", "--as", "jane"]).await?;
     assert_eq!(ran.code, 7, "{ran:?}");
     Ok(())
+}
+
+/// A pod of a StatefulSet has the name of the one before it, whose Events live on for an hour.
+async fn a_former_pod_says_nothing(fixtures: &Fixtures, plugin: &Plugin) -> Result<()> {
+    let volume = crate::support::Volume::new("told", "bare.csi.test", "told");
+    fixtures.csi_node("told-node", "bare.csi.test", "told").await?;
+    fixtures.bound_claim(&volume, NAMESPACE, "told").await?;
+    let pod = fixtures.pod(NAMESPACE, "told", "told-node", &["told"]).await?;
+    let uid = pod.metadata.uid.unwrap_or_default();
+    for (name, uid, message, last) in [
+        ("told.1", "of-the-former", "of the former pod", "2026-01-01T00:01:00Z"),
+        ("told.2", &*uid, "of this pod", "2026-01-01T00:00:00Z"),
+    ] {
+        let event = json!({
+            "metadata": {"name": name},
+            "involvedObject": {"apiVersion": "v1", "kind": "Pod", "namespace": NAMESPACE, "name": "told", "uid": uid},
+            "reason": "FailedAttachVolume", "type": "Warning", "message": message, "lastTimestamp": last,
+        });
+        let event: Event = serde_json::from_value(event)?;
+        let events = fixtures.namespaced::<Event>(NAMESPACE);
+        events.create(&PostParams::default(), &event).await.expect("new");
+    }
+    let told = "the pod's last event FailedAttachVolume says: of this pod";
+    plugin.until(&["why", "pod", "told"], &[told]).await.map(drop)
 }

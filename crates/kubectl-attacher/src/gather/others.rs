@@ -63,7 +63,7 @@ async fn holder(sources: &Sources, scene: &Scene, other: &Arc<Attachment>) -> Ho
         let (node, pods, events) = futures::join!(
             sources.node(&other.node),
             users(sources, scene, Some(&other.node)),
-            sources.events("VolumeAttachment", "default", name)
+            sources.events("VolumeAttachment", ("default", name), &other.uid)
         );
         (node.0, pods, events)
     } else {

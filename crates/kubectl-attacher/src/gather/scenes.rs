@@ -229,9 +229,9 @@ async fn read_details(sources: &Sources, scene: &mut Scene) {
     let reference = secret(scene);
     let secret = reference.as_ref().map(|reference| sources.secret(reference));
     let attachment = scene.attachment.found();
-    let events = attachment.map(|own| sources.events("VolumeAttachment", "default", &own.name));
+    let events = attachment.map(|own| sources.events("VolumeAttachment", ("default", &own.name), &own.uid));
     let pod = scene.pod.as_ref();
-    let pod_events = pod.map(|pod| sources.events("Pod", &pod.namespace, &pod.name));
+    let pod_events = pod.map(|pod| sources.events("Pod", (&pod.namespace, &pod.name), &pod.uid));
     let (secret, events) = (OptionFuture::from(secret), OptionFuture::from(events));
     let (secret, events, pod_events) = futures::join!(secret, events, OptionFuture::from(pod_events));
     scene.secret = reference.zip(secret);

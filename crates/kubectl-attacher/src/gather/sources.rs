@@ -143,9 +143,9 @@ impl Sources {
         (node.map(NodeRecord::from), csi_node.map(CsiNodeRecord::from))
     }
 
-    /// Events of an object. Those of objects without a namespace are in `default`.
-    pub async fn events(&self, kind: &str, namespace: &str, name: &str) -> Lookup<Vec<EventRecord>> {
-        let fields = format!("involvedObject.kind={kind},involvedObject.name={name}");
+    /// Events of an object, and none of a former one of its name. Those of objects without a namespace are in `default`.
+    pub async fn events(&self, kind: &str, (namespace, name): (&str, &str), uid: &str) -> Lookup<Vec<EventRecord>> {
+        let fields = format!("involvedObject.kind={kind},involvedObject.name={name},involvedObject.uid={uid}");
         let api = self.reader.namespaced::<Event>(namespace);
         self.reader.list(api, ListParams::default().fields(&fields)).await
     }

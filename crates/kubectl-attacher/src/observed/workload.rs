@@ -29,6 +29,7 @@ fn slim<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Err
     Ok(ObjectMeta {
         name: meta.name,
         namespace: meta.namespace,
+        uid: meta.uid,
         creation_timestamp: meta.creation_timestamp,
         deletion_timestamp: meta.deletion_timestamp,
         owner_references: meta.owner_references,
@@ -41,6 +42,7 @@ fn slim<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Err
 struct SlimMeta {
     name: Option<String>,
     namespace: Option<String>,
+    uid: Option<String>,
     creation_timestamp: Option<Time>,
     deletion_timestamp: Option<Time>,
     owner_references: Option<Vec<OwnerReference>>,
@@ -123,6 +125,7 @@ pub struct PodVolume {
 pub struct PodRecord {
     pub namespace: String,
     pub name: String,
+    pub uid: String,
     /// The node that it was scheduled to.
     pub node: Option<String>,
     /// `status.phase`.
@@ -174,6 +177,7 @@ impl From<PodWire> for PodRecord {
         let scheduled = conditions.find(|condition| condition.type_ == "PodScheduled");
         Self {
             namespace: wire.metadata.namespace.unwrap_or_default(),
+            uid: wire.metadata.uid.unwrap_or_default(),
             node: wire.spec.node_name.filter(|node| !node.is_empty()),
             phase: wire.status.phase.unwrap_or_default(),
             created: wire.metadata.creation_timestamp.map(|time| time.0),

@@ -76,6 +76,7 @@ pub fn pod() -> PodRecord {
     PodRecord {
         namespace: "shop".into(),
         name: "web-1".into(),
+        uid: "uid-web-1".into(),
         node: Some("node1".into()),
         phase: "Pending".into(),
         created: Some(before(60)),
