@@ -3,7 +3,8 @@
 //! A driver that is away for longer than a restart takes ends its engine, and the Lease goes. What its calls were made with is known to
 //! this process alone: a class may have been changed or replaced since, and a Secret be gone with its namespace. The marker of a claim says
 //! whether that still counts. Whoever calls for the claim writes a marker of its own before: so where the engine's marker is there, nobody
-//! has called since; and where the claim never had one, the driver is asked what there is.
+//! has called since. Where it had written none yet, that is not known, and the call is made again: the volume of a claim that is there and
+//! not bound is in nobody's use. One that is gone may have been bound meanwhile, and a person have kept its volume.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;

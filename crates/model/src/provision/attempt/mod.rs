@@ -37,6 +37,7 @@ use crate::answer::ApiError;
 use crate::api::names::TRACEPARENT_ANNOTATION;
 use crate::decide::ReleaseRefusal;
 use crate::findings::age;
+use crate::list_rests::MAX_REST;
 use crate::objects::{Claim, SecretReference, StorageClass, Volume};
 use step::{Due, Pending};
 use surroundings::{Surroundings, neutral};
@@ -454,13 +455,10 @@ impl ClaimAttempt {
     /// From a decision to the step that performs it.
     fn step(&mut self, view: &impl ClaimView, decision: ClaimDecision, name: &str) -> ClaimStep {
         let ClaimDecision { reason, action } = decision;
-        if !action.is_look() && !matches!(reason, ClaimReason::Syncing | ClaimReason::Unconfirmed) {
+        let is_on_the_way = action.is_look() || matches!(reason, ClaimReason::Syncing | ClaimReason::Unconfirmed);
+        if !is_on_the_way {
             self.memory.rests.end();
         }
-        let is_on_the_way = matches!(
-            reason,
-            ClaimReason::Syncing | ClaimReason::Unconfirmed | ClaimReason::LoadSecret
-        );
         if !is_on_the_way && reason != ClaimReason::Mark {
             // Lists count for one call: the next one needs newer ones.
             self.memory.lists_since = None;
@@ -574,6 +572,32 @@ impl ClaimAttempt {
         Some(ClaimNote::LeftAlone(Box::new(cause)))
     }
 
+    /// Something is not known. Where a volume is there meanwhile, and that lasts for many seconds, as when a watch is refused, it is told.
+    fn wait_for_lists(&mut self, view: &impl ClaimView) -> Verdict {
+        let rest = self.memory.rests.next_rest();
+        if rest >= MAX_REST
+            && let Some(what) = self.unknown_kinds(view)
+        {
+            let cause = Box::new(ProvisionRefusal::Unconfirmed { what });
+            let note = ClaimNote::Waits(ClaimReason::Unconfirmed, cause);
+            self.tell_once(|memory| &mut memory.is_told_of_lists, note);
+        }
+        Verdict::Rest(rest)
+    }
+
+    /// The kinds of which too little is known to save or to delete a volume that was created.
+    fn unknown_kinds(&self, view: &impl ClaimView) -> Option<&'static str> {
+        let Some(Creation::Created(volume)) = &self.memory.creation else {
+            return None;
+        };
+        let (name, handle) = (&volume.plan.name, &volume.handle);
+        let is_known = !matches!(view.volume(name), Seen::Unknown);
+        if !is_known || matches!(view.handle_owner_or_creator(handle), Seen::Unknown) {
+            return Some("PersistentVolumes");
+        }
+        matches!(view.attached_to(name, handle), Seen::Unknown).then_some("VolumeAttachments")
+    }
+
     /// Nothing can be done now: until when, and what is told.
     fn wait(&mut self, view: &impl ClaimView, reason: ClaimReason, cause: Option<Box<ProvisionRefusal>>) -> Verdict {
         if let Some(cause) = cause {
@@ -612,7 +636,7 @@ impl ClaimAttempt {
             Verdict::Rest(patience.saturating_sub(waited).max(MIN_REST))
         };
         match reason {
-            ClaimReason::Syncing => Verdict::Rest(self.memory.rests.next_rest()),
+            ClaimReason::Syncing => self.wait_for_lists(view),
             ClaimReason::NodeGone => rest(self.memory.node_missing_since, NODE_TIMEOUT),
             ClaimReason::WaitForBinding => rest(self.memory.saved_since, BINDING_TIMEOUT),
             ClaimReason::ClassMissing | ClaimReason::ClassMismatch => {

@@ -113,6 +113,29 @@ fn a_volume_with_too_large_an_answer_is_undone_and_its_claim_goes() {
     assert!(!play.cluster.carries_marker() && !play.memory.holds_volume());
 }
 
+/// Their watch is refused. After a row of rests that has grown to 10 seconds it is told, once, and the claim goes as soon as they are known.
+#[test]
+fn a_volume_that_cannot_be_undone_as_lists_are_not_known_is_told() {
+    for unknown in ["PersistentVolumes", "VolumeAttachments"] {
+        let mut play = undoing();
+        play.cluster.unknown = unknown;
+        play.call(None, Cluster::delete);
+        let is_of_kind = |note: &ClaimNote| match note {
+            ClaimNote::Waits(ClaimReason::Unconfirmed, cause) => cause.to_string().starts_with(unknown),
+            _ => false,
+        };
+        let told = [0; 8].map(|_| {
+            assert!(matches!(play.attempt(|_, _| None), Verdict::Rest(_)));
+            play.told(is_of_kind)
+        });
+        assert_eq!(told, [0, 0, 0, 0, 0, 1, 1, 1], "{:?}", play.notes);
+        assert_eq!(play.waits_for(), Some(ClaimReason::Unconfirmed));
+        play.cluster.unknown = "";
+        play.attempt(|step, _| undo(step));
+        assert!(!play.cluster.carries_marker());
+    }
+}
+
 /// A class may be deleted and made again with other parameters while its watch is broken. A list that began after the claim came says what
 /// it is, for one call; a call that is open is repeated as it was.
 #[test]
