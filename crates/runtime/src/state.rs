@@ -1,12 +1,19 @@
 //! What a driver is at, for conditions, metrics and whoever waits.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::api::condition::ConditionReason;
 use crate::decide::reconcile::{LastingMismatches, VolumesWithoutAttachment};
+
+/// So long the words of a driver are shown before others for the same reason: one that is asked each second may put the ID of the request
+/// into each of its errors.
+const DRIVERS_WORDS_PAUSE: Duration = Duration::from_secs(10);
 
 /// The phase of a driver.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -64,8 +71,7 @@ impl DriverPhase {
         }
     }
 
-    /// Whether both are in the words of a driver that could not be asked, for the same reason: one that is asked each second may put the ID of
-    /// the request into each of its errors.
+    /// Whether both are in the words of a driver that could not be asked, for the same reason.
     fn is_in_words_of_driver(&self, other: &Self) -> bool {
         let in_words = |reason| matches!(reason, ConditionReason::CallFailed | ConditionReason::NoGrpc);
         match (self, other) {
@@ -186,12 +192,17 @@ impl Drop for ClaimGuard {
 #[derive(Clone, Debug)]
 pub struct DriverStateSender {
     state: watch::Sender<DriverState>,
+    /// When the text of the last obstacle was shown first.
+    obstacle_shown_at: Arc<Mutex<Option<Instant>>>,
 }
 
 impl DriverStateSender {
     /// Sends the state to the receivers of this channel.
     pub fn new(sender: watch::Sender<DriverState>) -> Self {
-        Self { state: sender }
+        Self {
+            state: sender,
+            obstacle_shown_at: Arc::default(),
+        }
     }
 
     /// The state that was sent last.
@@ -210,14 +221,21 @@ impl DriverStateSender {
     }
 
     /// Why the driver is not worked for, and whether it is connected all the same. True when that is news: another phase, reason or text, but
-    /// for other words of a driver.
+    /// for the words of a driver, which are kept for [`DRIVERS_WORDS_PAUSE`].
     pub fn unserved(&self, phase: DriverPhase, is_connected: bool) -> bool {
+        let mut shown_at = self.obstacle_shown_at.lock();
         let mut is_news = false;
         self.state.send_if_modified(|status| {
-            let is_another = status.phase != phase;
-            is_news = is_another && !status.phase.is_in_words_of_driver(&phase);
-            let differs = is_another || status.is_connected != is_connected;
-            (status.phase, status.is_connected) = (phase, is_connected);
+            let is_again = status.phase.is_in_words_of_driver(&phase);
+            let is_recent = shown_at.is_some_and(|at| at.elapsed() < DRIVERS_WORDS_PAUSE);
+            let shows = !(is_again && is_recent) && status.phase != phase;
+            is_news = shows && !is_again;
+            if shows {
+                status.phase = phase;
+                *shown_at = Some(Instant::now());
+            }
+            let differs = shows || status.is_connected != is_connected;
+            status.is_connected = is_connected;
             differs
         });
         is_news
@@ -354,9 +372,26 @@ mod tests {
         }
     }
 
-    /// Each is shown at once. A driver that is asked each second may say something else each time, which is no line of the log each second.
-    #[test]
-    fn another_obstacle_is_news_and_other_words_of_a_driver_are_none() {
+    /// A driver that is asked each second may say something else each time: that is neither news nor a write each second.
+    #[tokio::test(start_paused = true)]
+    async fn the_words_of_a_driver_are_kept_for_some_seconds_and_are_no_news() {
+        let (sender, mut seen) = watch::channel(DriverState::default());
+        let status = DriverStateSender::new(sender);
+        assert!(status.unserved(unreachable("request 0"), false));
+        let mut shown = Vec::new();
+        for request in 1..=25 {
+            tokio::time::advance(Duration::from_secs(1)).await;
+            assert!(!status.unserved(unreachable(&format!("request {request}")), false));
+            if seen.has_changed().unwrap() {
+                shown.push(seen.borrow_and_update().phase.clone());
+            }
+        }
+        let wanted = ["request 0", "request 10", "request 20"];
+        assert_eq!(shown, wanted.map(unreachable));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn another_obstacle_is_news_and_what_a_person_fixes_is_shown_at_once() {
         let over_tls = |message: &str| DriverPhase::Unreachable {
             reason: ConditionReason::TlsFailed,
             message: message.to_owned(),
@@ -364,7 +399,6 @@ mod tests {
         let status = DriverStateSender::new(watch::Sender::default());
         let rows = [
             (unreachable("a"), true),
-            (unreachable("b"), false),
             (stalled("a"), true),
             (stalled("b"), true),
             (stalled("b"), false),
