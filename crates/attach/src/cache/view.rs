@@ -110,15 +110,9 @@ impl<'a> AttachmentView<'a> {
         once(&self.attachment.node).chain(by_id)
     }
 
-    fn is_same_machine(&self, other: &Attachment) -> bool {
-        let is_one = |id: &str| self.node_ids().any(|known| known == id);
+    /// Whether another attachment is on its node, or on one with an ID of which `is_one` is true.
+    fn is_on_machine(&self, other: &Attachment, is_one: impl Fn(&str) -> bool) -> bool {
         self.attachment.node == other.node || self.index.view(other).node_ids().any(is_one)
-    }
-
-    /// As [`Self::is_same_machine`], where its node is now: under an ID that the node had before, another machine may be registered.
-    fn is_same_machine_now(&self, other: &Attachment) -> bool {
-        let now = self.node_ids().next();
-        self.attachment.node == other.node || self.index.view(other).node_ids().any(|id| now == Some(id))
     }
 
     fn is_same_volume(&self, other: &Attachment) -> bool {
@@ -227,7 +221,8 @@ impl<'a> AttachmentView<'a> {
         let is_ours = |handle: &str| {
             wanted == Some(handle) || beside == Some(handle) || former.iter().any(|place| *place.handle == *handle)
         };
-        let is_former = |id: &str| former.iter().any(|place| *place.node_id == *id);
+        let is_one =
+            |id: &str| self.node_ids().any(|known| known == id) || former.iter().any(|place| *place.node_id == *id);
         let finalizer = index.links.finalizer_of(driver);
         let others = names.into_iter().filter_map(|name| index.attachments.get(name));
         let claimed = others.filter(|other| {
@@ -235,7 +230,7 @@ impl<'a> AttachmentView<'a> {
             let known = decide::known_handle(other, view.volume_record());
             other.attacher == *driver
                 && decide::holds_its_place(other, finalizer)
-                && (self.is_same_machine(other) || view.node_ids().any(is_former))
+                && self.is_on_machine(other, is_one)
                 && (known.or_else(|| view.described_handle()).is_some_and(is_ours)
                     || decide::published_beside_note(other, view.volume_record()).is_some_and(is_ours)
                     || self.is_same_volume(other))
@@ -264,12 +259,13 @@ impl<'a> AttachmentView<'a> {
         }
         let names = self.names_on(self.machine(), &in_use, shares_handle);
         let mut records = names.filter_map(|name| self.index.attachments.get(name));
+        let now = self.node_ids().next();
         let found = records.find(|other| {
             other.name != self.attachment.name
                 && other.attacher == self.attachment.attacher
                 && decide::is_in_use(other)
                 && self.is_same_volume(other)
-                && self.is_same_machine_now(other)
+                && self.is_on_machine(other, |id| now == Some(id))
         });
         found.cloned()
     }
