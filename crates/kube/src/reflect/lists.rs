@@ -29,11 +29,11 @@ const ROUND_DELAY: Duration = Duration::from_millis(100);
 
 /// The state of the lists of all kinds of a sink. Clones share it.
 #[derive(Clone)]
-pub struct Lists(
-    Arc<ListsInner>,
+pub struct Lists {
+    inner: Arc<ListsInner>,
     /// The kinds that this is complete without, see [`Lists::without`].
-    &'static [&'static str],
-);
+    unread: &'static [&'static str],
+}
 
 struct ListsInner {
     state: RwLock<ListsState>,
@@ -132,7 +132,7 @@ impl Lists {
 
     /// The same; `answers` is where the connection of the watches records what the API server has accepted.
     pub fn recorded_by(kinds: &[&'static str], lists_anew: bool, answers: WatchAnswers) -> Self {
-        let inner = ListsInner {
+        let inner = Arc::new(ListsInner {
             state: RwLock::new(ListsState {
                 kinds: kinds.iter().map(|kind| (*kind, KindState::default())).collect(),
                 ..ListsState::default()
@@ -141,34 +141,35 @@ impl Lists {
             rounds: watch::Sender::default(),
             answers,
             lists_anew,
-        };
-        Self(Arc::new(inner), &[])
+        });
+        Self { inner, unread: &[] }
     }
 
     /// The same lists, for who reads nothing of the `unread` kinds: nobody waits for these, and nothing is in doubt for want of their lists.
     #[must_use]
     pub fn without(&self, unread: &'static [&'static str]) -> Self {
-        Self(self.0.clone(), unread)
+        let inner = self.inner.clone();
+        Self { inner, unread }
     }
 
     /// Resolves when all kinds were listed. Before that a missing object means nothing.
     pub async fn wait_synced(&self) {
-        self.wait_until(|state| state.are_listed_since(self.1, 0)).await;
+        self.wait_until(|state| state.are_listed_since(self.unread, 0)).await;
     }
 
     /// Whether all kinds were listed.
     pub fn is_synced(&self) -> bool {
-        self.0.state.read().are_listed_since(self.1, 0)
+        self.inner.state.read().are_listed_since(self.unread, 0)
     }
 
     /// Resolves when the first parts of all lists came in: the API server answers, and permits the lists.
     pub async fn wait_answered(&self) {
-        self.wait_until(|state| state.all_but(self.1, |kind| kind.answered))
+        self.wait_until(|state| state.all_but(self.unread, |kind| kind.answered))
             .await;
     }
 
     async fn wait_until(&self, is_so: impl Fn(&ListsState) -> bool) {
-        wait_until(&self.0.progress, move || is_so(&self.0.state.read())).await;
+        wait_until(&self.inner.progress, move || is_so(&self.inner.state.read())).await;
     }
 
     /// Lists everything anew; resolves when that is done.
@@ -177,11 +178,12 @@ impl Lists {
     /// see that a PersistentVolume is being deleted, and not the VolumeAttachment for which the other replica has attached
     /// it. A list that begins now is at least as new as everything that the other replica did.
     pub async fn relist(&self) {
-        if !self.0.lists_anew {
+        if !self.inner.lists_anew {
             return self.wait_synced().await;
         }
-        let round = self.ask(&mut self.0.state.write(), Instant::now());
-        self.wait_until(|state| state.are_listed_since(self.1, round)).await;
+        let round = self.ask(&mut self.inner.state.write(), Instant::now());
+        self.wait_until(|state| state.are_listed_since(self.unread, round))
+            .await;
     }
 
     /// As [`Lists::relist`]; resolves as well when the API server forbids one of the lists.
@@ -204,7 +206,7 @@ impl Lists {
         let pending = state.round_due.filter(|due| *due > Instant::now());
         state.round_due = Some(pending.map_or(wanted, |due| due.min(wanted)));
         state.asked = state.now();
-        self.0.rounds.send_modify(|rounds| *rounds += 1);
+        self.inner.rounds.send_modify(|rounds| *rounds += 1);
         self.round()
     }
 
@@ -212,7 +214,7 @@ impl Lists {
     /// [`DOUBT_INTERVAL`] count once: wrong answers must not cause lists without end.
     pub fn doubt(&self, why: &str) {
         let now = Instant::now();
-        let mut state = self.0.state.write();
+        let mut state = self.inner.state.write();
         if state.doubts.try_count(now).is_err() {
             return;
         }
@@ -233,7 +235,7 @@ impl Lists {
 
     /// As [`Self::doubt`], for a kind that has to be watched and is not. A list that comes in is enough: its watch follows.
     pub fn doubt_unwatched<K: WatchedKind>(&self, why: &str) {
-        if !self.is_watched::<K>() && !self.0.state.read().of(K::PLURAL).comes_in() {
+        if !self.is_watched::<K>() && !self.inner.state.read().of(K::PLURAL).comes_in() {
             self.doubt(why);
         }
     }
@@ -243,7 +245,7 @@ impl Lists {
     ///
     /// A round that was asked for and has not begun is enough. Rounds that find the same again and again have pauses between them.
     pub fn distrust(&self) {
-        let mut state = self.0.state.write();
+        let mut state = self.inner.state.write();
         if state.trusted_from > state.begun {
             return;
         }
@@ -260,8 +262,8 @@ impl Lists {
 
     /// Resolves when a list has shown that the API server went back.
     pub async fn distrusted(&self) {
-        let mut rounds = self.0.rounds.subscribe();
-        while self.0.state.read().trusted_from == 0 {
+        let mut rounds = self.inner.rounds.subscribe();
+        while self.inner.state.read().trusted_from == 0 {
             // The sender lives as long as `self`.
             let _more = rounds.changed().await;
         }
@@ -269,27 +271,27 @@ impl Lists {
 
     /// Whether what the cache shows of the kinds is of one state of the API server, as far as can be seen.
     pub fn is_of_one_state(&self) -> bool {
-        let state = self.0.state.read();
-        state.trusted_from == 0 || state.are_listed_since(self.1, state.trusted_from)
+        let state = self.inner.state.read();
+        state.trusted_from == 0 || state.are_listed_since(self.unread, state.trusted_from)
     }
 
     /// Whether the last complete list of `others` shows all that belongs to what is known of `kind`. A watch may break because the API
     /// server went back to an older state. Then an object may exist again, together with others that belong to it, and the others are not
     /// known before their kind is listed as well.
     pub fn is_as_new(&self, others: &str, kind: &str) -> bool {
-        let state = self.0.state.read();
+        let state = self.inner.state.read();
         state.of(kind).known_from <= state.of(others).complete.0
     }
 
     /// Whether the watch of a kind works: then what is known of the kind is only as old as the watch is slow.
     pub fn is_watched<K: WatchedKind>(&self) -> bool {
-        let kind = self.0.state.read().of(K::PLURAL);
-        kind.failure.is_none() && !kind.comes_in() && self.0.answers.stands(&K::url_path(&(), None))
+        let kind = self.inner.state.read().of(K::PLURAL);
+        kind.failure.is_none() && !kind.comes_in() && self.inner.answers.stands(&K::url_path(&(), None))
     }
 
     /// The number of this moment, for [`Lists::listed_after`].
     pub fn now(&self) -> u64 {
-        self.0.state.write().now()
+        self.inner.state.write().now()
     }
 
     /// Resolves when a complete list of a kind began after this moment, and its watch has not broken since. False when that takes
@@ -301,42 +303,42 @@ impl Lists {
 
     /// Whether a complete list of a kind began after this moment, and its watch has not broken since.
     pub fn is_listed_after(&self, kind: &str, moment: u64) -> bool {
-        self.0.state.read().of(kind).is_listed_after(moment)
+        self.inner.state.read().of(kind).is_listed_after(moment)
     }
 
     /// Whether what is known of a kind is what the API server had at this moment, or newer: its watch works, or a list of it began after
     /// that, whether its watch has broken since or not.
     pub fn is_known_since<K: WatchedKind>(&self, moment: Option<u64>) -> bool {
-        let is_listed = |moment| self.0.state.read().of(K::PLURAL).complete.0 > moment;
+        let is_listed = |moment| self.inner.state.read().of(K::PLURAL).complete.0 > moment;
         self.is_of_one_state() && (self.is_watched::<K>() || moment.is_some_and(is_listed))
     }
 
     /// Whether a complete list of a kind began after this moment, and lately. Its watch may have broken since: for kinds whose watch breaks
     /// each time, while lists work. For what may be a little old.
     pub fn is_listed_lately(&self, kind: &str, moment: u64) -> bool {
-        let (number, began) = self.0.state.read().of(kind).complete;
+        let (number, began) = self.inner.state.read().of(kind).complete;
         number > moment && began.is_some_and(|began| began.elapsed() <= MAX_LIST_AGE)
     }
 
     /// Where the connection of the watches records which of them the API server has answered.
     pub fn answers(&self) -> WatchAnswers {
-        self.0.answers.clone()
+        self.inner.answers.clone()
     }
 
     /// The rounds that were asked for so far.
     pub fn round(&self) -> u64 {
-        *self.0.rounds.borrow()
+        *self.inner.rounds.borrow()
     }
 
     /// The number of the newest round, for a reflector.
     pub(super) fn subscribe_rounds(&self) -> watch::Receiver<u64> {
-        self.0.rounds.subscribe()
+        self.inner.rounds.subscribe()
     }
 
     /// Resolves when the round of lists begins that was asked for. A round that is asked for later never delays it: another
     /// kind, which is listed first, may find at once that one more round is needed.
     pub(super) async fn wait_round_due(&self, rounds: &mut watch::Receiver<u64>) {
-        let due = || self.0.state.read().round_due.unwrap_or_else(Instant::now);
+        let due = || self.inner.state.read().round_due.unwrap_or_else(Instant::now);
         let mut begins = due();
         loop {
             tokio::select! {
@@ -350,18 +352,18 @@ impl Lists {
 
     /// Whether a kind was listed.
     pub(super) fn is_listed(&self, kind: &str) -> bool {
-        self.0.state.read().of(kind).round.is_some()
+        self.inner.state.read().of(kind).round.is_some()
     }
 
     fn change(&self, kind: &str, change: impl FnOnce(&mut KindState)) {
-        if let Some(kind) = self.0.state.write().kinds.get_mut(kind) {
+        if let Some(kind) = self.inner.state.write().kinds.get_mut(kind) {
             change(kind);
         }
     }
 
     /// A list of a kind begins, in a round.
     pub(super) fn start_list(&self, kind: &str, round: u64) {
-        let mut state = self.0.state.write();
+        let mut state = self.inner.state.write();
         state.begun = state.begun.max(round);
         let (now, asked) = (state.now(), state.asked);
         if let Some(kind) = state.kinds.get_mut(kind) {
@@ -374,7 +376,7 @@ impl Lists {
     /// The first part of a list came in.
     pub(super) fn record_answer(&self, kind: &str) {
         self.change(kind, |kind| kind.answered = true);
-        self.0.progress.notify_waiters();
+        self.inner.progress.notify_waiters();
     }
 
     /// A list of a kind is complete, which began in a round.
@@ -385,7 +387,7 @@ impl Lists {
             kind.known_from = kind.known_from.min(now);
             kind.failure = None;
         });
-        self.0.progress.notify_waiters();
+        self.inner.progress.notify_waiters();
     }
 
     /// The watch of a kind broke: it is not resumed.
@@ -397,12 +399,12 @@ impl Lists {
     /// Sets why a kind cannot be watched; `None` when its watch works.
     pub fn set_failure(&self, kind: &str, failure: Option<String>) {
         self.change(kind, |kind| kind.failure = failure);
-        self.0.progress.notify_waiters();
+        self.inner.progress.notify_waiters();
     }
 
     /// Why objects cannot be listed or watched, if so.
     pub fn failure(&self) -> Option<String> {
-        let state = self.0.state.read();
+        let state = self.inner.state.read();
         let failures: Vec<&str> = state
             .kinds
             .values()
